@@ -1,0 +1,48 @@
+# `make demo` runs the whole loop; `make test` installs what the tests need and runs them all.
+# PYTHON=/path/to/python chooses the interpreter of the environment (3.11-3.13; 3.12 is tried first).
+
+BIN := .venv/bin
+OUT ?= demo-out
+STAMP := .venv/.installed
+SOURCES := setup.py $(wildcard conf/constraints/*.txt)
+
+.PHONY: help install demo test check verify clean
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+install: $(STAMP)-core ## make .venv with what running needs
+
+demo: $(STAMP)-core ## the whole loop on a generated month, ending in a summary and a page in demo-out/
+	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the demo pushes to a directory-backed cache"
+	$(BIN)/cachecast demo --out $(OUT)
+
+test: $(STAMP)-dev ## everything, against real Spark, MLflow, XRootD and Airflow
+	@conf/deploy/system.sh xrootd
+	$(BIN)/python -m pytest
+
+check: $(STAMP)-dev ## ruff, mypy, import-linter, and the tests that start no server
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not service"
+
+verify: $(STAMP)-dev ## longer checks: the wheel in an empty environment, the benches
+	$(BIN)/python bench/wheel.py
+
+clean: ## remove the environment and what the demo made
+	rm -rf .venv demo-out build dist *.egg-info
+
+.venv/bin/python:
+	@conf/deploy/system.sh core
+	@python="$${PYTHON:-$$(conf/deploy/find-python.sh)}"; \
+	test -n "$$python" || { echo "no Python 3.11-3.13 with venv was found; install one, or set PYTHON" >&2; exit 1; }; \
+	"$$python" -m venv .venv
+
+$(STAMP)-core: .venv/bin/python $(SOURCES)
+	@conf/deploy/pip-install.sh .
+	@touch $@
+
+$(STAMP)-dev: .venv/bin/python $(SOURCES)
+	@conf/deploy/pip-install.sh '.[dev,airflow]'
+	@touch $@ $(STAMP)-core

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
+# `system.sh xrootd` (a real XRootD server). Does nothing for what is there. Needs root or sudo for the rest.
+set -eu
+
+missing=""
+want() { # PACKAGE TEST...: note the package if the test fails
+    package=$1; shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+has_lib() { ldconfig -p | grep -q "$1"; }
+has_python() { "$(dirname "$0")/find-python.sh"; }
+
+case "${1:-}" in
+core)
+    want openjdk-17-jre-headless java -version
+    want python3-venv has_python
+    want libgomp1 has_lib libgomp.so.1
+    ;;
+xrootd)
+    want xrootd-server command -v xrootd
+    want xrootd-server-plugins has_lib libXrdPfc
+    want xrootd-client command -v xrdcp
+    want xrootd-client-plugins has_lib libXrdPss
+    ;;
+*)
+    echo "usage: system.sh core|xrootd" >&2
+    exit 2
+    ;;
+esac
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then as_root=""
+elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root="sudo -n"
+else
+    echo "missing:$missing. Install with: sudo apt-get install -y$missing" >&2
+    exit 1
+fi
+command -v apt-get >/dev/null || { echo "missing:$missing, and there is no apt-get here" >&2; exit 1; }
+echo "installing$missing"
+$as_root apt-get update -qq
+# shellcheck disable=SC2086 # one word per package
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,0 +1,1 @@
+"""Ground floor: what an access, a file and a feature are. Plain Python; Spark only in `features.spark`."""

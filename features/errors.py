@@ -1,0 +1,79 @@
+"""The errors cachecast raises on purpose.
+
+    CachecastError
+    ├── ConfigError          a setting is wrong: file, key, remedy
+    ├── InputError           a file or a stream given by a person cannot be used
+    │   └── SchemaError      its columns are missing or of the wrong type
+    ├── StaleInputError      a table, a model or a partition is missing or too old
+    ├── ConflictError        another run changed the same thing first
+    ├── ModelError           a model cannot be trained, loaded or used
+    ├── ServiceError         MLflow, Rucio or another service failed or is away
+    └── PushError            a cache did not do what the plan asked
+        ├── PushRejected     it refused, and will refuse again
+        └── TargetUnavailable  it is away; worth trying later
+
+A message says what, where, which value and what to do. It is bounded, and holds no secret.
+Only the command line turns an error into an exit code.
+"""
+
+from __future__ import annotations
+
+MAX_MESSAGE_CHARS = 600
+
+
+class CachecastError(Exception):
+    """Base of every error raised on purpose; its text is safe to print."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(bounded(message))
+
+
+class ConfigError(CachecastError):
+    """A setting is wrong. `where` names file and key, `what` the fault and its remedy."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+
+
+class InputError(CachecastError):
+    """A file or stream given by a person cannot be used."""
+
+
+class SchemaError(InputError):
+    """Columns are missing or of the wrong type."""
+
+
+class StaleInputError(CachecastError):
+    """A table, model or partition is missing or too old for what was asked."""
+
+
+class ConflictError(CachecastError):
+    """Another run changed the same thing first; run again."""
+
+
+class ModelError(CachecastError):
+    """A model cannot be trained, loaded or used."""
+
+
+class ServiceError(CachecastError):
+    """MLflow, Rucio or another service failed or is away."""
+
+
+class PushError(CachecastError):
+    """A cache did not do what the plan asked."""
+
+
+class PushRejected(PushError):
+    """The cache refused and will refuse again."""
+
+
+class TargetUnavailable(PushError):
+    """The cache or the origin is away; worth trying later."""
+
+
+def bounded(text: str, limit: int = MAX_MESSAGE_CHARS) -> str:
+    """`text` with its middle cut out if it is longer than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]} … {text[len(text) - (limit - head - 3) :]}"

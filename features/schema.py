@@ -1,0 +1,322 @@
+"""The tables of the house, engine-neutral: names, types, keys and partitions.
+
+Types are `string`, `long`, `double`, `bool`, `timestamp` (µs, UTC), `strings` (a list of strings).
+A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
+`features.spark.schema` and `arrow_schema` turn a table into an engine's own schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pyarrow as pa
+
+_ARROW = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "strings": pa.list_(pa.string()),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column: `kind` is a type of this module's docstring; `required` ones are never null."""
+
+    name: str
+    kind: str
+    doc: str
+    required: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table: `key` is unique within a partition, which is the unit that is replaced as a whole.
+
+    `partition` names its columns, `day` first: a `day` (`2026-03-01`), an `as_of` (`2026-03-01T04:00:00Z`),
+    a `region` or a `cache`, all strings, none among `columns`. Writers of different regions or caches so
+    never meet in one partition.
+    """
+
+    name: str
+    grain: str
+    key: tuple[str, ...]
+    partition: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns stored in the files, in order."""
+        return [column.name for column in self.columns]
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The Arrow schema of `table`'s stored columns (without partition columns)."""
+    return pa.schema([pa.field(c.name, _ARROW[c.kind], nullable=not c.required) for c in table.columns])
+
+
+ACCESSES = Table(
+    name="accesses",
+    grain="one read of one file by one client; `n_reads` where a source merges several",
+    key=("event_id",),
+    partition=("day",),
+    columns=(
+        Column("did", "string", "scope:name", required=True),
+        Column("scope", "string", "Rucio scope; the experiment where a source has none", required=True),
+        Column("name", "string", "LFN, or file or dataset name", required=True),
+        Column("dataset", "string", "did of the dataset, where known"),
+        Column("tier", "string", "data tier, as AOD or MINIAODSIM"),
+        Column("experiment", "string", "cms, atlas, lhcb, osdf"),
+        Column("site", "string", "where the reading job ran"),
+        Column("cache", "string", "cache that served it, where known"),
+        Column("accessed_at", "timestamp", "start of the read", required=True),
+        Column("closed_at", "timestamp", "end of the read"),
+        Column("known_at", "timestamp", "when the source published it", required=True),
+        Column("size_bytes", "long", "size of the file"),
+        Column("read_bytes", "long", "bytes the client read"),
+        Column("bytes_hit", "long", "served from the cache's disk or memory"),
+        Column("bytes_missed", "long", "fetched from the origin"),
+        Column("n_reads", "long", "reads merged in this row, at least 1", required=True),
+        Column("cpu_s", "double", "CPU seconds of the job, where known"),
+        Column("wall_s", "double", "wall seconds of the read or job"),
+        Column("origin", "string", "host:port or RSE the data came from"),
+        Column("user", "string", "salted hash of the user"),
+        Column("task", "string", "task or job group"),
+        Column("activity", "string", "analysis or production"),
+        Column("source", "string", "reader that made the row", required=True),
+        Column("event_id", "string", "unique per event; duplicates drop by it", required=True),
+    ),
+)
+
+FILES = Table(
+    name="files",
+    grain="one file, as latest known",
+    key=("did",),
+    partition=(),
+    columns=(
+        Column("did", "string", "scope:name", required=True),
+        Column("scope", "string", "Rucio scope", required=True),
+        Column("name", "string", "LFN or file name", required=True),
+        Column("dataset", "string", "did of the dataset"),
+        Column("tier", "string", "data tier"),
+        Column("campaign", "string", "production campaign or era"),
+        Column("experiment", "string", "cms, atlas, lhcb, osdf"),
+        Column("size_bytes", "long", "size of the file", required=True),
+        Column("adler32", "string", "checksum, 8 hex digits"),
+        Column("created_at", "timestamp", "when the file came to be"),
+        Column("origins", "strings", "RSEs or hosts that hold it"),
+        Column("known_at", "timestamp", "when the source published it", required=True),
+    ),
+)
+
+CONTENTS = Table(
+    name="contents",
+    grain="one file in one cache's inventory at `scanned_at`",
+    key=("did",),
+    partition=("day", "as_of", "cache"),
+    columns=(
+        Column("did", "string", "scope:name", required=True),
+        Column("name", "string", "path in the cache", required=True),
+        Column("size_bytes", "long", "size of the whole file", required=True),
+        Column("bytes_on_disk", "long", "bytes of the blocks on disk", required=True),
+        Column("complete", "bool", "every block is on disk", required=True),
+        Column("last_detach", "timestamp", "end of the last access"),
+        Column("open", "bool", "a client holds it open", required=True),
+        Column("scanned_at", "timestamp", "when the inventory was taken", required=True),
+    ),
+)
+
+PREDICTIONS = Table(
+    name="predictions",
+    grain="(file, region, as_of, horizon)",
+    key=("did", "horizon_s"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("did", "string", "scope:name", required=True),
+        Column("horizon_s", "long", "seconds after as_of", required=True),
+        Column("probability", "double", "calibrated chance of a read within the horizon", required=True),
+        Column("expected_accesses", "double", "expected reads within the horizon", required=True),
+        Column("size_bytes", "long", "size of the file"),
+        Column("dataset", "string", "did of the dataset"),
+        Column("tier", "string", "data tier"),
+        Column("last_read_s", "long", "seconds from the last known read to as_of; null: never read"),
+        Column("model_version", "string", "MLflow model that made it", required=True),
+    ),
+)
+
+PLANS = Table(
+    name="plans",
+    grain="one item of one cache's plan",
+    key=("item_id",),
+    partition=("day", "as_of", "cache"),
+    columns=(
+        Column("item_id", "string", "sha256 of cache, as_of, did and action, 32 hex digits", required=True),
+        Column("did", "string", "scope:name", required=True),
+        Column("name", "string", "path in the cache", required=True),
+        Column("action", "string", "prefetch, pin, unpin or evict", required=True),
+        Column("rank", "long", "1 goes first, per action", required=True),
+        Column("value", "double", "expected bytes read within the horizon", required=True),
+        Column("cost_bytes", "long", "bytes fetched over the WAN for this item", required=True),
+        Column("size_bytes", "long", "size of the file", required=True),
+        Column("probability", "double", "chance of a read within the horizon"),
+        Column("reason", "string", "why, in words", required=True),
+        Column("expires_at", "timestamp", "not to be acted on after this", required=True),
+    ),
+)
+
+RECEIPTS = Table(
+    name="receipts",
+    grain="one plan item's latest state",
+    key=("item_id",),
+    partition=("day", "as_of", "cache"),
+    columns=(
+        Column("item_id", "string", "as in plans", required=True),
+        Column("did", "string", "scope:name", required=True),
+        Column("action", "string", "prefetch, pin, unpin or evict", required=True),
+        Column("state", "string", "planned, running, done, failed or expired", required=True),
+        Column("attempts", "long", "tries so far", required=True),
+        Column("bytes", "long", "bytes the cache fetched or freed", required=True),
+        Column("seconds", "double", "time the last try took", required=True),
+        Column("error", "string", "why the last try failed"),
+        Column("confirmed_by", "string", "cinfo, gstream, stat or directory"),
+        Column("updated_at", "timestamp", "when the state last changed", required=True),
+    ),
+)
+
+OUTCOMES = Table(
+    name="outcomes",
+    grain="what one pushed item earned",
+    key=("item_id",),
+    partition=("day", "as_of", "cache"),
+    columns=(
+        Column("item_id", "string", "as in plans", required=True),
+        Column("did", "string", "scope:name", required=True),
+        Column("action", "string", "prefetch or pin", required=True),
+        Column("n_hits", "long", "reads served from the cache after the push", required=True),
+        Column("bytes_saved", "long", "bytes those reads did not fetch", required=True),
+        Column("bytes_spent", "long", "bytes fetched for the item by the push", required=True),
+        Column("bytes_wasted", "long", "bytes spent on an item nobody read", required=True),
+        Column("first_hit_delay_s", "double", "from the receipt to the first hit"),
+    ),
+)
+
+REJECTS = Table(
+    name="rejects",
+    grain="rows of one input that were refused for one reason",
+    key=("source", "input", "reason"),
+    partition=("day",),
+    columns=(
+        Column("source", "string", "reader", required=True),
+        Column("input", "string", "file the rows came from", required=True),
+        Column("reason", "string", "why, the same words for the same fault", required=True),
+        Column("n_rows", "long", "rows refused", required=True),
+        Column("sample", "string", "the first of them, cut to 200 characters"),
+    ),
+)
+
+REPLAYS = Table(
+    name="replays",
+    grain="one policy at one capacity over the replayed days",
+    key=("policy", "capacity_bytes"),
+    partition=("day", "region"),
+    columns=(
+        Column("policy", "string", "lru, clairvoyant, lru+plan or bound", required=True),
+        Column("capacity_bytes", "long", "size of the cache", required=True),
+        Column("capacity_fraction", "double", "share of the bytes of all files read", required=True),
+        Column("requests", "long", "reads counted", required=True),
+        Column("hits", "long", "reads of files on disk; null for a bound on bytes"),
+        Column("hit_ratio", "double", "hits / requests"),
+        Column("byte_hit_ratio", "double", "1 - demand-missed bytes / bytes_requested"),
+        Column("bytes_requested", "long", "sizes of the files read, summed over reads", required=True),
+        Column("wan_bytes", "long", "demand misses, refetches among them, and prefetches", required=True),
+        Column("prefetch_bytes", "long", "brought by the plan", required=True),
+        Column("wasted_bytes", "long", "brought by the plan and not read before they left", required=True),
+        Column("refetch_bytes", "long", "missed because the plan had evicted them", required=True),
+        Column("peak_usage_bytes", "long", "most bytes on disk", required=True),
+        Column("byte_gap_closed", "double", "(WAN_LRU - WAN) / (WAN_LRU - WAN_bound)"),
+        Column("seconds", "double", "time the replay took", required=True),
+    ),
+)
+
+REPLAY_DAYS = Table(
+    name="replay_days",
+    grain="one day of one replayed policy at one capacity",
+    key=("policy", "capacity_bytes", "on_day"),
+    partition=("day", "region"),
+    columns=(
+        Column("policy", "string", "as in replays", required=True),
+        Column("capacity_bytes", "long", "size of the cache", required=True),
+        Column("on_day", "string", "the replayed day", required=True),
+        Column("hits", "long", "reads of files on disk", required=True),
+        Column("misses", "long", "the other reads", required=True),
+        Column("hit_bytes", "long", "bytes served from disk", required=True),
+        Column("wan_bytes", "long", "as in replays", required=True),
+    ),
+)
+
+REPLAY_FILLS = Table(
+    name="replay_fills",
+    grain="fill level of one replayed cache at one moment",
+    key=("policy", "capacity_bytes", "at"),
+    partition=("day", "region"),
+    columns=(
+        Column("policy", "string", "as in replays", required=True),
+        Column("capacity_bytes", "long", "size of the cache", required=True),
+        Column("at", "timestamp", "moment", required=True),
+        Column("used_bytes", "long", "bytes on disk", required=True),
+    ),
+)
+
+MODEL_METRICS = Table(
+    name="model_metrics",
+    grain="one model at one horizon, on days it was not trained on",
+    key=("model", "horizon_s"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("model", "string", "learner or baseline", required=True),
+        Column("horizon_s", "long", "seconds after as_of", required=True),
+        Column("auc", "double", "area under the ROC curve"),
+        Column("average_precision", "double", "area under the precision-recall curve"),
+        Column("log_loss", "double", "nats per row; null for a score that is no probability"),
+        Column("brier", "double", "mean squared error of the probability; null as above"),
+        Column("calibration_error", "double", "expected, over ten equal bins; null as above"),
+        Column("n_rows", "long", "rows tested on", required=True),
+        Column("run_id", "string", "MLflow run"),
+    ),
+)
+
+RELIABILITY = Table(
+    name="reliability",
+    grain="one bin of one model's calibration curve",
+    key=("model", "horizon_s", "bin"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("model", "string", "as in model_metrics", required=True),
+        Column("horizon_s", "long", "seconds after as_of", required=True),
+        Column("bin", "long", "from 0, by rising probability", required=True),
+        Column("predicted", "double", "mean probability", required=True),
+        Column("observed", "double", "share that was read", required=True),
+        Column("n_rows", "long", "rows in the bin", required=True),
+    ),
+)
+
+TABLES = {
+    table.name: table
+    for table in (
+        ACCESSES,
+        FILES,
+        CONTENTS,
+        PREDICTIONS,
+        PLANS,
+        RECEIPTS,
+        OUTCOMES,
+        REJECTS,
+        REPLAYS,
+        REPLAY_DAYS,
+        REPLAY_FILLS,
+        MODEL_METRICS,
+        RELIABILITY,
+    )
+}

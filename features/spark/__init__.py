@@ -1,0 +1,1 @@
+"""Feature transforms: pure `DataFrame -> DataFrame`, no session, path or clock."""

@@ -1,0 +1,50 @@
+"""Bytes and durations as people write them: `50TB`, `4h`. Inside the house both are ints (bytes, seconds)."""
+
+from __future__ import annotations
+
+import re
+
+from features.errors import InputError
+
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)B?\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d+)\s*([smhdw])\s*", re.IGNORECASE)
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of `50TB` (10^12), `50TiB` (2^40) or a plain number. Raises InputError."""
+    match = _BYTES.fullmatch(text)
+    if match is None or (match[3] and not match[2]):
+        raise InputError(f"not a size: {text!r}; write for example 50TB, 1.5TiB or 1000000")
+    scale = (_BINARY if match[3] else _DECIMAL)[match[2].upper()]
+    return round(float(match[1]) * scale)
+
+
+def format_bytes(n_bytes: float) -> str:
+    """`n_bytes` with a decimal unit and three significant digits, as `1.23 TB`."""
+    for unit, scale in reversed(_DECIMAL.items()):
+        if unit and abs(n_bytes) >= scale:
+            return (
+                f"{n_bytes / scale:.3g} {unit}B"
+                if abs(n_bytes) < 999.5 * scale
+                else f"{n_bytes / scale:.0f} {unit}B"
+            )
+    return f"{n_bytes:.0f} B"
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of `90s`, `15m`, `4h`, `1d` or `2w`. Raises InputError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise InputError(f"not a duration: {text!r}; write for example 90s, 15m, 4h, 1d or 2w")
+    return int(match[1]) * _SECONDS[match[2].lower()]
+
+
+def duration_label(seconds: int) -> str:
+    """The shortest exact label: 86400 gives `1d`, 14400 `4h`, 90 `90s`. Used in column names."""
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds // _SECONDS[unit]}{unit}"
+    return f"{seconds}s"

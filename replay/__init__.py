@@ -1,0 +1,1 @@
+"""Replay of real accesses: traces, caches, bounds, and the Planner protocol. No Spark, no network."""

@@ -1,0 +1,51 @@
+"""cachecast: forecasts which data files will be read again, and places them in XCache servers."""
+
+from setuptools import find_packages, setup
+
+ROOMS = ["dags", "jobs", "models", "prefetch", "replay", "features"]
+
+setup(
+    name="cachecast",
+    version="0.1.0",
+    description="Forecast re-access of LHC data files and act on it in XCache servers",
+    python_requires=">=3.11,<3.14",
+    packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
+    package_data={"conf": ["base.toml", "caches/*", "workloads/*.toml"], "jobs": ["report/*.html"]},
+    install_requires=[
+        "fsspec>=2026.1",
+        "google-crc32c>=1.5",
+        "graphene>=3.4.3",  # mlflow allows older ones that do not import
+        "jinja2>=3.1",
+        "lightgbm>=4.7,<5",
+        "matplotlib>=3.10,<4",
+        "mlflow>=3.17.2,<3.18",  # 3.18.0 cannot be installed
+        "numba>=0.62",
+        "pandas>=2.2,<3",  # pyspark warns about 3
+        "pyarrow>=18",
+        "pydantic>=2.10,<3",
+        "pyspark[sql]>=4.3,<4.4",
+        "rich>=13",
+        "scikit-learn>=1.9,<1.10",
+        "sqlalchemy>=2.0,<3",
+        "typer>=0.15",
+        "xrootd>=5.6",
+    ],
+    extras_require={
+        "airflow": [
+            "apache-airflow>=3.3.2,<3.4",
+            "apache-airflow-providers-standard",
+            "apache-airflow-providers-apache-spark<6",  # from 6 on it installs over pyspark's files
+        ],
+        "dev": [
+            "build",
+            "hypothesis",
+            "import-linter",
+            "mypy",
+            "pandas-stubs",
+            "pytest>=9.2,<10",
+            "ruff",
+            "types-requests",
+        ],
+    },
+    entry_points={"console_scripts": ["cachecast = jobs.cli:main"]},
+)
