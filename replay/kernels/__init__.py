@@ -1,0 +1,1 @@
+"""Compiled loops over records. Nothing here knows of tables, planners or results."""

@@ -1,0 +1,103 @@
+"""Accesses as the engine reads them: arrays in time order, files as dense ids."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from features.errors import InputError
+from replay.kernels.jit import kernel
+from replay.planner import IntArray
+
+ItemArray = npt.NDArray[np.int32]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trace:
+    """`n` accesses to some of `m` files.
+
+    `time_s`: int64[n], s since 1970, never decreasing; `item`: int32[n], dense file ids 0 … m - 1;
+    `size_bytes`: int64[m] per file; `names`: string[m], the did of each id, or None.
+    Files may go unread: a planner may place any of the m. Raises InputError.
+    """
+
+    time_s: IntArray
+    item: ItemArray
+    size_bytes: IntArray
+    names: pa.StringArray | None = None
+
+    def __post_init__(self) -> None:
+        for field, kind in (("time_s", np.int64), ("item", np.int32), ("size_bytes", np.int64)):
+            # Kernels are compiled for one layout: contiguous, writeable, of these types.
+            object.__setattr__(self, field, np.require(getattr(self, field), kind, ["C", "W"]))
+        _check(self)
+
+    @property
+    def n_accesses(self) -> int:
+        """Number of accesses."""
+        return self.item.size
+
+    @property
+    def n_items(self) -> int:
+        """Number of files known, read or not."""
+        return self.size_bytes.size
+
+    @property
+    def footprint_bytes(self) -> int:
+        """Bytes of the files that are read at least once: a cache of this size misses each once."""
+        read = np.zeros(self.n_items, np.bool_)
+        read[self.item] = True
+        return int(self.size_bytes[read].sum())
+
+    def first_at(self, time_s: int) -> int:
+        """Index of the first access at or after `time_s`; n if there is none."""
+        return int(np.searchsorted(self.time_s, time_s, side="left"))
+
+
+class Requests(NamedTuple):
+    """What a kernel that knows the future reads: ids, sizes per id, and the index of each next access."""
+
+    item: ItemArray
+    size: IntArray
+    following: IntArray
+
+
+def next_access(trace: Trace) -> IntArray:
+    """Index of the next access of the same file, int64[n]; n where there is none."""
+    return following(trace.item, trace.n_items)
+
+
+@kernel
+def following(item: ItemArray, n_items: int) -> IntArray:
+    """`next_access` of a bare sequence of ids below `n_items`."""
+    n = item.size
+    nearest = np.full(n_items, n, np.int64)
+    index = np.empty(n, np.int64)
+    for i in range(n - 1, -1, -1):
+        index[i] = nearest[item[i]]
+        nearest[item[i]] = i
+    return index
+
+
+def _check(trace: Trace) -> None:
+    n, m = trace.item.size, trace.size_bytes.size
+    if n == 0:
+        raise InputError("the trace holds no access; choose days or a source that has some")
+    if trace.time_s.size != n:
+        raise InputError(f"the trace has {n} items and {trace.time_s.size} times; give one time per access")
+    if trace.names is not None and len(trace.names) != m:
+        raise InputError(f"the trace has {m} sizes and {len(trace.names)} names; give one name per file")
+    if trace.item.min() < 0 or trace.item.max() >= m:
+        row = int(np.flatnonzero((trace.item < 0) | (trace.item >= m))[0])
+        raise InputError(f"access {row} reads item {trace.item[row]}; items are 0 … {m - 1}")
+    backwards = np.flatnonzero(np.diff(trace.time_s) < 0)
+    if backwards.size:
+        raise InputError(f"access {int(backwards[0]) + 1} is earlier than the one before; sort by time")
+    negative = np.flatnonzero(trace.size_bytes < 0)
+    if negative.size:
+        at = int(negative[0])
+        raise InputError(f"item {at} has {trace.size_bytes[at]} bytes; correct or drop it")

@@ -1,0 +1,27 @@
+"""The counted window of a replay."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from features.errors import InputError
+from replay.trace import Trace
+
+
+class Window(NamedTuple):
+    """Accesses from index `first`, at or after `count_from_s`, are counted; earlier ones warm the cache."""
+
+    count_from_s: int
+    first: int
+
+
+def window(trace: Trace, count_from_s: int | None) -> Window:
+    """The window from `count_from_s`; None counts every access. Raises InputError if nothing is left."""
+    if count_from_s is None:
+        return Window(int(trace.time_s[0]), 0)
+    first = trace.first_at(count_from_s)
+    if first == trace.n_accesses:
+        raise InputError(
+            f"count_from_s {count_from_s} is after the last access at {trace.time_s[-1]}; count from earlier"
+        )
+    return Window(max(count_from_s, int(trace.time_s[0])), first)

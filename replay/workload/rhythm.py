@@ -1,0 +1,39 @@
+"""Day, night and weekend: a clock on which work goes at a constant rate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from replay.workload.catalogue import FloatArray
+from replay.workload.config import WorkloadConfig
+
+_DAY_S = 86400
+_BUSIEST_HOUR = 14
+
+
+class Rhythm:
+    """Converts between days of the month (floats, UTC) and work done (1 per average weekday).
+
+    Covers `before` days ahead of the month and `after` days past its end.
+    """
+
+    def __init__(self, config: WorkloadConfig, *, before: int, after: int) -> None:
+        hours = np.arange(-24 * before, 24 * (config.days + after))
+        since_epoch = config.start_s / 3600 + hours
+        # 1970-01-01 was a Thursday: days 2 and 3 of its week are the weekend.
+        weekend = np.isin(since_epoch // 24 % 7, (2, 3))
+        mean, swing = (1 + config.night_factor) / 2, (1 - config.night_factor) / 2
+        pace = mean + swing * np.cos(2 * np.pi * (since_epoch % 24 - _BUSIEST_HOUR) / 24)
+        pace = pace / mean * np.where(weekend, config.weekend_factor, 1.0)
+        self._day = np.append(hours, hours[-1] + 1) / 24
+        self._work = np.concatenate([[0.0], np.cumsum(pace) / 24])
+
+    def work(self, day: FloatArray) -> FloatArray:
+        """Work done up to each `day`."""
+        work: FloatArray = np.interp(day, self._day, self._work)
+        return work
+
+    def day(self, work: FloatArray) -> FloatArray:
+        """The day by which `work` is done."""
+        day: FloatArray = np.interp(work, self._work, self._day)
+        return day
