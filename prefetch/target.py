@@ -25,7 +25,10 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """The cache's own word on one file: `held` is None if it has no byte of it. `source`: cinfo, gstream, directory."""
+    """The cache's own word on one file: `held` is None if it has no byte of it.
+
+    `source`: cinfo, gstream or directory.
+    """
 
     held: Held | None
     source: str

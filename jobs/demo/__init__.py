@@ -1,0 +1,1 @@
+"""The whole loop on one machine: `make demo`."""

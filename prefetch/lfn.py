@@ -1,0 +1,61 @@
+"""Checks a file's name before it becomes a path, a URL or a command."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+from features.errors import PushRejected
+
+MAX_NAME_BYTES = 1024
+# A file system allows 255 bytes, of which the cache needs some for its `.cinfo`.
+MAX_COMPONENT_BYTES = 240
+COMMAND_ROOT = "xrdpfc_command"
+_URL_SYNTAX = frozenset("?#\\")
+_BAD_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def checked_lfn(name: str) -> str:
+    """`name` itself, if it is a plain absolute path that means the same as path, URL and cache command.
+
+    Refused with PushRejected: relative paths; empty, `.` and `..` components; control, format and
+    surrogate characters; `?`, `#` and backslashes; components that begin or end with white space;
+    XCache's command space and its `.cinfo` files; more than 1024 bytes, or 240 in a component.
+    """
+    fault = _fault(name)
+    if fault is not None:
+        raise PushRejected(f"not a usable file name: {name[:200]!r}: {fault}")
+    return name
+
+
+def path_below(root: Path, name: str, suffix: str = "") -> Path:
+    """The path of file `name` in folder `root`; PushRejected if it leads out of `root`, also by a link."""
+    path = root / (checked_lfn(name)[1:] + suffix)
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise PushRejected(f"file {name[:200]!r} leads out of its folder by a link")
+    return path
+
+
+def _fault(name: str) -> str | None:
+    if any(unicodedata.category(character) in _BAD_CATEGORIES for character in name):
+        return "holds a control character"
+    components = name[1:].split("/")
+    faults = {
+        "must begin with /": not name.startswith("/"),
+        "holds one of ? # \\": bool(_URL_SYNTAX & set(name)),
+        f"longer than {MAX_NAME_BYTES} bytes": len(name.encode()) > MAX_NAME_BYTES,
+        "is a command of the cache": components[0] == COMMAND_ROOT,
+        "is the cache's own record of a file": name.endswith(".cinfo"),
+    }
+    whole = next((fault for fault, found in faults.items() if found), None)
+    return whole or next(filter(None, map(_component_fault, components)), None)
+
+
+def _component_fault(component: str) -> str | None:
+    if component in ("", ".", ".."):
+        return "has an empty, . or .. component"
+    if component != component.strip():
+        return "has white space at the edge of a component"
+    if len(component.encode()) > MAX_COMPONENT_BYTES:
+        return f"has a component longer than {MAX_COMPONENT_BYTES} bytes"
+    return None

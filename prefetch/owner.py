@@ -1,0 +1,28 @@
+"""Names a run of the pusher, so that another run on the same machine can tell whether it is dead."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+
+def new_owner() -> str:
+    """A name unique to this run: host, process, the process's start time, and a random part."""
+    return "|".join((socket.gethostname(), str(os.getpid()), _started(os.getpid()), secrets.token_hex(4)))
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the process of run `owner` is known to be gone; False for runs on other machines."""
+    host, pid, started, _ = owner.split("|")
+    return host == socket.gethostname() and _started(int(pid)) != started
+
+
+def _started(pid: int) -> str:
+    # A process id is used again; with the start time (clock ticks since boot) it is unique.
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+    return "gone" if fields[0] == "Z" else fields[19]

@@ -1,0 +1,1 @@
+"""A real XCache: its client, its cinfo files, its g-stream."""

@@ -1,0 +1,158 @@
+"""Reads (and for tests writes) `.cinfo` files: XCache's own record of one cached file.
+
+Source: format version 4 as written by XRootD 5.0 to 6.2.1 on little-endian machines; see
+`XrdPfcInfo.hh`. Versions 2 and 3 of older caches are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from pathlib import Path
+
+import google_crc32c
+
+from features.errors import InputError
+
+VERSION = 4
+# A cache of petabytes holds no file whose block map is longer than this.
+MAX_BYTES = 64 * 2**20
+_VERSION = struct.Struct("<i")
+_STORE = struct.Struct("<qqqqQIi")
+_ACCESS = struct.Struct("<qqiiiiqqq")
+_CRC = struct.Struct("<I")
+_STORE_AT = _VERSION.size
+_STORE_CRC_AT = _STORE_AT + _STORE.size
+_BLOCKS_AT = _STORE_CRC_AT + _CRC.size
+
+
+@dataclasses.dataclass(frozen=True)
+class AccessRecord:
+    """One access, or several merged. Times are s since 1970; `detach_s` is 0 while the file is open."""
+
+    attach_s: int
+    detach_s: int
+    n_ios: int
+    duration_s: int
+    n_merged: int
+    reserved: int
+    bytes_hit: int
+    bytes_missed: int
+    bytes_bypassed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class CInfo:
+    """One cached file. `blocks` is a bit vector, least significant bit first; 1: the block is on disk."""
+
+    block_size_bytes: int
+    size_bytes: int
+    created_s: int
+    no_checksum_s: int
+    n_accesses: int
+    status: int
+    blocks: bytes
+    accesses: tuple[AccessRecord, ...]
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of the whole file; a file of 0 bytes has one, as the cache counts."""
+        return _n_blocks(self.size_bytes, self.block_size_bytes)
+
+    @property
+    def n_blocks_on_disk(self) -> int:
+        """Blocks that are on disk."""
+        return (int.from_bytes(self.blocks, "little") & ((1 << self.n_blocks) - 1)).bit_count()
+
+    @property
+    def complete(self) -> bool:
+        """Every byte is on disk. A file of 0 bytes is, though its one block is never marked."""
+        return self.size_bytes == 0 or self.n_blocks_on_disk == self.n_blocks
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of the blocks on disk; the last block may be short."""
+        last = self.n_blocks - 1
+        has_last = bool(self.blocks[last // 8] >> (last % 8) & 1)
+        missing_tail = (last + 1) * self.block_size_bytes - self.size_bytes if has_last else 0
+        return self.n_blocks_on_disk * self.block_size_bytes - missing_tail
+
+    @property
+    def is_open(self) -> bool:
+        """The last access has not ended, or the cache died in it."""
+        return bool(self.accesses) and self.accesses[-1].detach_s == 0
+
+    @property
+    def last_detach_s(self) -> int | None:
+        """End of the last ended access, or None."""
+        return max((access.detach_s for access in self.accesses if access.detach_s), default=None)
+
+
+def parse(content: bytes) -> CInfo:
+    """The record in `content`; bytes after its end are ignored.
+
+    Raises InputError if it is cut short, of another version, or fails one of its two CRC32C.
+    """
+    if len(content) > MAX_BYTES:
+        raise InputError(f"cinfo of {len(content)} bytes; at most {MAX_BYTES} are read")
+    (version,) = _unpack(_VERSION, content, 0)
+    if version != VERSION:
+        raise InputError(f"cinfo of version {version}; only version {VERSION} (XRootD 5.0 to 6.2) is read")
+    block_size, size, created_s, no_checksum_s, n_accesses, status, n_records = _unpack(
+        _STORE, content, _STORE_AT
+    )
+    _check_crc(content, _STORE_AT, _STORE_CRC_AT)
+    if block_size <= 0 or size < 0 or n_records < 0:
+        raise InputError(f"cinfo with block size {block_size}, file size {size}, {n_records} access records")
+    records_at = _BLOCKS_AT + (_n_blocks(size, block_size) - 1) // 8 + 1
+    end = records_at + n_records * _ACCESS.size
+    if end + _CRC.size > len(content):
+        raise InputError(f"cinfo cut short: {len(content)} bytes, {end + _CRC.size} expected")
+    _check_crc(content, _BLOCKS_AT, end)
+    accesses = tuple(AccessRecord(*fields) for fields in _ACCESS.iter_unpack(content[records_at:end]))
+    blocks = content[_BLOCKS_AT:records_at]
+    return CInfo(block_size, size, created_s, no_checksum_s, n_accesses, status, blocks, accesses)
+
+
+def read(path: Path) -> CInfo:
+    """The record in file `path`. Raises InputError naming the file, and OSError as `open` does."""
+    with path.open("rb") as stream:
+        content = stream.read(MAX_BYTES + 1)
+    try:
+        return parse(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def dump(info: CInfo) -> bytes:
+    """The bytes of `info`, as XCache writes them; `parse` reads them back."""
+    store = _STORE.pack(
+        info.block_size_bytes,
+        info.size_bytes,
+        info.created_s,
+        info.no_checksum_s,
+        info.n_accesses,
+        info.status,
+        len(info.accesses),
+    )
+    tail = info.blocks + b"".join(_ACCESS.pack(*dataclasses.astuple(access)) for access in info.accesses)
+    return _VERSION.pack(VERSION) + store + _crc(store) + tail + _crc(tail)
+
+
+def _n_blocks(size_bytes: int, block_size_bytes: int) -> int:
+    return max(1, -(-size_bytes // block_size_bytes))
+
+
+def _unpack(layout: struct.Struct, content: bytes, offset: int) -> tuple[int, ...]:
+    if len(content) < offset + layout.size:
+        raise InputError(f"cinfo cut short: {len(content)} bytes, {offset + layout.size} expected")
+    return layout.unpack_from(content, offset)
+
+
+def _check_crc(content: bytes, start: int, end: int) -> None:
+    if content[end : end + _CRC.size] != _crc(content[start:end]):
+        raise InputError(f"cinfo damaged: wrong CRC32C of bytes {start} to {end}")
+
+
+def _crc(content: bytes) -> bytes:
+    return _CRC.pack(google_crc32c.value(content))

@@ -1,0 +1,174 @@
+"""Drives a real XCache by the XRootD protocol, and believes only what the cache itself says.
+
+Measured on XRootD 5.5.3: a one-byte vector read per block makes the cache fetch whole blocks while a few
+bytes cross to us; open and close alone renews a file's place in the purge order; `cinfo` is rewritten within
+milliseconds of the close. Every use is noted by the cache as an access: see `FileClose.is_ours`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from features.errors import ConfigError, InputError, PushRejected, TargetUnavailable
+from prefetch.lfn import checked_lfn, path_below
+from prefetch.target import Confirmation, Held
+from prefetch.xcache import cinfo
+from prefetch.xcache.gstream import CaptureReader, FileClose
+from prefetch.xcache.session import RemoteFile, accepted, cached_by_stat
+
+DEFAULT_BLOCK_BYTES = 128 * 1024
+_CHUNKS_PER_CALL = 256
+# A close while a block is on its way from memory to disk makes the cache note the end of the use 30 s late.
+_SETTLE_S = 0.05
+_SUFFIX = ".cinfo"
+_URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
+_REREAD_S = (0.02, 0.1, 0.5)
+
+
+class XCacheTarget:
+    """One XCache, as `prefetch.target.CacheTarget`.
+
+    `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
+    read it; else `gstream`, a capture of its g-stream, tells what it holds, and `stat` whether it still does.
+    `block_size_bytes` is used where cinfo does not tell: at most the cache's own `pfc.blocksize`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        namespace: Path | None = None,
+        gstream: Path | None = None,
+        *,
+        block_size_bytes: int = DEFAULT_BLOCK_BYTES,
+    ) -> None:
+        if _URL.fullmatch(url) is None:
+            raise ConfigError(
+                f"cache {name!r}: url", "write root://host:port, without a path, user or options"
+            )
+        if namespace is None and gstream is None:
+            raise ConfigError(
+                f"cache {name!r}", "give `namespace` or `gstream`: nothing else confirms a push"
+            )
+        self._name = name
+        self._url = url
+        self._namespace = namespace
+        self._block_size_bytes = block_size_bytes
+        self._capture = None if gstream is None else CaptureReader(gstream)
+        self._latest: dict[str, FileClose] = {}
+        self._capture_lock = threading.Lock()
+        self.n_unreadable = 0
+
+    @property
+    def name(self) -> str:
+        """The cache's name in configuration."""
+        return self._name
+
+    def prefetch(self, name: str, *, timeout_s: float) -> int:
+        """Make the cache fetch every block of `name`; return the file's size in bytes."""
+        deadline = time.monotonic() + timeout_s
+        with RemoteFile(self._file_url(name), deadline) as remote:
+            size = remote.size_bytes()
+            offsets = range(0, size, self._block_size(name))
+            for first in range(0, len(offsets), _CHUNKS_PER_CALL):
+                remote.read_one_byte_at(offsets[first : first + _CHUNKS_PER_CALL])
+            time.sleep(_SETTLE_S)
+        return size
+
+    def touch(self, name: str, *, timeout_s: float) -> None:
+        """Make `name` the most recently used: open and close, no read; one not held stays without blocks."""
+        with RemoteFile(self._file_url(name), time.monotonic() + timeout_s):
+            pass
+
+    def evict(self, name: str, *, timeout_s: float) -> None:
+        """Ask the cache to drop `name`; it does so a moment later, also if the file is open (5.5.3)."""
+        command = f"{self._url}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
+        accepted(command, time.monotonic() + timeout_s)
+
+    def confirm(self, name: str) -> Confirmation:
+        """From cinfo where it can be read, else from `stat` and the last event in the g-stream."""
+        checked_lfn(name)
+        if self._namespace is not None:
+            info = self._cinfo(name)
+            return Confirmation(None if info is None else _held(name, info), "cinfo")
+        if not cached_by_stat(self._url, name):
+            return Confirmation(None, "stat")
+        event = self._last_event(name)
+        return Confirmation(
+            Held(name, 0, 0, False, None, False) if event is None else _closed(event), "gstream"
+        )
+
+    def inventory(self) -> Iterator[Held]:
+        """Every file with a cinfo; those that cannot be read are counted in `n_unreadable`."""
+        if self._namespace is None:
+            raise ConfigError(
+                f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
+            )
+        self.n_unreadable = 0
+        for folder, _, files in os.walk(self._namespace):
+            for file in files:
+                if file.endswith(_SUFFIX):
+                    held = self._held_at(Path(folder) / file)
+                    if held is not None:
+                        yield held
+
+    def _held_at(self, path: Path) -> Held | None:
+        assert self._namespace is not None
+        name = f"/{path.relative_to(self._namespace)}".removesuffix(_SUFFIX)
+        try:
+            return _held(checked_lfn(name), cinfo.read(path))
+        except FileNotFoundError:
+            return None
+        except (InputError, OSError, PushRejected):
+            self.n_unreadable += 1
+            return None
+
+    def _cinfo(self, name: str) -> cinfo.CInfo | None:
+        assert self._namespace is not None
+        path = path_below(self._namespace, name, _SUFFIX)
+        for pause_s in _REREAD_S:
+            try:
+                return cinfo.read(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except InputError:
+                # The cache rewrites it in place: a reader may see half.
+                time.sleep(pause_s)
+            except PermissionError as error:
+                raise PushRejected(
+                    f"cannot read {path}: run as the cache's user, or leave out namespace"
+                ) from error
+            except OSError as error:
+                raise TargetUnavailable(f"cannot read {path}: {error.strerror}") from error
+        raise TargetUnavailable(f"{path} is damaged, or changes all the time")
+
+    def _block_size(self, name: str) -> int:
+        info = None if self._namespace is None else self._cinfo(name)
+        return self._block_size_bytes if info is None else info.block_size_bytes
+
+    def _file_url(self, name: str) -> str:
+        return f"{self._url}/{checked_lfn(name)}"
+
+    def _last_event(self, name: str) -> FileClose | None:
+        assert self._capture is not None
+        with self._capture_lock:
+            try:
+                self._latest.update((event.lfn, event) for event in self._capture.poll())
+            except InputError as error:
+                raise TargetUnavailable(str(error)) from error
+            return self._latest.get(name)
+
+
+def _held(name: str, info: cinfo.CInfo) -> Held:
+    on_disk, size = info.bytes_on_disk, info.size_bytes
+    return Held(name, size, on_disk, info.complete, info.last_detach_s, info.is_open)
+
+
+def _closed(event: FileClose) -> Held:
+    on_disk = min(event.n_blks_done * event.blk_size, event.size_bytes)
+    return Held(event.lfn, event.size_bytes, on_disk, event.complete, event.detach_t, False)

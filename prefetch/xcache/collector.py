@@ -1,0 +1,97 @@
+"""Receives XCache's g-stream by UDP and keeps it in a capture file that `gstream` reads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from features.errors import ServiceError
+
+_MAX_DATAGRAM_BYTES = 65535
+_WAKE_S = 0.2
+_BUFFER_BYTES = 4 * 2**20
+
+
+def frame(received_s: int, port: int, datagram: bytes) -> bytes:
+    """`datagram` as a capture keeps it: framed, and its ending NUL replaced by a newline."""
+    body = datagram.rstrip(b"\0\n") + b"\n"
+    return b"@@%d %d %d\n%s" % (received_s, port, len(body), body)
+
+
+def append(descriptor: int, framed: bytes) -> None:
+    """Append one frame in one write, so that frames of several writers do not mix."""
+    n_written = os.write(descriptor, framed)
+    while n_written < len(framed):
+        n_written += os.write(descriptor, framed[n_written:])
+
+
+class Collector:
+    """A listener thread that appends every datagram to `path`; a context manager.
+
+    `port` 0 takes any free one: see `port` after entering. Each frame is written before the next datagram
+    is received, so a crash of this process loses none it has received. `now_s`: s since 1970.
+    """
+
+    def __init__(
+        self, path: Path, *, host: str = "127.0.0.1", port: int = 0, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self.path = path
+        self.port = port
+        self._host = host
+        self._now_s = now_s
+        self._stopping = threading.Event()
+        self._error: OSError | None = None
+
+    def __enter__(self) -> Collector:
+        """Start listening. Raises ServiceError if the port or the file cannot be had."""
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ServiceError(f"cannot write g-stream capture {self.path}: {error.strerror}") from error
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+            self._socket.bind((self._host, self.port))
+        except OSError as error:
+            self._close()
+            raise ServiceError(f"cannot listen on UDP {self._host}:{self.port}: {error.strerror}") from error
+        self.port = self._socket.getsockname()[1]
+        self._socket.settimeout(_WAKE_S)
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._listen, name="gstream-collector", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening. Raises ServiceError if the capture could not be written."""
+        self._stopping.set()
+        self._thread.join()
+        self._close()
+        if self._error is not None and error is None:
+            raise ServiceError(f"g-stream capture {self.path} is not whole: {self._error.strerror}")
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                datagram, sender = self._socket.recvfrom(_MAX_DATAGRAM_BYTES)
+            except TimeoutError:
+                # Only a pause ends it: what had arrived by the end is kept.
+                if self._stopping.is_set():
+                    return
+                continue
+            try:
+                append(self._file, frame(int(self._now_s()), sender[1], datagram))
+            except OSError as error:
+                self._error = error
+                return
+
+    def _close(self) -> None:
+        self._socket.close()
+        os.close(self._file)

@@ -1,0 +1,137 @@
+"""One g-stream datagram's parts: who sent it, and its `file_close` records. Nothing in it is trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+_INT64_MAX = 2**63 - 1
+_REQUIRED = {"size_bytes": "size"} | {
+    field: field
+    for field in (
+        *("blk_size", "n_blks", "n_blks_done", "access_cnt"),
+        *("attach_t", "detach_t", "b_hit", "b_miss", "b_bypass"),
+    )
+}
+_SINCE_5_7_2 = ("b_todisk", "b_prefetch")
+
+
+@dataclasses.dataclass(frozen=True)
+class FileClose:
+    """One `file_close` event: all overlapping opens of one file, sent at the last close.
+
+    Times (`_t`) are s since 1970, `b_*` bytes. `b_todisk` and `b_prefetch` are None before XRootD 5.7.2.
+    `remotes` are the origins read from: empty for a pure hit. `index` is the record's place in its datagram.
+    """
+
+    lfn: str
+    size_bytes: int
+    blk_size: int
+    n_blks: int
+    n_blks_done: int
+    access_cnt: int
+    attach_t: int
+    detach_t: int
+    remotes: tuple[str, ...]
+    b_hit: int
+    b_miss: int
+    b_bypass: int
+    b_todisk: int | None
+    b_prefetch: int | None
+    host: str
+    inst: str
+    site: str
+    stod: int
+    pseq: int
+    index: int
+    received_t: int
+
+    @property
+    def is_ours(self) -> bool:
+        """At most a byte a block was read: a touch or a prefetch, not a job (files of few bytes excepted)."""
+        return self.b_hit + self.b_miss + self.b_bypass <= self.n_blks
+
+    @property
+    def complete(self) -> bool:
+        """Every block was on disk at the close."""
+        return self.size_bytes == 0 or self.n_blks_done >= self.n_blks
+
+    @property
+    def event_id(self) -> str:
+        """32 hex digits, the same whenever the event is read and different for every other event."""
+        place = (
+            self.host,
+            self.inst,
+            self.stod,
+            self.pseq,
+            self.index,
+            self.lfn,
+            self.attach_t,
+            self.detach_t,
+        )
+        return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Who sent a datagram: `key` names one numbering of one life of one cache."""
+
+    key: tuple[Any, ...]
+    is_cache: bool
+    host: str
+    inst: str
+    site: str
+    stod: int
+    pseq: int
+
+    @staticmethod
+    def of(header: dict[str, Any]) -> Source | None:
+        """The sender that a header line names, or None if the header is malformed."""
+        who, stream = header.get("src"), header.get("gs")
+        numbers: dict[str, Any] = {field: header.get(field) for field in ("stod", "pseq", "sid")}
+        if not isinstance(who, dict) or not all(map(is_int, numbers.values())):
+            return None
+        host, inst, site = (str(who.get(field, "")) for field in ("host", "inst", "site"))
+        is_cache = header.get("code") == "g" and isinstance(stream, dict) and stream.get("type") == "C"
+        key = (host, inst, str(who.get("port")), numbers["stod"], numbers["sid"])
+        return Source(key, is_cache, host, inst, site, numbers["stod"], numbers["pseq"])
+
+
+def file_close(record: dict[str, Any], source: Source, index: int, received_t: int) -> FileClose | None:
+    """The event in one record line, or None if it is of another kind or malformed."""
+    lfn, remotes = record.get("lfn"), record.get("remotes")
+    if record.get("event") != "file_close" or not isinstance(lfn, str) or not isinstance(remotes, list):
+        return None
+    numbers: dict[str, Any] = {ours: record.get(theirs) for ours, theirs in _REQUIRED.items()}
+    later: dict[str, Any] = {field: record.get(field) for field in _SINCE_5_7_2}
+    if not all(map(is_int, [*numbers.values(), *(value for value in later.values() if value is not None)])):
+        return None
+    return FileClose(
+        lfn=lfn,
+        remotes=tuple(str(remote) for remote in remotes),
+        host=source.host,
+        inst=source.inst,
+        site=source.site,
+        stod=source.stod,
+        pseq=source.pseq,
+        index=index,
+        received_t=received_t,
+        **numbers,
+        **later,
+    )
+
+
+def is_int(value: object) -> bool:
+    """A count or time that fits 64 bits; booleans and floats are none."""
+    return type(value) is int and 0 <= value <= _INT64_MAX
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object in `line`, or None."""
+    try:
+        value = json.loads(line.rstrip(b"\0"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

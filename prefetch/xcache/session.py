@@ -1,0 +1,149 @@
+"""The XRootD client library behind four calls: bounded in time, its errors as ours.
+
+The library is imported on first use, so that this room imports without it. Its threads outlive the main
+thread: a program that used it ends through `sys.exit`, which lets the library's own exit handler stop them,
+and must not fork afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from features.errors import ConfigError, PushRejected, TargetUnavailable, bounded
+
+# Else a refused connection is tried again for minutes, and timeouts are looked at every 15 s only.
+_CLIENT_SETTINGS = {
+    "ConnectionWindow": 5,
+    "ConnectionRetry": 1,
+    "StreamErrorWindow": 0,
+    "TimeoutResolution": 1,
+    "RequestTimeout": 120,
+}
+_SERVER_ANSWERED = 400
+_READ_BYTES = 8 * 1024 * 1024
+_COMMAND_ACCEPTED = 3005
+_NOT_FOUND = 3011
+# XProtocol.hh: what a server will say again however often it is asked.
+_FINAL = {
+    3000: "invalid argument",
+    3001: "missing argument",
+    3002: "argument too long",
+    3006: "invalid request",
+    3010: "not authorised",
+    _NOT_FOUND: "no such file",
+    3013: "not supported",
+    3016: "is a directory",
+    3030: "authentication failed",
+}
+_CLIENT_AUTH_FAILED = 204
+_READABLE_AND_WRITABLE = 48
+
+
+class RemoteFile:
+    """A file open for reading until the block ends. `deadline`: of `time.monotonic`, for all calls together.
+
+    Every call raises PushRejected or TargetUnavailable.
+    """
+
+    def __init__(self, url: str, deadline: float) -> None:
+        self._url = url
+        self._deadline = deadline
+        self._file = _library().File()
+
+    def __enter__(self) -> RemoteFile:
+        """Open it."""
+        read = importlib.import_module("XRootD.client.flags").OpenFlags.READ
+        status, _ = self._file.open(self._url, read, timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; a failure to close is told only if nothing else failed."""
+        status, _ = self._file.close(timeout=max(1, math.ceil(self._deadline - time.monotonic())))
+        if error is None:
+            _check(self._url, status)
+
+    def size_bytes(self) -> int:
+        """The file's size."""
+        status, info = self._file.stat(False, timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+        return int(info.size)
+
+    def read_all(self) -> int:
+        """Read all of it, as a job does, and forget it; its size in bytes."""
+        n_read = 0
+        while True:
+            status, data = self._file.read(n_read, _READ_BYTES, timeout=_left(self._url, self._deadline))
+            _check(self._url, status)
+            if not data:
+                return n_read
+            n_read += len(data)
+
+    def read_one_byte_at(self, offsets: Iterable[int]) -> None:
+        """Read one byte at each of `offsets` in one request, and forget them."""
+        chunks = [(offset, 1) for offset in offsets]
+        status, _ = self._file.vector_read(chunks, timeout=_left(self._url, self._deadline))
+        _check(self._url, status)
+
+
+def accepted(command_url: str, deadline: float) -> None:
+    """Give the cache a command by opening `command_url`. The cache answers with error 3005 if it accepts."""
+    file = _library().File()
+    status, _ = file.open(command_url, 0, timeout=_left(command_url, deadline))
+    if status.ok:
+        file.close()
+        raise PushRejected(f"{command_url} was opened as a file: the cache takes no commands there")
+    if status.code == _SERVER_ANSWERED and status.errno == _COMMAND_ACCEPTED:
+        return
+    if status.code == _SERVER_ANSWERED and status.errno in _FINAL:
+        remedy = "set pfc.allow_xrdpfc_command and all.export /xrdpfc_command, and authorise this client"
+        raise PushRejected(f"{command_url}: {_FINAL[status.errno]}; on the cache, {remedy}")
+    _check(command_url, status)
+
+
+def cached_by_stat(url: str, name: str, timeout_s: int = 10) -> bool:
+    """Whether the cache holds a part of `name`: it then answers `stat` itself, with mode 0600 (5.5.3)."""
+    status, info = _library().FileSystem(url).stat(name, timeout=timeout_s)
+    if not status.ok and status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
+        return False
+    _check(f"{url}/{name}", status)
+    return int(info.flags) & _READABLE_AND_WRITABLE == _READABLE_AND_WRITABLE
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        client = importlib.import_module("XRootD.client")
+    except ImportError as error:
+        raise ConfigError(
+            "XRootD client", "not installed; `pip install xrootd`, or use a directory cache"
+        ) from error
+    for key, value in _CLIENT_SETTINGS.items():
+        client.EnvPutInt(key, value)
+    return client
+
+
+def _left(url: str, deadline: float) -> int:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TargetUnavailable(f"{url}: not done in time")
+    return max(1, math.ceil(left_s))
+
+
+def _check(url: str, status: Any) -> None:
+    if status.ok:
+        return
+    reason = bounded(" ".join(str(status.message).split()), 200)
+    if status.code == _SERVER_ANSWERED and status.errno in _FINAL:
+        raise PushRejected(f"{url}: {_FINAL[status.errno]} ({reason})")
+    if status.code == _CLIENT_AUTH_FAILED:
+        raise PushRejected(f"{url}: authentication failed ({reason})")
+    raise TargetUnavailable(f"{url}: {reason}")

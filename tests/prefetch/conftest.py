@@ -1,0 +1,73 @@
+"""A cache to test against: a directory, or a real XCache on loopback, behind the same few handles."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from features.errors import ServiceError
+from jobs.demo.xrootd import Loopback, available, loopback
+from prefetch.directory import DirectoryTarget
+from prefetch.target import CacheTarget
+from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.collector import Collector
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """A cache under test, its origin's folder, and where its files and its events lie."""
+
+    kind: str
+    target: CacheTarget
+    origin: Path
+    namespace: Path
+    gstream: Path
+
+    def add(self, lfn: str, content: bytes) -> str:
+        path = self.origin / lfn[1:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return lfn
+
+    def eventually(self, so: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not so():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+
+@pytest.fixture(scope="session")
+def xcache() -> Iterator[tuple[Loopback, Path]]:
+    fault = available()
+    if fault is not None:
+        pytest.fail(f"these tests need a real XCache: {fault}; run them by `make test`")
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
+        Path(folder).chmod(0o755)
+        capture = Path(folder) / "gstream.txt"
+        try:
+            with (
+                Collector(capture) as collector,
+                loopback(Path(folder) / "lb", gstream_port=collector.port) as running,
+            ):
+                yield running, capture
+        except ServiceError as error:
+            pytest.fail(f"the real XCache does not run: {error}; see `make test`")
+
+
+@pytest.fixture(params=["directory", pytest.param("xcache", marks=pytest.mark.service)])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    if request.param == "directory":
+        origin = tmp_path / "origin"
+        origin.mkdir()
+        target = DirectoryTarget("dir", origin, tmp_path / "cache")
+        return World("directory", target, origin, target.namespace, target.gstream)
+    running, capture = request.getfixturevalue("xcache")
+    real = XCacheTarget("xc", running.cache_url, running.namespace, capture)
+    return World("xcache", real, running.origin_root, running.namespace, capture)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.errors import PushRejected, TargetUnavailable
+from prefetch.directory import DirectoryTarget
+from prefetch.journal import Item, Journal
+from prefetch.push import PushLimits, PushSummary, push
+from prefetch.target import Confirmation, Held
+
+
+def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | None = None) -> Item:
+    lfn = name or f"/store/p/f{number}"
+    as_of_s = int(time.time()) + plan
+    return Item(
+        f"{plan}-{action}-{number}", "c", as_of_s, f"t:{lfn}", lfn, action, number, 10, 10, as_of_s + 3600
+    )
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()
+
+
+def run(target: Any, journal: Journal, **limits: Any) -> PushSummary:
+    return push(target, journal, cache="c", limits=PushLimits(**({"timeout_s": 20.0} | limits)))
+
+
+def test_a_plan_is_carried_out_once(world: Any, journal: Journal) -> None:
+    names = [world.add(f"/store/p/{world.kind}{number}", b"x" * 400_000) for number in range(20)]
+    journal.record_plan([item(number, name=name) for number, name in enumerate(names)], now_s=time.time())
+    first = run(world.target, journal)
+    assert (first.pushed, first.already_done, first.failed, first.bytes_fetched) == (20, 0, 0, 8_000_000)
+    assert all((world.namespace / name[1:]).stat().st_size == 400_000 for name in names)
+    receipts = journal.receipts()
+    assert {row["confirmed_by"] for row in receipts} == {"cinfo" if world.kind == "xcache" else "directory"}
+    assert all(row["seconds"] > 0 and row["attempts"] == 1 and row["bytes"] == 400_000 for row in receipts)
+    second = run(world.target, journal)
+    assert (second.pushed, second.already_done, second.bytes_fetched) == (0, 0, 0)
+    journal.record_plan([item(n, name=name, plan=1) for n, name in enumerate(names)], now_s=time.time())
+    third = run(world.target, journal)
+    assert (third.pushed, third.already_done, third.bytes_fetched) == (0, 20, 0)
+
+
+def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
+    name = world.add("/store/p/pinned", b"x" * 200_000)
+    world.target.prefetch(name, timeout_s=20)
+    # A busy cache notes the end of a use up to 30 s late.
+    assert world.eventually(lambda: world.target.confirm(name).held.last_detach_s is not None, 45)
+    journal.record_plan([item(1, "pin", name=name)], now_s=time.time())
+    fresh = run(world.target, journal)
+    assert (fresh.already_done, fresh.pushed) == (1, 0)
+    before = world.target.confirm(name).held.last_detach_s
+    time.sleep(1.1)
+    assert run(world.target, journal, touch_every_s=1, timeout_s=60).pins_renewed == 1
+    assert world.target.confirm(name).held.last_detach_s > before
+    journal.record_plan(
+        [item(1, "unpin", name=name, plan=1), item(1, "evict", name=name, plan=1)], now_s=time.time()
+    )
+    last = run(world.target, journal, touch_every_s=0)
+    assert (last.pushed, last.pins_renewed) == (2, 0)
+    assert world.target.confirm(name).held is None
+    assert run(world.target, journal, touch_every_s=0) == PushSummary(seconds=pytest.approx(0, abs=5))
+
+
+def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> None:
+    journal.record_plan([item(1, name="/store/p/none"), item(2, name="/store/../x")], now_s=time.time())
+    summary = run(world.target, journal)
+    assert (summary.failed, summary.pushed) == (2, 0)
+    errors = [row["error"] for row in journal.receipts()]
+    assert len(errors) == 2 and all(errors)
+    assert [row["attempts"] for row in journal.receipts()] == [1, 1]
+
+
+def test_a_pin_of_a_file_that_is_gone_fails(world: Any, journal: Journal) -> None:
+    journal.record_plan([item(1, "pin", name="/store/p/never")], now_s=time.time())
+    assert run(world.target, journal).failed == 1
+    assert "does not hold" in journal.receipts()[0]["error"]
+
+
+class Fake:
+    """A cache in memory whose verbs can be made to fail."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.held: dict[str, Held] = {}
+        self.log: list[str] = []
+        self.lock = threading.Lock()
+        self.before: Callable[[str, str], None] = lambda verb, name: None
+        self.forgets = False
+
+    def _verb(self, verb: str, name: str) -> None:
+        with self.lock:
+            self.log.append(f"{verb} {name}")
+        self.before(verb, name)
+
+    def prefetch(self, name: str, *, timeout_s: float) -> int:
+        self._verb("prefetch", name)
+        if not self.forgets:
+            self.held[name] = Held(name, 10, 10, True, int(time.time()), False)
+        return 10
+
+    def touch(self, name: str, *, timeout_s: float) -> None:
+        self._verb("touch", name)
+        self.held[name] = Held(name, 10, 10, True, int(time.time()), False)
+
+    def evict(self, name: str, *, timeout_s: float) -> None:
+        self._verb("evict", name)
+        self.held.pop(name, None)
+
+    def confirm(self, name: str) -> Confirmation:
+        return Confirmation(self.held.get(name), "directory")
+
+    def inventory(self) -> list[Held]:
+        return list(self.held.values())
+
+
+def test_evictions_go_first_then_pins_then_prefetches_by_rank(journal: Journal) -> None:
+    fake = Fake()
+    for name in ("/e", "/p", "/q"):
+        fake.held[name] = Held(name, 10, 10, True, 1, False)
+    plan = [item(2, name="/b"), item(1, name="/a"), item(3, name="/c"), item(1, "pin", name="/p")]
+    journal.record_plan([*plan, item(1, "evict", name="/e")], now_s=time.time())
+    run(fake, journal, parallel=1)
+    assert fake.log == ["evict /e", "touch /p", "prefetch /a", "prefetch /b", "prefetch /c"]
+
+
+def test_what_the_cache_does_not_confirm_is_not_done(journal: Journal) -> None:
+    fake = Fake()
+    fake.forgets = True
+    journal.record_plan([item(1, name="/a")], now_s=time.time())
+    summary = run(fake, journal, timeout_s=0.1, attempts=2)
+    assert (summary.failed, summary.pushed, len(fake.log)) == (1, 0, 2)
+    (row,) = journal.receipts()
+    assert (row["state"], row["attempts"]) == ("failed", 2) and "does not confirm" in row["error"]
+
+
+def test_away_once_is_tried_again(journal: Journal) -> None:
+    fake, failures = Fake(), [TargetUnavailable("away")]
+
+    def flaky(_verb: str, _name: str) -> None:
+        if failures:
+            raise failures.pop()
+
+    fake.before = flaky
+    journal.record_plan([item(1, name="/a"), item(2, name="/b")], now_s=time.time())
+    assert run(fake, journal, parallel=1).pushed == 2
+    assert [row["attempts"] for row in journal.receipts()] == [2, 1]
+
+
+def test_rejected_is_not_tried_again(journal: Journal) -> None:
+    fake = Fake()
+    fake.before = _raise(PushRejected("no"))
+    journal.record_plan([item(1, name="/a")], now_s=time.time())
+    assert run(fake, journal).failed == 1
+    assert len(fake.log) == 1
+
+
+def test_a_cache_that_is_away_is_left_alone(journal: Journal) -> None:
+    fake = Fake()
+    fake.before = _raise(TargetUnavailable("connection refused"))
+    journal.record_plan([item(number) for number in range(100)], now_s=time.time())
+    summary = run(fake, journal, parallel=2)
+    assert summary.stopped is not None and "connection refused" in summary.stopped
+    assert len(fake.log) <= 7
+    assert journal.counts() == {"planned": 100, "running": 0, "done": 0, "failed": 0, "expired": 0}
+    fake.before = lambda verb, name: None
+    assert run(fake, journal).pushed == 100
+
+
+def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
+    fake = Fake()
+    fake.held["/e"] = Held("/e", 10, 10, True, 1, True)
+    journal.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    assert run(fake, journal).failed == 1
+    assert fake.log == []
+
+
+def test_late_items_expire(journal: Journal) -> None:
+    journal.record_plan([item(1)], now_s=time.time())
+    fake = Fake()
+    summary = push(fake, journal, cache="c", now_s=lambda: time.time() + 7200)
+    assert (summary.expired, fake.log) == (1, [])
+
+
+def test_a_fault_of_ours_is_raised_and_leaves_nothing_running(journal: Journal) -> None:
+    fake = Fake()
+    fake.before = _raise(ZeroDivisionError())
+    journal.record_plan([item(number) for number in range(9)], now_s=time.time())
+    with pytest.raises(ZeroDivisionError):
+        run(fake, journal)
+    assert journal.counts()["running"] == 0
+
+
+def test_progress_is_told_of_every_item(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(30)], now_s=time.time())
+    told: list[str] = []
+    push(
+        Fake(),
+        journal,
+        cache="c",
+        on_progress=lambda each, receipt: told.append(each.item_id + receipt.state),
+    )
+    assert sorted(told) == sorted(f"0-prefetch-{number}done" for number in range(30))
+
+
+def test_never_more_than_parallel_at_once(journal: Journal) -> None:
+    fake, busy, most = Fake(), [0], [0]
+
+    def slow(_verb: str, _name: str) -> None:
+        with fake.lock:
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+        time.sleep(0.01)
+        with fake.lock:
+            busy[0] -= 1
+
+    fake.before = slow
+    journal.record_plan([item(number) for number in range(30)], now_s=time.time())
+    run(fake, journal, parallel=3)
+    assert most[0] == 3
+
+
+def test_a_lost_pin_is_failed_and_not_renewed_again(tmp_path: Path, journal: Journal) -> None:
+    (tmp_path / "origin").mkdir()
+    (tmp_path / "origin" / "x").write_bytes(b"x")
+    target = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
+    target.prefetch("/x", timeout_s=5)
+    journal.record_plan([item(1, "pin", name="/x")], now_s=time.time())
+    assert run(target, journal).already_done == 1
+    target.evict("/x", timeout_s=5)
+    assert run(target, journal, touch_every_s=0).pins_renewed == 0
+    assert journal.counts()["failed"] == 1
+
+
+def _raise(error: Exception) -> Callable[[str, str], None]:
+    def fail(_verb: str, _name: str) -> None:
+        raise error
+
+    return fail

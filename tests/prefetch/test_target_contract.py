@@ -1,0 +1,105 @@
+"""What every cache target obeys: a folder and a real XCache alike."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from features.errors import PushRejected
+from prefetch.xcache.gstream import read_capture
+
+ODD_NAMES = [
+    "/store/odd/with space.root",
+    "/store/odd/a+b&c=d%20e;f,g@h:i.root",
+    "/store/odd/é-ü-日本.root",
+    "/store/odd/.hidden",
+    "/store/odd/'quoted\"$HOME`.root",
+]
+
+
+def test_a_prefetched_file_is_held_whole(world: Any) -> None:
+    name = world.add("/store/c/whole.root", b"x" * 1_000_001)
+    assert world.target.confirm(name).held is None
+    assert world.target.prefetch(name, timeout_s=20) == 1_000_001
+    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    held = world.target.confirm(name).held
+    assert (held.name, held.size_bytes, held.bytes_on_disk) == (name, 1_000_001, 1_000_001)
+    assert abs(held.last_detach_s - time.time()) < 60
+    assert (world.namespace / name[1:]).read_bytes() == b"x" * 1_000_001
+    assert world.target.prefetch(name, timeout_s=20) == 1_000_001
+
+
+def test_an_empty_file_is_complete(world: Any) -> None:
+    name = world.add("/store/c/empty.root", b"")
+    assert world.target.prefetch(name, timeout_s=20) == 0
+    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    assert world.target.confirm(name).held.bytes_on_disk == 0
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_mean_the_same_everywhere(world: Any, name: str) -> None:
+    world.add(name, b"odd" * 1000)
+    world.target.prefetch(name, timeout_s=20)
+    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    world.target.touch(name, timeout_s=20)
+    assert name in {held.name for held in world.target.inventory()}
+    world.target.evict(name, timeout_s=20)
+    assert world.eventually(lambda: world.target.confirm(name).held is None)
+
+
+@pytest.mark.parametrize("verb", ["prefetch", "touch", "evict"])
+@pytest.mark.parametrize(
+    "name", ["/../etc/passwd", "relative", "/xrdpfc_command/remove_file/ /x", "/a?b", "/a\nb"]
+)
+def test_names_that_are_not_plain_are_refused(world: Any, verb: str, name: str) -> None:
+    with pytest.raises(PushRejected, match="not a usable file name"):
+        getattr(world.target, verb)(name, timeout_s=5)
+
+
+def test_a_file_the_origin_lacks_is_rejected(world: Any) -> None:
+    world.add("/store/c/other.root", b"x")
+    with pytest.raises(PushRejected):
+        world.target.prefetch("/store/c/missing.root", timeout_s=20)
+    assert world.target.confirm("/store/c/missing.root").held is None
+
+
+def test_touch_makes_it_the_latest(world: Any) -> None:
+    name = world.add("/store/c/touched.root", b"x" * 300_000)
+    world.target.prefetch(name, timeout_s=20)
+    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    before = world.target.confirm(name).held.last_detach_s or 0
+    time.sleep(1.1)
+    world.target.touch(name, timeout_s=20)
+    assert world.eventually(lambda: (world.target.confirm(name).held.last_detach_s or 0) > before, 45)
+
+
+def test_evict_twice_equals_once(world: Any) -> None:
+    name = world.add("/store/c/gone.root", b"x" * 300_000)
+    world.target.prefetch(name, timeout_s=20)
+    world.target.evict(name, timeout_s=20)
+    assert world.eventually(lambda: world.target.confirm(name).held is None)
+    assert not (world.namespace / name[1:]).exists()
+    assert (world.origin / name[1:]).exists()
+    world.target.evict(name, timeout_s=20)
+    assert name not in {held.name for held in world.target.inventory()}
+
+
+def test_our_own_uses_are_told_apart_in_the_stream(world: Any) -> None:
+    name = world.add("/store/c/stream.root", b"x" * 500_000)
+    n_malformed = read_capture(world.gstream).n_malformed if world.gstream.exists() else 0
+
+    def n_events() -> int:
+        return sum(record.lfn == name for record in read_capture(world.gstream).records)
+
+    world.target.prefetch(name, timeout_s=20)
+    # Uses that overlap would be told as one event.
+    assert world.eventually(lambda: n_events() == 1)
+    world.target.touch(name, timeout_s=20)
+    assert world.eventually(lambda: n_events() == 2)
+    capture = read_capture(world.gstream)
+    ours = [record for record in capture.records if record.lfn == name]
+    assert [record.is_ours for record in ours] == [True, True]
+    assert [(r.size_bytes, r.n_blks, r.n_blks_done) for r in ours] == [(500_000, 4, 4)] * 2
+    assert (capture.n_lost, capture.n_malformed) == (0, n_malformed)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.errors import InputError
+from prefetch.xcache import cinfo
+from prefetch.xcache.cinfo import AccessRecord, CInfo
+
+SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples"
+
+# As `xrdpfc_print -j` shows them.
+PRINTED = {
+    "5.5.3": (1160000, 131072, 9, 9, True, 2, 1795220513, False),
+    "6.2.1": (8388638, 131072, 65, 65, True, 3, 1795220521, False),
+}
+INT64 = st.integers(-(2**63), 2**63 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+ACCESS = st.builds(AccessRecord, INT64, INT64, INT32, INT32, INT32, INT32, INT64, INT64, INT64)
+
+
+@st.composite
+def infos(draw: st.DrawFn) -> CInfo:
+    block = draw(st.integers(1, 4096))
+    size = draw(st.integers(0, 100 * block))
+    n_bytes = (max(1, -(-size // block)) - 1) // 8 + 1
+    return CInfo(
+        block,
+        size,
+        draw(INT64),
+        draw(INT64),
+        draw(st.integers(0, 2**64 - 1)),
+        draw(st.integers(0, 2**32 - 1)),
+        draw(st.binary(min_size=n_bytes, max_size=n_bytes)),
+        tuple(draw(st.lists(ACCESS, max_size=20))),
+    )
+
+
+@pytest.mark.parametrize("version", ["5.5.3", "6.2.1"])
+def test_samples_of_real_caches(version: str) -> None:
+    path = SAMPLES / f"v4-{version}.cinfo"
+    info = cinfo.read(path)
+    assert cinfo.dump(info) == path.read_bytes()
+    got = (info.size_bytes, info.block_size_bytes, info.n_blocks, info.n_blocks_on_disk, info.complete)
+    assert (*got, info.n_accesses, info.last_detach_s, info.is_open) == PRINTED[version]
+    assert info.accesses[-1].bytes_hit == {"5.5.3": 2320000, "6.2.1": 8388638}[version]
+
+
+@given(infos())
+def test_what_is_written_is_read_back(info: CInfo) -> None:
+    assert cinfo.parse(cinfo.dump(info)) == info
+    assert cinfo.parse(cinfo.dump(info) + b"stale tail") == info
+
+
+@given(infos())
+def test_bytes_on_disk_equal_a_slow_count(info: CInfo) -> None:
+    on_disk = 0
+    for block in range(info.n_blocks):
+        if info.blocks[block // 8] >> (block % 8) & 1:
+            on_disk += (
+                min(info.size_bytes, (block + 1) * info.block_size_bytes) - block * info.block_size_bytes
+            )
+    assert info.bytes_on_disk == on_disk
+    assert info.complete == (on_disk == info.size_bytes)
+
+
+@given(infos(), st.data())
+def test_any_damage_within_is_an_input_error(info: CInfo, data: st.DataObject) -> None:
+    content = bytearray(cinfo.dump(info))
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(InputError):
+        cinfo.parse(bytes(content))
+
+
+@given(infos(), st.data())
+def test_any_truncation_is_an_input_error(info: CInfo, data: st.DataObject) -> None:
+    content = cinfo.dump(info)
+    with pytest.raises(InputError):
+        cinfo.parse(content[: data.draw(st.integers(0, len(content) - 1))])
+
+
+def _sealed(store: bytes) -> bytes:
+    info = CInfo(1, 0, 0, 0, 0, 0, b"\0", ())
+    head = cinfo.dump(info)[:4] + store
+    return head + cinfo._crc(store) + b"\0" * 64
+
+
+@given(st.one_of(st.binary(max_size=400), st.binary(min_size=48, max_size=48).map(_sealed)))
+def test_any_bytes_give_a_value_or_an_input_error(content: bytes) -> None:
+    with contextlib.suppress(InputError):
+        assert isinstance(cinfo.parse(content), CInfo)
+
+
+def test_sizes_that_cannot_be_are_refused_without_reserving_memory() -> None:
+    for block, size, n_records in [
+        (0, 1, 0),
+        (-1, 1, 0),
+        (1, -1, 0),
+        (1, 2**62, 0),
+        (1, 1, -1),
+        (1, 1, 2**31 - 1),
+    ]:
+        store = struct.pack("<qqqqQIi", block, size, 0, 0, 0, 0, n_records)
+        with pytest.raises(InputError):
+            cinfo.parse(_sealed(store))
+
+
+def test_older_versions_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "old.cinfo"
+    path.write_bytes(struct.pack("<i", 3) + bytes(100))
+    with pytest.raises(InputError, match=r"old\.cinfo: cinfo of version 3"):
+        cinfo.read(path)
+
+
+def test_a_record_of_an_open_file() -> None:
+    first = AccessRecord(100, 200, 1, 100, 0, 0, 0, 5, 0)
+    info = CInfo(10, 15, 90, 0, 2, 0, b"\x02", (first, dataclasses.replace(first, attach_s=300, detach_s=0)))
+    assert (info.is_open, info.last_detach_s, info.bytes_on_disk, info.complete) == (True, 200, 5, False)

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.errors import InputError, ServiceError
+from prefetch.xcache.collector import Collector, frame
+from prefetch.xcache.gstream import Capture, CaptureReader, read_capture
+
+SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples"
+STARTED = 1_700_000_000
+
+
+def header(pseq: int, **changes: Any) -> dict[str, Any]:
+    source = {"site": "S", "host": "h", "port": 1094, "inst": "i"}
+    stream = {"type": "C", "tbeg": STARTED, "tend": STARTED}
+    return {"code": "g", "pseq": pseq, "stod": STARTED, "sid": 7, "src": source, "gs": stream} | changes
+
+
+def record(lfn: str = "/store/x", **changes: Any) -> dict[str, Any]:
+    sizes = {"size": 300_000, "blk_size": 131072, "n_blks": 3, "n_blks_done": 3, "access_cnt": 1}
+    times = {"attach_t": STARTED, "detach_t": STARTED + 5, "remotes": ["o:1094"]}
+    counts = {"b_hit": 0, "b_miss": 300_000, "b_bypass": 0, "n_cks_errs": 0}
+    return {"event": "file_close", "lfn": lfn} | sizes | times | counts | changes
+
+
+def datagram(pseq: int, *records: dict[str, Any], at: int = STARTED, **changes: Any) -> bytes:
+    lines = [json.dumps(part) for part in (header(pseq, **changes), *records)]
+    return frame(at, 40000, "\n".join(lines).encode() + b"\0")
+
+
+def capture_of(tmp_path: Path, content: bytes) -> Capture:
+    path = tmp_path / "capture.txt"
+    path.write_bytes(content)
+    return read_capture(path)
+
+
+def test_sample_of_5_5_3_holds_two_caches_that_say_hello() -> None:
+    assert read_capture(SAMPLES / "gstream-5.5.3.txt") == Capture((), 0, 0)
+
+
+def test_sample_of_6_2_1_is_cut_at_both_ends() -> None:
+    capture = read_capture(SAMPLES / "gstream-6.2.1.txt")
+    assert (capture.n_lost, capture.n_malformed) == (0, 0)
+    first, second = capture.records
+    assert (first.lfn, second.lfn) == ("/store/data/l/f0000.root", "/store/data/l/f0001.root")
+    assert (first.size_bytes, first.n_blks, first.n_blks_done, first.access_cnt) == (52428800, 400, 400, 1)
+    assert (first.b_hit, first.b_miss, first.b_bypass) == (28049408, 26148864, 0)
+    assert (first.b_todisk, first.b_prefetch, first.remotes) == (52428800, 131072, ("127.0.0.1:41094",))
+    assert (first.attach_t, first.detach_t, first.received_t) == (1795219642, 1795219643, 1795219645)
+    assert (first.host, first.inst, first.site) == ("vm", "cache4", "XC_TEST_6")
+    assert (first.stod, first.pseq, first.is_ours, first.complete) == (1795219623, 1, False, True)
+    assert first.event_id != second.event_id and len(first.event_id) == 32
+
+
+def test_fields_of_later_versions_are_none_before_them(tmp_path: Path) -> None:
+    (event,) = capture_of(tmp_path, datagram(1, record())).records
+    assert (event.b_todisk, event.b_prefetch) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "ours"),
+    [((0, 0, 0), True), ((0, 3, 0), True), ((2, 1, 0), True), ((4, 0, 0), False), ((0, 300_000, 0), False)],
+)
+def test_touches_and_prefetches_are_ours(tmp_path: Path, counts: tuple[int, int, int], ours: bool) -> None:
+    changed = dict(zip(("b_hit", "b_miss", "b_bypass"), counts, strict=True))
+    (event,) = capture_of(tmp_path, datagram(1, record(**changed))).records
+    assert event.is_ours is ours
+
+
+@pytest.mark.parametrize(
+    ("numbers", "n_lost"),
+    [
+        ([1, 2, 3], 0),
+        ([1, 4], 2),
+        ([3], 2),
+        ([1, 400], 398),
+        ([1, 3, 2, 4], 0),
+        ([1, 1, 2], 0),
+    ],
+)
+def test_gaps_in_the_numbering_are_lost_datagrams(tmp_path: Path, numbers: list[int], n_lost: int) -> None:
+    assert capture_of(tmp_path, b"".join(datagram(n, record()) for n in numbers)).n_lost == n_lost
+
+
+def test_numbers_across_the_wrap_and_of_a_capture_that_came_late(tmp_path: Path) -> None:
+    late = STARTED + 86400
+    frames = b"".join(datagram(n, record(), at=late) for n in (998, 999, 0, 2))
+    assert capture_of(tmp_path, frames).n_lost == 1
+
+
+def test_each_life_of_a_cache_counts_for_itself(tmp_path: Path) -> None:
+    frames = datagram(1, record()) + datagram(2, record()) + datagram(1, record(), stod=STARTED + 9)
+    assert capture_of(tmp_path, frames).n_lost == 0
+
+
+def test_other_streams_are_left_alone(tmp_path: Path) -> None:
+    other = datagram(5, {"any": 1}, gs={"type": "T", "tbeg": 1, "tend": 1})
+    assert capture_of(tmp_path, other) == Capture((), 0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": -1},
+        {"size": 1.5},
+        {"size": True},
+        {"size": 2**63},
+        {"lfn": 3},
+        {"remotes": None},
+        {"b_todisk": "1"},
+    ],
+)
+def test_malformed_records_are_counted(tmp_path: Path, change: dict[str, Any]) -> None:
+    capture = capture_of(tmp_path, datagram(1, record(**change), record("/store/good")))
+    assert [event.lfn for event in capture.records] == ["/store/good"]
+    assert (capture.n_lost, capture.n_malformed) == (0, 1)
+
+
+def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
+    bad = frame(STARTED, 1, b"[" * 50_000) + frame(
+        STARTED, 1, json.dumps(header(1)).encode() + b"\n\xff{\n{}"
+    )
+    assert capture_of(tmp_path, bad + b"garbage\n" + datagram(2, record())).n_malformed == 3
+
+
+def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "capture.txt"
+    content = datagram(1, record("/store/a")) + datagram(2, record("/store/b"))
+    reader, seen = CaptureReader(path), []
+    for end in range(0, len(content) + 1, 7):
+        path.write_bytes(content[:end])
+        seen += [event.lfn for event in reader.poll()]
+    path.write_bytes(content)
+    seen += [event.lfn for event in reader.poll()]
+    assert seen == ["/store/a", "/store/b"]
+    assert (reader.n_lost, reader.n_malformed) == (0, 0)
+
+
+def test_a_missing_capture_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        read_capture(tmp_path / "none")
+
+
+PIECES = st.one_of(
+    st.binary(max_size=80),
+    st.sampled_from(
+        [datagram(1, record()), datagram(2, record(size="x")), b"@@1 2 10\n", b"@@1 2 99999\n", b"{}\n"]
+    ),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(PIECES, max_size=8))
+def test_any_bytes_give_a_capture(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
+    capture = capture_of(tmp_path_factory.mktemp("fuzz"), b"".join(pieces))
+    assert capture.n_lost >= 0 and capture.n_malformed >= 0
+
+
+def test_the_collector_keeps_what_it_receives(tmp_path: Path) -> None:
+    path = tmp_path / "capture.txt"
+    for first in (1, 501):
+        with Collector(path) as collector, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number in range(first, first + 500):
+                body = "\n".join(
+                    json.dumps(part) for part in (header(number % 1000), record(f"/store/{number}"))
+                )
+                sender.sendto(body.encode() + b"\0", ("127.0.0.1", collector.port))
+    capture = read_capture(path)
+    assert [event.lfn for event in capture.records] == [f"/store/{number}" for number in range(1, 1001)]
+    assert (capture.n_lost, capture.n_malformed) == (0, 0)
+
+
+def test_a_collector_that_cannot_listen_says_so(tmp_path: Path) -> None:
+    with (
+        Collector(tmp_path / "a") as first,
+        pytest.raises(ServiceError, match="cannot listen"),
+        Collector(tmp_path / "b", port=first.port),
+    ):
+        pass
+    with pytest.raises(ServiceError, match="cannot write"), Collector(tmp_path / "no" / "folder"):
+        pass

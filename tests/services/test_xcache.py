@@ -1,0 +1,195 @@
+"""A push to a real XCache: what it does to the cache's disk, seen from cinfo, the g-stream and the origin."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.errors import PushRejected, ServiceError, TargetUnavailable
+from jobs.demo.xrootd import Loopback, available, loopback
+from prefetch.journal import Item, Journal
+from prefetch.push import PushLimits, PushSummary, push
+from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.collector import Collector
+from prefetch.xcache.gstream import read_capture
+
+pytestmark = pytest.mark.service
+MIB = 2**20
+BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[tuple[Loopback, Path]]:
+    fault = available()
+    if fault is not None:
+        pytest.fail(f"these tests need a real XCache: {fault}; run them by `make test`")
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
+        Path(folder).chmod(0o755)
+        capture = Path(folder) / "gstream.txt"
+        limit = (BASE, NOMINAL, MAXIMUM)
+        with (
+            Collector(capture) as collector,
+            loopback(Path(folder) / "lb", files_limit=limit, gstream_port=collector.port) as running,
+        ):
+            yield running, capture
+        assert running.cache.pid is None and running.origin.pid is None
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()
+
+
+def item(name: str, action: str, rank: int = 1) -> Item:
+    now = int(time.time())
+    return Item(f"{action}{name}", "xc", now, f"t:{name}", name, action, rank, 0, 0, now + 3600)
+
+
+def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:
+    return XCacheTarget("xc", site[0].cache_url, site[0].namespace)
+
+
+def run(target: Any, journal: Journal, items: list[Item], **limits: Any) -> PushSummary:
+    journal.record_plan(items, now_s=time.time())
+    return push(target, journal, cache="xc", limits=PushLimits(**({"timeout_s": 20.0} | limits)))
+
+
+def confirmed_by(journal: Journal, action: str) -> str:
+    (by,) = [row["confirmed_by"] for row in journal.receipts() if row["action"] == action]
+    return str(by)
+
+
+def eventually(so: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not so() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return so()
+
+
+def test_prefetch_is_seen_in_cinfo_and_in_the_stream(site: tuple[Loopback, Path], journal: Journal) -> None:
+    names = [f"/store/mc/seen{number}.root" for number in range(8)]
+    for name in [*names, "/store/mc/zero.root"]:
+        site[0].add_file(name, b"" if "zero" in name else b"x" * 300_000)
+    wanted = [*names, "/store/mc/zero.root", "/store/mc/missing.root"]
+    target = target_of(site)
+    summary = run(target, journal, [item(name, "prefetch", rank) for rank, name in enumerate(wanted)])
+    assert (summary.pushed, summary.failed, summary.bytes_fetched) == (9, 1, 2_400_000)
+    (failed,) = [row for row in journal.receipts() if row["state"] == "failed"]
+    assert failed["did"] == "t:/store/mc/missing.root" and "no such file" in failed["error"]
+    held = {one.name: one for one in target.inventory()}
+    assert all(held[name].complete for name in wanted[:-1])
+    assert eventually(
+        lambda: {r.lfn for r in read_capture(site[1]).records if r.complete} >= set(wanted[:-1])
+    )
+    events = [record for record in read_capture(site[1]).records if record.lfn in names]
+    # A byte asked per block is a byte counted per block, while whole blocks came over the WAN.
+    assert all((event.b_hit + event.b_miss, event.n_blks) == (3, 3) and event.is_ours for event in events)
+    again = run(target, journal, [])
+    assert (again.pushed, again.already_done, again.bytes_fetched) == (0, 0, 0)
+
+
+def test_the_stream_alone_confirms_where_cinfo_cannot_be_read(
+    site: tuple[Loopback, Path], journal: Journal
+) -> None:
+    site[0].add_file("/store/mc/far.root", b"x" * 300_000)
+    far = XCacheTarget("xc", site[0].cache_url, gstream=site[1])
+    summary = run(far, journal, [item("/store/mc/far.root", "prefetch")], timeout_s=60.0)
+    assert (summary.pushed, confirmed_by(journal, "prefetch")) == (1, "gstream")
+    summary = run(far, journal, [item("/store/mc/far.root", "evict")])
+    assert (summary.pushed, confirmed_by(journal, "evict")) == (1, "stat")
+    assert not (site[0].namespace / "store/mc/far.root").exists()
+
+
+def test_evict_leaves_the_origin_alone(site: tuple[Loopback, Path], journal: Journal) -> None:
+    original = site[0].add_file("/store/mc/evicted.root", b"x" * 300_000)
+    target = target_of(site)
+    run(target, journal, [item("/store/mc/evicted.root", "prefetch")])
+    summary = run(target, journal, [item("/store/mc/evicted.root", "evict")])
+    assert (summary.pushed, summary.failed) == (1, 0)
+    assert not list((site[0].namespace / "store/mc").glob("evicted*"))
+    assert original.exists()
+
+
+def test_a_cache_that_is_down_fails_fast_and_nothing_is_lost(
+    site: tuple[Loopback, Path], journal: Journal
+) -> None:
+    for number in range(20):
+        site[0].add_file(f"/store/mc/down{number}.root", b"x" * 1000)
+    target = target_of(site)
+    items = [item(f"/store/mc/down{number}.root", "prefetch", number) for number in range(20)]
+    site[0].cache.stop()
+    started = time.monotonic()
+    summary = run(target, journal, items, timeout_s=5.0, parallel=4)
+    assert summary.stopped is not None and time.monotonic() - started < 20
+    assert journal.counts("xc")["planned"] == 20
+    with pytest.raises(TargetUnavailable):
+        target.prefetch("/store/mc/down1.root", timeout_s=5)
+    site[0].cache.start()
+    assert run(target, journal, []).pushed == 20
+
+
+def test_a_path_that_is_not_exported_is_refused(site: tuple[Loopback, Path]) -> None:
+    with pytest.raises(PushRejected, match="not authorised"):
+        target_of(site).prefetch("/etc/passwd", timeout_s=10)
+
+
+def test_a_pin_survives_the_purge_that_takes_younger_files(
+    site: tuple[Loopback, Path], journal: Journal
+) -> None:
+    """The oldest file is pinned; a purge then takes files fetched after it, and leaves it."""
+    target = target_of(site)
+    for old in list(target.inventory()):
+        target.evict(old.name, timeout_s=10)
+    assert eventually(lambda: not list(target.inventory()))
+    names = [f"/store/mc/p{number:02}.root" for number in range(12)]
+    for name in names:
+        site[0].add_file(name, b"x" * MIB)
+    pinned, older, younger = names[0], names[1:6], names[6:]
+    target.prefetch(pinned, timeout_s=20)
+    time.sleep(1.1)
+    for name in older:
+        target.prefetch(name, timeout_s=20)
+    time.sleep(1.1)
+    summary = run(target, journal, [item(pinned, "pin")], touch_every_s=1)
+    assert summary.pushed == 1
+    time.sleep(1.1)
+    for name in younger:
+        target.prefetch(name, timeout_s=20)
+    time.sleep(0.5)
+    # A purge spares what was opened since the last one; a restarted cache purges at once and spares nothing.
+    site[0].restart_cache()
+    assert eventually(lambda: len(list(target.inventory())) < len(names), 75), "no purge came"
+    time.sleep(0.5)
+    gone = set(names) - {one.name for one in target.inventory()}
+    assert pinned not in gone
+    # Down to the nominal size, oldest first; what the cache has not yet let go of waits for the next purge.
+    assert 0 < len(gone) <= 4 and gone <= set(older)
+
+
+def test_what_does_not_start_says_why() -> None:
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
+        Path(folder).chmod(0o755)
+        with pytest.raises(ServiceError, match="60 s"), loopback(Path(folder), purge_interval_s=5):
+            pass
+        with (
+            pytest.raises(ServiceError, match="does not answer"),
+            loopback(Path(folder), files_limit=(9 * MIB, 1, 1)),
+        ):
+            pass
+
+
+def test_daemons_end_with_the_block_that_raises() -> None:
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
+        Path(folder).chmod(0o755)
+        pids: list[int | None] = []
+        with pytest.raises(ZeroDivisionError), loopback(Path(folder)) as running:
+            pids = [running.origin.pid, running.cache.pid]
+            raise ZeroDivisionError
+        assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
