@@ -1,0 +1,124 @@
+"""What a name tells: experiment, dataset, tier and campaign of an LFN, a DID or a dataset's name.
+
+The rules are data, so that `features.spark.names` runs the same ones. Patterns keep to what Python and
+Java read alike (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
+(`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
+bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+MAX_NAME_CHARS = 4096
+# Engines differ in what ends a line, so a name with a control character or a line separator is no name.
+UNFIT = "[\\u0000-\\u001f\\u007f\\u0085\\u2028\\u2029]"
+
+
+class NameParts(NamedTuple):
+    """What a name tells; None where it does not. `dataset` is a name without scope."""
+
+    experiment: str | None = None
+    dataset: str | None = None
+    tier: str | None = None
+    campaign: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One form of names. `dataset` is put together of text and group numbers; 0 means: does not tell."""
+
+    experiment: str
+    pattern: str
+    dataset: tuple[str | int, ...] = ()
+    tier: int = 0
+    campaign: int = 0
+
+
+_OSDF = "ncar|ospool|osgconnect|chtc|igwn|icecube|pelicanplatform"
+_CMS_KIND = "data|mc|hidata|himc|relval|express|generator|unmerged"
+_ATLAS_PROJECT = "(?:data|mc|valid|hi)[0-9]{1,2}_[0-9A-Za-z]+"
+_ATLAS_TYPE = "AOD|ESD|EVNT|HITS|HIST|RAW|RDO|TAG|TXT|(?:DAOD|DESD|DRAW|DRDO|NTUP|HIST|RDO|TXT)_[0-9A-Z_]+"
+
+# The first rule that matches counts; a pattern covers the whole name.
+RULES: tuple[Rule, ...] = (
+    Rule("osdf", f"^(/(?:{_OSDF})(?:/.*)?)/[^/]+$", dataset=(1,)),
+    Rule(
+        "cms",
+        f"^(?:/eos/cms)?/store/(?:{_CMS_KIND})/([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$",
+        dataset=("/", 2, "/", 1, "-", 4, "/", 3),
+        tier=3,
+        campaign=1,
+    ),
+    Rule(
+        "cms",
+        "^(?:/eos/cms)?/store/results/[^/]+/([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$",
+        dataset=("/", 2, "/", 1, "-", 4, "/", 3),
+        tier=3,
+        campaign=1,
+    ),
+    Rule("cms", "^(?:/eos/cms)?/store/.*$"),
+    Rule(
+        "lhcb", "^(/(?:LHCb|MC)/([^/]+)/(?:.*/)?(?:[^/]*[.])?([0-9A-Z]+))$", dataset=(1,), tier=3, campaign=2
+    ),
+    Rule(
+        "lhcb",
+        "^(/lhcb/(?:LHCb|MC)/([^/]+)/(?:[^/]*[.])?([0-9A-Z]+)/[0-9]{8})/.+$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+    ),
+    Rule("lhcb", "^/(?:lhcb|LHCb|MC)/.*$"),
+    Rule(
+        "cms",
+        "^(/[^/]+/([^/-]+)-[^/]+/([0-9A-Z_-]+))(?:#[^/]*)?$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+    ),
+    Rule(
+        "atlas",
+        f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9A-Za-z]+[.][^./:]+[.][^./:]+[.]([0-9A-Z_]+)"
+        "[.][a-z][0-9]+(?:_[a-z][0-9]+){0,20}(?:_(?:tid|sub|der)[0-9]+(?:_[0-9]+)?)?)/?$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+    ),
+    Rule(
+        "atlas",
+        f"^.*/rucio/({_ATLAS_PROJECT})/[0-9a-f]{{2}}/[0-9a-f]{{2}}/(?:({_ATLAS_TYPE})[.])?[^/]+$",
+        tier=2,
+        campaign=1,
+    ),
+    Rule(
+        "atlas", f"^(?:({_ATLAS_PROJECT}):)?({_ATLAS_TYPE})[.][0-9]+[.]_[0-9]+[.][^/:]+$", tier=2, campaign=1
+    ),
+    Rule("atlas", f"^(?:({_ATLAS_PROJECT}):|panda[.]|panda:).*$", campaign=1),
+)
+
+_COMPILED = tuple((rule, re.compile(rule.pattern)) for rule in RULES)
+_UNFIT = re.compile(UNFIT)
+
+
+def parse_name(name: str) -> NameParts:
+    """The parts of `name`; all None for a name of no known form. Never raises.
+
+    `/store/mc/ERA/PRIMARY/AODSIM/PROC-v1/0/f.root` gives dataset `/PRIMARY/ERA-PROC-v1/AODSIM`. An ATLAS
+    file name tells its tier but not its dataset; an OSDF object's dataset is its folder.
+    """
+    if len(name) > MAX_NAME_CHARS or _UNFIT.search(name):
+        return NameParts()
+    for rule, pattern in _COMPILED:
+        match = pattern.match(name)
+        if match is not None:
+            dataset = "".join(p if isinstance(p, str) else match[p] for p in rule.dataset)
+            return NameParts(
+                rule.experiment, dataset or None, _group(match, rule.tier), _group(match, rule.campaign)
+            )
+    return NameParts()
+
+
+def _group(match: re.Match[str], number: int) -> str | None:
+    return (match[number] or None) if number else None

@@ -1,0 +1,1 @@
+"""Jobs and all wiring: settings, tables, sources, Spark session, the command line."""

@@ -1,0 +1,100 @@
+"""Rows as a table wants them: right columns, right types, right partition values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from features.errors import SchemaError
+from features.schema import Table, arrow_schema
+
+Key = tuple[str, ...]
+_FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def conform(table: Table, data: pa.Table) -> pa.Table:
+    """`data` with the table's columns and types, then its partition columns as strings.
+
+    Integers and floats widen, timestamps become microseconds. Raises SchemaError naming the column.
+    """
+    schema = arrow_schema(table)
+    for name in table.partition:
+        schema = schema.append(pa.field(name, pa.string(), nullable=False))
+    columns = []
+    for field in schema:
+        if field.name not in data.column_names:
+            raise SchemaError(
+                f"table {table.name}: column {field.name!r} is missing; there are {data.column_names}"
+            )
+        column = data.column(field.name)
+        if not _fits(column.type, field.type):
+            raise SchemaError(f"table {table.name}: column {field.name!r} is {column.type}, not {field.type}")
+        if column.null_count and not field.nullable:
+            raise SchemaError(f"table {table.name}: column {field.name!r} holds {column.null_count} nulls")
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"table {table.name}: column {field.name!r}: {error}") from None
+    return pa.table(columns, schema=schema)
+
+
+def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+    """Each partition of `data` (as `conform` gives it) with its rows; rows keep their order."""
+    names = list(table.partition)
+    if not names:
+        yield (), data
+        return
+    data = data.sort_by([(name, "ascending") for name in names])
+    start = 0
+    counts = data.group_by(names).aggregate([([], "count_all")]).sort_by([(n, "ascending") for n in names])
+    for row in counts.to_pylist():
+        yield tuple(row[name] for name in names), data.slice(start, row["count_all"])
+        start += row["count_all"]
+
+
+def partition_path(table: Table, key: Key) -> str:
+    """The folder of a partition below its data folder, as Spark writes it; empty for no partition."""
+    names = zip(table.partition, checked_key(table, key), strict=True)
+    return "/".join(f"{name}={value.replace(':', '%3A')}" for name, value in names)
+
+
+def checked_key(table: Table, key: Key) -> Key:
+    """`key`, safe to become a path. Raises SchemaError for a malformed partition value."""
+    if len(key) != len(table.partition):
+        raise SchemaError(f"table {table.name}: {key} is no partition of {table.partition}")
+    for name, value in zip(table.partition, key, strict=True):
+        if not (_is_moment(value, _FORM[name]) if name in _FORM else _OWNER.fullmatch(value)):
+            form = _FORM.get(name, "letters, digits, dots, dashes")
+            raise SchemaError(f"table {table.name}: {name} {value!r} is not written as {form}")
+    return key
+
+
+def _is_moment(text: str, form: str) -> bool:
+    try:
+        moment = dt.datetime.strptime(text, form).replace(tzinfo=dt.UTC)
+    except ValueError:
+        return False
+    return moment.strftime(form) == text
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast from `found` to `wanted` keeps the meaning: it widens, or only stores otherwise."""
+    if pa.types.is_dictionary(found):
+        return _fits(found.value_type, wanted)
+    if pa.types.is_null(found) or found == wanted:
+        return True
+    if pa.types.is_list(wanted):
+        return isinstance(found, pa.ListType | pa.LargeListType) and _fits(found.value_type, pa.string())
+    integer, floating = bool(pa.types.is_integer(found)), bool(pa.types.is_floating(found))
+    return bool(
+        (pa.types.is_timestamp(wanted) and pa.types.is_timestamp(found) and found.tz is not None)
+        or (
+            pa.types.is_string(wanted) and (pa.types.is_large_string(found) or pa.types.is_string_view(found))
+        )
+        or (pa.types.is_integer(wanted) and integer)
+        or (pa.types.is_floating(wanted) and (floating or integer))
+    )

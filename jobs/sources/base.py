@@ -1,0 +1,214 @@
+"""What every reader shares: lines and CSV in, checked rows of a table out, and a reason for each refusal.
+
+A reader makes one frame of everything it read, with the table's columns plus `reason` (null: accepted),
+`sample` and `input`. So a row is accepted or refused, never lost, and the input is parsed once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from features.errors import InputError, SchemaError
+from features.schema import ACCESSES, FILES, Table
+from features.spark.names import name_parts, part
+from features.spark.schema import struct_type
+
+SAMPLE_CHARS = 200
+OURS = "our own prefetch or touch"
+# Seconds since 1970 that a record can have: up to the year 2100. Milliseconds fall outside, and are refused.
+_LATEST_S = 4102444800
+_ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
+_EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pulled:
+    """One input, read. `parsed` holds every row read: persist it, all else derives from it.
+
+    `accesses` and `files` have their table's columns (accesses also `day`), or are None. `rejects`:
+    source, input, reason, n_rows, sample. `n_lost`: records the source itself says are missing.
+    """
+
+    parsed: DataFrame
+    accesses: DataFrame | None
+    files: DataFrame | None
+    rejects: DataFrame
+    n_lost: int = 0
+
+
+def pulled(parsed: DataFrame, table: Table, source: str, n_lost: int = 0) -> Pulled:
+    """`parsed` (columns of `table`, `reason`, `sample`, `input`) split in accepted and refused rows."""
+    accepted = parsed.filter(F.col("reason").isNull())
+    rows = accepted.select(*table.column_names)
+    if table is ACCESSES:
+        rows = rows.withColumn("day", F.date_format("accessed_at", "yyyy-MM-dd"))
+    rejects = (
+        parsed.filter(F.col("reason").isNotNull())
+        .groupBy(F.lit(source).alias("source"), "input", "reason")
+        .agg(F.count("*").alias("n_rows"), F.min("sample").alias("sample"))
+    )
+    return Pulled(
+        parsed=parsed,
+        accesses=rows if table is ACCESSES else None,
+        files=rows if table is FILES else None,
+        rejects=rejects,
+        n_lost=n_lost,
+    )
+
+
+def parsed_rows(
+    raw: DataFrame, table: Table, columns: Mapping[str, Column], *, reason: Column, sample: Column
+) -> DataFrame:
+    """`raw` (with `input`) as rows of `table`: `columns` by name, null for the others, and the verdict.
+
+    A refused row keeps only its verdict, so that what is kept in memory is small.
+    """
+    columns = _in_order(columns)
+    verdict = raw.withColumn("reason", reason)
+    accepted = F.col("reason").isNull()
+    fields = [
+        F.when(accepted, columns.get(field.name, F.lit(None))).cast(field.dataType).alias(field.name)
+        for field in struct_type(table)
+    ]
+    cut = F.when(~accepted, F.substring(sample, 1, SAMPLE_CHARS)).alias("sample")
+    return verdict.select(*fields, "reason", cut, "input")
+
+
+def _in_order(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Clocks differ: an access is not known before it began, and an end before the start is no end."""
+    if "accessed_at" not in columns:
+        return dict(columns)
+    start = columns["accessed_at"]
+    ordered = {"known_at": F.greatest(columns["known_at"], start)}
+    if "closed_at" in columns:
+        ordered["closed_at"] = F.when(columns["closed_at"] >= start, columns["closed_at"])
+    if "wall_s" in columns:
+        ordered["wall_s"] = F.when(columns["wall_s"] >= 0, columns["wall_s"])
+    return {**columns, **ordered}
+
+
+def read_lines(spark: SparkSession, path: str) -> DataFrame:
+    """Every line that is not blank, as `value`, with the file it came from as `input`.
+
+    gz and bz2 by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is there.
+    """
+    try:
+        lines = spark.read.text(path)
+    except AnalysisException as error:
+        raise InputError(
+            f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?"
+        ) from None
+    return lines.select("value", F.col("_metadata.file_path").alias("input")).filter(F.trim("value") != "")
+
+
+def read_csv(spark: SparkSession, path: str, *needs: Sequence[str]) -> DataFrame:
+    """Every record of CSV files with a header, as strings; `corrupt` holds a line that does not fit it.
+
+    Columns: the header's, `corrupt`, `input`. `needs`: sets of columns, one of which must be there.
+    Raises InputError if nothing is there, SchemaError naming the missing columns.
+    """
+    try:
+        header = spark.read.option("header", True).csv(path).columns
+    except AnalysisException as error:
+        raise InputError(
+            f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?"
+        ) from None
+    if header and not any(set(need) <= set(header) for need in needs):
+        missing = " or ".join(str(sorted(set(need) - set(header))) for need in needs)
+        raise SchemaError(f"{path}: columns {missing} are missing; there are {header}")
+    names = header or list(needs[0])
+    schema = ",".join(f"`{name}` string" for name in [*names, "corrupt"])
+    options = {"header": "true", "escape": '"', "columnNameOfCorruptRecord": "corrupt"}
+    rows = spark.read.options(**options).schema(schema).csv(path)
+    return rows.select(
+        *(F.col(f"`{name}`") for name in [*names, "corrupt"]), F.col("_metadata.file_path").alias("input")
+    )
+
+
+def json_fields(lines: DataFrame, names: Sequence[str]) -> DataFrame:
+    """`lines` (value, input) with each of `names` as a string column; null where absent, null or empty.
+
+    `malformed` tells lines that are not one JSON object. Other fields are ignored.
+    """
+    schema = ",".join(f"`{name}` string" for name in names) + ",corrupt string"
+    parsed = F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"})
+    with_json = lines.withColumn("json", parsed)
+    json = F.col("json")
+    return with_json.select(
+        "input",
+        "value",
+        (~F.ltrim("value").startswith("{") | json.isNull() | json["corrupt"].isNotNull()).alias("malformed"),
+        *(F.nullif(F.trim(json[name]), F.lit("")).alias(name) for name in names),
+    )
+
+
+def first_reason(*checks: tuple[Column, str | Column]) -> Column:
+    """The words of the first check that holds (a null check does not), or null."""
+    reason = F.lit(None).cast("string")
+    for check, words in reversed(checks):
+        reason = F.when(check, F.lit(words) if isinstance(words, str) else words).otherwise(reason)
+    return reason
+
+
+def seconds(text: Column) -> Column:
+    """Seconds since 1970, to the microsecond, of a number in `text`; null if it is none or out of range."""
+    value = text.try_cast("decimal(16,6)")
+    return F.when((value >= 0) & (value < _LATEST_S), value)
+
+
+def timestamp(s: Column) -> Column:
+    """Timestamp of seconds since 1970 as `seconds` gives them."""
+    return s.cast("timestamp")
+
+
+def count(text: Column) -> Column:
+    """A whole number, or null; `1.5` is none."""
+    return text.try_cast("long")
+
+
+def hashed(*parts: Column) -> Column:
+    """32 hex digits of the sha256 of `parts`; a null part counts as absent."""
+    texts = [F.coalesce(part.cast("string"), F.lit("\x00")) for part in parts]
+    return F.substring(F.sha2(F.concat_ws("\x1f", *texts), 256), 1, 32)
+
+
+def hashed_user(user: Column, salt: str) -> Column:
+    """16 hex digits that stand for `user`; null without a salt, as a bare hash could be looked up."""
+    if not salt:
+        return F.lit(None).cast("string")
+    return F.when(
+        user.isNotNull(), F.substring(F.sha2(F.concat(F.lit(salt), F.lit("\x1f"), user), 256), 1, 16)
+    )
+
+
+def named(name: Column, scope: Column | None = None) -> dict[str, Column]:
+    """Columns did, scope, name, dataset, tier, experiment of a file (or dataset) called `name`.
+
+    Without `scope` it is the experiment, or `unknown`. Add column `parts` (see `with_parts`) before.
+    """
+    parts = F.col("parts")
+    by_scope = F.when(scope.isin(*_EXPERIMENTS), scope) if scope is not None else F.lit(None)
+    experiment = F.coalesce(part(parts, "experiment"), by_scope)
+    owner = scope if scope is not None else F.coalesce(experiment, F.lit("unknown"))
+    return {
+        "did": F.concat(owner, F.lit(":"), name),
+        "scope": owner,
+        "name": name,
+        "dataset": F.concat(owner, F.lit(":"), part(parts, "dataset")),
+        "tier": part(parts, "tier"),
+        "experiment": experiment,
+    }
+
+
+def with_parts(raw: DataFrame, name: Column, scope: Column | None = None) -> DataFrame:
+    """`raw` with `parts`, what `name` tells; an ATLAS scope helps to know the file."""
+    full = name
+    if scope is not None:
+        full = F.when(scope.rlike(_ATLAS_SCOPE), F.concat(scope, F.lit(":"), name)).otherwise(name)
+    # A column of its own: within the expression it would be put together again for every rule.
+    return raw.withColumn("full_name", full).withColumn("parts", name_parts(F.col("full_name")))

@@ -1,0 +1,103 @@
+"""XCache's g-stream captures: one access a `file_close`, as the cache itself tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from features.errors import InputError
+from features.schema import ACCESSES
+from jobs.sources import base
+from prefetch.xcache.gstream import Capture, FileClose, read_capture
+
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("lfn", "host", "inst", "site", "event_id", "remote")),
+        *((name, pa.int64()) for name in ("size_bytes", "attach_t", "detach_t", "received_t")),
+        *((name, pa.int64()) for name in ("b_hit", "b_miss", "b_bypass")),
+        *((name, pa.bool_()) for name in ("is_ours", "malformed")),
+        ("input", pa.string()),
+    ]
+)
+
+
+def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
+    """Accesses of the capture at `path` (a local file, or a folder of them), one row a `file_close`.
+
+    A capture is read in the driver: it holds what one cache sends in a cycle. `bytes_missed` is what was
+    not served from the cache, bypassed bytes included. Raises InputError if nothing is there.
+    """
+    files = _files(Path(path))
+    captures = [(file, read_capture(file)) for file in files]
+    events = pa.concat_tables(
+        [_SCHEMA.empty_table(), *(_events(file, capture) for file, capture in captures)]
+    )
+    rows = _rows(spark.createDataFrame(events))
+    return base.pulled(rows, ACCESSES, "xcache_gstream", sum(capture.n_lost for _, capture in captures))
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file())
+    if not path.is_file():
+        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
+    return [path]
+
+
+def _events(file: Path, capture: Capture) -> pa.Table:
+    """The capture's events, then one row for each thing in it that is none."""
+    source = file.absolute().as_uri()
+    told = [_event(record, source) for record in capture.records]
+    malformed = [{"malformed": True, "input": source}] * capture.n_malformed
+    return pa.Table.from_pylist([*told, *malformed], schema=_SCHEMA)
+
+
+def _event(record: FileClose, source: str) -> dict[str, object]:
+    names = [name for name in _SCHEMA.names if name not in {"remote", "malformed", "input"}]
+    remote = record.remotes[0] if record.remotes else None
+    return {name: getattr(record, name) for name in names} | {
+        "remote": remote,
+        "malformed": False,
+        "input": source,
+    }
+
+
+def _rows(events: DataFrame) -> DataFrame:
+    for name in ("attach_t", "detach_t", "received_t"):
+        events = events.withColumn(f"{name}_s", base.seconds(F.col(name).cast("string")))
+    reason = base.first_reason(
+        (F.col("malformed"), "malformed record"),
+        (F.col("is_ours"), base.OURS),
+        (F.col("lfn") == "", "missing field: lfn"),
+        *(
+            (F.col(f"{name}_s").isNull(), f"unparsable time: {name}")
+            for name in ("attach_t", "detach_t", "received_t")
+        ),
+    )
+    sample = F.concat_ws(" ", "lfn", "attach_t", "detach_t")
+    return base.parsed_rows(
+        base.with_parts(events, F.col("lfn")), ACCESSES, _columns(), reason=reason, sample=sample
+    )
+
+
+def _columns() -> dict[str, Column]:
+    missed = F.col("b_miss") + F.col("b_bypass")
+    return base.named(F.col("lfn")) | {
+        "site": F.nullif("site", F.lit("")),
+        "cache": F.coalesce(F.nullif("inst", F.lit("")), F.nullif("site", F.lit("")), F.col("host")),
+        "accessed_at": base.timestamp(F.col("attach_t_s")),
+        "closed_at": base.timestamp(F.col("detach_t_s")),
+        "known_at": base.timestamp(F.col("received_t_s")),
+        "size_bytes": F.col("size_bytes"),
+        "read_bytes": F.col("b_hit") + missed,
+        "bytes_hit": F.col("b_hit"),
+        "bytes_missed": missed,
+        "n_reads": F.lit(1),
+        "wall_s": (F.col("detach_t") - F.col("attach_t")).cast("double"),
+        "origin": F.col("remote"),
+        "source": F.lit("xcache_gstream"),
+        "event_id": F.col("event_id"),
+    }

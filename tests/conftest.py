@@ -1,0 +1,57 @@
+"""What tests of every room share: one local Spark, and the folder of real samples and data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class LocalSpark:
+    """The smallest Spark there is: starts in seconds, two cores."""
+
+    master: str = "local[2]"
+    driver_memory: str = "2g"
+    shuffle_partitions: int = 2
+    conf: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session for the whole run."""
+    from jobs.session import spark_session  # noqa: PLC0415  rooms without Spark must not load it
+
+    session = spark_session(LocalSpark())
+    yield session
+    session.stop()
+
+
+class Shared:
+    """Real samples and data; `shared / "data/x.csv"` fails where the file is missing."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __truediv__(self, name: str) -> Path:
+        path = self.root / name
+        if not path.exists():
+            pytest.fail(f"{path} is missing: these tests need the folder `shared` beside the checkout")
+        return path
+
+
+@pytest.fixture(scope="session")
+def shared() -> Shared:
+    """The folder of samples (`samples/…`) and data (`data/…`) beside the checkout."""
+    return Shared(Path(__file__).parents[1].parent / "shared")

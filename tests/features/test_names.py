@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from features.names import NameParts, parse_name
+from features.spark.names import name_parts
+
+ATLAS = "mc16_13TeV.364253.Sherpa_222_NNPDF30NNLO_lllv.deriv.DAOD_EXOT7.e5916_s3126_r9364_p4252"
+GOLDEN = {
+    "/store/mc/RunIISummer20UL18/TTTo2L2Nu/MINIAODSIM/106X_v16-v1/120000/0A.root": NameParts(
+        "cms", "/TTTo2L2Nu/RunIISummer20UL18-106X_v16-v1/MINIAODSIM", "MINIAODSIM", "RunIISummer20UL18"
+    ),
+    "/eos/cms/store/data/Run2018D/SingleMuon/RAW-RECO/22Jan2019-v2/110000/000/286/471/f.root": NameParts(
+        "cms", "/SingleMuon/Run2018D-22Jan2019-v2/RAW-RECO", "RAW-RECO", "Run2018D"
+    ),
+    "/store/results/higgs/Run2012A/DoubleMu/USER/StoreResults-v1/0/f.root": NameParts(
+        "cms", "/DoubleMu/Run2012A-StoreResults-v1/USER", "USER", "Run2012A"
+    ),
+    "/store/user/jdoe/ntuples/f.root": NameParts("cms"),
+    "/store/data/f.root": NameParts("cms"),
+    "/DYJets_Tune/Summer12_DR53X-PU_S10_START53_V7A-v1/AODSIM": NameParts(
+        "cms", "/DYJets_Tune/Summer12_DR53X-PU_S10_START53_V7A-v1/AODSIM", "AODSIM", "Summer12_DR53X"
+    ),
+    "/A/Run1-P-v1/AOD#1234-abcd": NameParts("cms", "/A/Run1-P-v1/AOD", "AOD", "Run1"),
+    f"mc16_13TeV:{ATLAS}_tid20212345_00": NameParts(
+        "atlas", f"{ATLAS}_tid20212345_00", "DAOD_EXOT7", "mc16_13TeV"
+    ),
+    f"{ATLAS}/": NameParts("atlas", ATLAS, "DAOD_EXOT7", "mc16_13TeV"),
+    "data17_13TeV.00338183.physics_Main.merge.AOD.f877_m1885": NameParts(
+        "atlas", "data17_13TeV.00338183.physics_Main.merge.AOD.f877_m1885", "AOD", "data17_13TeV"
+    ),
+    "DAOD_EXOT7.19348091._000018.pool.root.1": NameParts("atlas", None, "DAOD_EXOT7", None),
+    "mc16_13TeV:HITS.1._000018.pool.root.1": NameParts("atlas", None, "HITS", "mc16_13TeV"),
+    "/dpm/x/atlas/rucio/mc16_13TeV/0a/ff/AOD.123._000018.pool.root.1": NameParts(
+        "atlas", None, "AOD", "mc16_13TeV"
+    ),
+    "panda.um.user.jdoe.log.tgz": NameParts("atlas"),
+    "/LHCb/Collision10/Beam3500GeV-VeloClosed-MagDown/RealData/Reco08/Stripping14//BHADRON.DST": NameParts(
+        "lhcb",
+        "/LHCb/Collision10/Beam3500GeV-VeloClosed-MagDown/RealData/Reco08/Stripping14//BHADRON.DST",
+        "DST",
+        "Collision10",
+    ),
+    "/MC/MC10/Beam3500GeV/Sim01/Reco08/30000000/ALLSTREAMS.DST": NameParts(
+        "lhcb", "/MC/MC10/Beam3500GeV/Sim01/Reco08/30000000/ALLSTREAMS.DST", "DST", "MC10"
+    ),
+    "/LHCb/Collision12/RAW": NameParts("lhcb", "/LHCb/Collision12/RAW", "RAW", "Collision12"),
+    "/lhcb/LHCb/Collision10/BHADRON.DST/00008380/0000/00008380_00000001_1.bhadron.dst": NameParts(
+        "lhcb", "/lhcb/LHCb/Collision10/BHADRON.DST/00008380", "DST", "Collision10"
+    ),
+    "/ncar/rda/d336000/ddplus/SURFACE.txt": NameParts("osdf", "/ncar/rda/d336000/ddplus"),
+}
+ODD = [
+    "",
+    "/",
+    "//",
+    "/store/",
+    "/store",
+    "/ncar/",
+    "/ncar/x",
+    "/a/b/c",
+    "/a/b-c/lower",
+    "/a/b-c/AOD\n",
+    "/store/mc/E/P/AOD/x-v1/f\r.root",
+    "/ncar/été/\u2028x",
+    "/ncar/été/😀.nc",
+    "/LHCb//RAW",
+    "mc16_13TeV:",
+    "mc16_13TeV.1.a.b.AOD.e1_tid1_00.extra",
+    "/a/b-c/AOD#",
+    "/ncar/" + "x" * 5000,
+    "mc16_13TeV.1.a.b.AOD.e1" + "_r1" * 21,
+    "\x00",
+]
+
+
+@pytest.mark.parametrize("name", GOLDEN, ids=lambda name: name[:40])
+def test_name_gives_its_parts(name: str) -> None:
+    assert parse_name(name) == GOLDEN[name]
+
+
+@given(st.text())
+def test_any_text_gives_a_value(name: str) -> None:
+    assert isinstance(parse_name(name), NameParts)
+
+
+@given(
+    st.lists(st.sampled_from(["/", "store", "mc", "data", "AOD", "a-v1", "ncar", "LHCb", ".", "\n", "e1_s2"]))
+)
+def test_any_mixture_of_words_gives_a_value(words: list[str]) -> None:
+    parts = parse_name("".join(words))
+    assert parts.experiment or parts == NameParts()
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "experiments"),
+    [
+        ("data/lhcb_weekly_1_78.csv.gz", "dataset", {"lhcb"}),
+        ("data/cms_daily_60d.csv.gz", "dataset", {"cms"}),
+        ("data/osdf_fstream_decoded.csv.gz", "lfn", {"osdf", "cms"}),  # an OSDF cache serves CMS files too
+    ],
+)
+def test_every_real_name_is_understood(shared: Any, file: str, column: str, experiments: set[str]) -> None:
+    path: Path = shared / file
+    with gzip.open(path, "rt") as stream:
+        parts = {row[column]: parse_name(row[column]) for row in csv.DictReader(stream)}
+    assert {p.experiment for p in parts.values()} == experiments
+    assert all(p.dataset for name, p in parts.items() if "/store/temp/" not in name and "/SAM/" not in name)
+    assert column == "lfn" or all(p.tier and p.campaign for p in parts.values())
+
+
+def test_spark_agrees(spark: SparkSession) -> None:
+    names = [*GOLDEN, *ODD]
+    frame = spark.createDataFrame([(name,) for name in names], "name string")
+    rows = frame.select("name", name_parts(F.col("name")).alias("parts")).collect()
+    assert {row["name"]: NameParts(*row["parts"]) for row in rows} == {
+        name: parse_name(name) for name in names
+    }
+
+
+def test_spark_keeps_a_null_name_null(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(None,)], "name string").select(name_parts(F.col("name")).alias("parts"))
+    assert frame.collect()[0]["parts"] is None

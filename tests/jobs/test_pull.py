@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from features.errors import ConfigError, ConflictError, InputError, SchemaError
+from features.schema import ACCESSES, FILES, REJECTS
+from jobs import pull
+from jobs.locks import exclusive
+from jobs.sources import SOURCES
+from jobs.tables import Tables
+
+GOLDEN = Path(__file__).parents[1] / "golden/pull"
+DAY = dt.date(2026, 3, 5)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(str(tmp_path / "tables"))
+
+
+def outcome(tables: Tables, summary: pull.PullSummary) -> dict[str, Any]:
+    """All that a pull left, in JSON's types and without null columns."""
+    told = {
+        "n_rows": summary.n_rows,
+        "n_new": summary.n_new,
+        "n_duplicates": summary.n_duplicates,
+        "n_lost": summary.n_lost,
+        "days": list(summary.days),
+        "n_rejected": dict(summary.n_rejected),
+    }
+    found = {table.name: rows(tables, table) for table in (ACCESSES, FILES, REJECTS) if tables.exists(table)}
+    for row in found.get("rejects", []):
+        row["input"] = row["input"].rsplit("/", 1)[-1]
+    return told | found
+
+
+def rows(tables: Tables, table: Any) -> list[dict[str, Any]]:
+    order = [(name, "ascending") for name in (*table.partition, "did", *table.key) if name in _names(table)]
+    plain = tables.read_arrow(table).sort_by(order).to_pylist()
+    return [{name: plainly(value) for name, value in row.items() if value is not None} for row in plain]
+
+
+def _names(table: Any) -> set[str]:
+    return {*table.column_names, *table.partition}
+
+
+def plainly(value: object) -> object:
+    return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES))
+def test_golden_input_gives_the_expected_tables(spark: SparkSession, tables: Tables, source: str) -> None:
+    (path,) = (GOLDEN / source).glob("input.*")
+    summary = pull.run(spark, tables, source=source, path=str(path), day=DAY, salt="pepper")
+    found = outcome(tables, summary)
+    expect = GOLDEN / source / "expect.json"
+    if os.environ.get("WRITE_GOLDEN"):
+        expect.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    assert found == json.loads(expect.read_text())
+
+    written = sum(len(found.get(name, [])) for name in ("accesses", "files"))
+    rejected = sum(row["n_rows"] for row in found["rejects"])
+    assert summary.n_rows == summary.n_new + summary.n_duplicates + rejected
+    assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
+
+    before = {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)}
+    again = pull.run(spark, tables, source=source, path=str(path), day=DAY, salt="other salt")
+    assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
+    assert {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)} == before
+
+
+REAL = [
+    # source, file, rows read, rows written, days
+    ("osdf_accesses", "data/osdf_fstream_decoded.csv.gz", 2219, 2219, 2),
+    ("osdf_log", "samples/osdf_access_log.txt", 7, 7, 2),
+    ("popularity_series", "data/lhcb_weekly_1_78.csv.gz", 27044, 27044, 77),
+    ("popularity_series", "data/cms_daily_60d.csv.gz", 9960, 3253, 60),
+    ("xcache_gstream", "samples/gstream-6.2.1.txt", 2, 2, 1),
+    ("xcache_gstream", "samples/gstream-5.5.3.txt", 0, 0, 0),
+]
+
+
+@pytest.mark.parametrize("case", REAL, ids=lambda case: case[1])
+def test_real_data_is_pulled_whole(spark: SparkSession, tables: Tables, shared: Any, case: Any) -> None:
+    source, file, n_rows, n_new, n_days = case
+    summary = pull.run(spark, tables, source=source, path=str(shared / file), day=DAY, salt="pepper")
+    assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
+    assert n_rows == n_new + sum(summary.n_rejected.values())
+    assert tables.snapshot(ACCESSES).n_rows == n_new
+
+
+def trace(**fields: object) -> str:
+    start = 1772323200
+    told = {"eventType": "get", "scope": "s", "filename": "f", "uuid": "u", "transferStart": start}
+    return json.dumps({**told, "transferEnd": start + 1, **fields})
+
+
+def test_late_rows_reopen_their_day_and_leave_the_others(
+    spark: SparkSession, tables: Tables, tmp_path: Path
+) -> None:
+    first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
+    first.write_text("\n".join([trace(), trace(uuid="v", transferStart=1772409600)]))
+    late.write_bytes(gzip.compress(trace(uuid="w").encode()))
+    pull.run(spark, tables, source="rucio_traces", path=str(first), day=DAY)
+    before = tables.snapshot(ACCESSES).partitions
+    summary = pull.run(spark, tables, source="rucio_traces", path=str(late), day=DAY)
+    after = tables.snapshot(ACCESSES).partitions
+    assert (summary.n_new, summary.days) == (1, ("2026-03-01",))
+    assert {key[0]: part.n_rows for key, part in after.items()} == {"2026-03-01": 2, "2026-03-02": 1}
+    assert after["2026-03-02",] == before["2026-03-02",]
+
+
+def test_which_came_first_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
+    """The same event told twice differently: the one known first stays, whatever the order of pulls."""
+    files = {"a": trace(traceTimeentryUnix=1772323300), "b": trace(traceTimeentryUnix=1772323250)}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    ids = set()
+    for order in ("ab", "ba"):
+        tables = Tables(str(tmp_path / f"tables-{order}"))
+        for name in order:
+            pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
+        ids.add(tables.snapshot(ACCESSES).id)
+        assert tables.read_arrow(ACCESSES)["known_at"].to_pylist()[0].minute == 0
+    assert len(ids) == 1
+
+
+def test_rejects_of_an_input_are_replaced_and_of_others_kept(
+    spark: SparkSession, tables: Tables, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text("broken\n")
+    second.write_text("broken\nbroken\n")
+    for path in (first, second):
+        pull.run(spark, tables, source="rucio_traces", path=str(path), day=DAY)
+    first.write_text(trace() + "\n")
+    pull.run(spark, tables, source="rucio_traces", path=str(first), day=DAY)
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
+
+
+def test_without_a_salt_there_is_no_user(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(trace(usr="jdoe"))
+    pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+    assert tables.read_arrow(ACCESSES)["user"].to_pylist() == [None]
+
+
+def test_an_empty_file_is_no_rows(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    for source in sorted(SOURCES):
+        (tmp_path / "empty").write_text("")
+        summary = pull.run(spark, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
+        assert (summary.n_rows, summary.n_new) == (0, 0), source
+
+
+def test_a_path_that_is_not_there_is_an_input_error(
+    spark: SparkSession, tables: Tables, tmp_path: Path
+) -> None:
+    for source in sorted(SOURCES):
+        with pytest.raises(InputError, match="nothing-here"):
+            pull.run(spark, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
+    assert not tables.exists(ACCESSES)
+
+
+def test_missing_columns_are_named(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("time,lfn\n1,2\n")
+    with pytest.raises(SchemaError, match="close_time"):
+        pull.run(spark, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
+    with pytest.raises(SchemaError, match=r"'week'.* or .*'n_accesses'"):
+        pull.run(spark, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
+
+
+def test_an_unknown_source_is_a_config_error(spark: SparkSession, tables: Tables) -> None:
+    with pytest.raises(ConfigError, match="rucio_traces"):
+        pull.run(spark, tables, source="nonsense", path="x", day=DAY)
+
+
+def test_two_pulls_at_once_are_refused(spark: SparkSession, tables: Tables) -> None:
+    with (
+        exclusive(Path(tables.root, ".pull.lock"), "pull"),
+        pytest.raises(ConflictError, match=f"process {os.getpid()}"),
+    ):
+        pull.run(spark, tables, source="osdf_log", path="x", day=DAY)
