@@ -6,8 +6,8 @@ import re
 
 from features.errors import InputError
 
-_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)B?\s*", re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+)\s*([smhdw])\s*", re.IGNORECASE)
@@ -18,8 +18,12 @@ def parse_bytes(text: str) -> int:
     match = _BYTES.fullmatch(text)
     if match is None or (match[3] and not match[2]):
         raise InputError(f"not a size: {text!r}; write for example 50TB, 1.5TiB or 1000000")
-    scale = (_BINARY if match[3] else _DECIMAL)[match[2].upper()]
+    scale = (_BINARY if match[3] else _DECIMAL)[_prefix(match[2])]
     return round(float(match[1]) * scale)
+
+
+def _prefix(letter: str) -> str:
+    return "k" if letter in "kK" and letter else letter.upper()
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -1,0 +1,290 @@
+"""The `cachecast` command: one command per step, each a thin face over a job.
+
+Options mean the same everywhere: `--conf` a site's settings, `--tables` the tables' root, `--json` the answer
+as JSON on stdout, `--day` and `--as-of` the time in question (no job asks the clock). Errors that a person
+can mend are one line and exit code 1; jobs are imported only by the command that runs them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from features.errors import CachecastError, InputError
+from features.times import DAY_S, parse_as_of, parse_day
+from features.units import parse_bytes
+from jobs import console
+from jobs.settings import Settings
+
+app = typer.Typer(
+    help="Forecast which data files will be read again, and place them in XCache servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Conf = Annotated[
+    Path | None,
+    typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
+]
+TablesRoot = Annotated[
+    str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
+]
+Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
+Day = Annotated[str | None, typer.Option(help="UTC day, as 2026-03-01")]
+AsOf = Annotated[
+    str, typer.Option(help="moment of the decision, as 2026-03-01T04:00:00Z; nothing later is used")
+]
+Cache = Annotated[str, typer.Option(help="name of a configured cache")]
+
+
+def main() -> None:
+    """Run the command line; the only place where errors become exit codes."""
+    try:
+        app()
+    except CachecastError as error:
+        console.err.print(
+            f"[bold red]error[/bold red]: {escape(str(error))}", highlight=False, soft_wrap=True
+        )
+        raise SystemExit(1) from None
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="folder for everything the demo makes")] = Path("demo-out"),
+    seed: Annotated[int, typer.Option(help="seed of the generated month")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Run the whole loop on a generated month, from raw records to what each pushed file earned."""
+    from jobs.demo.run import run
+
+    run(out, seed=seed, as_json=as_json)
+
+
+@app.command()
+def workload(
+    out: Annotated[Path, typer.Option(help="folder for the raw files: traces/ and files.jsonl")],
+    start: Annotated[str, typer.Option(help="first UTC day")],
+    scenario: Annotated[str, typer.Option(help="name in conf/workloads, or a TOML file")] = "demo",
+    seed: Annotated[int, typer.Option(help="the same seed gives the same files")] = 1,
+    days: Annotated[int | None, typer.Option(help="days to generate, instead of the scenario's")] = None,
+    as_json: Json = False,
+) -> None:
+    """Generate a region's accesses as raw files: Rucio traces and a files catalogue."""
+    from jobs import workload as job
+
+    console.show(job.run(scenario, start_s=parse_day(start), seed=seed, days=days, out=out), as_json=as_json)
+
+
+@app.command()
+def pull(
+    source: Annotated[str, typer.Option(help="kind of records, as rucio_traces; docs/pull.md lists them")],
+    input: Annotated[str, typer.Option(help="path or glob of the raw files")],
+    day: Annotated[str, typer.Option(help="UTC day of this pull, for the rejects table, as 2026-03-01")],
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Read raw records into the accesses and files tables; what is refused is counted, with its reason."""
+    from jobs import steps
+
+    with console.progress(f"pulling {source}", quiet=as_json):
+        answer = steps.pull(
+            Settings.load(conf, tables=tables), source=source, path=input, day_s=parse_day(day)
+        )
+    console.show(answer, as_json=as_json)
+
+
+@app.command()
+def features(
+    as_of: Annotated[str | None, typer.Option(help="one moment, as 2026-03-01T04:00:00Z")] = None,
+    day: Day = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the candidates' features at one moment, or at every cycle of a day, with Spark."""
+    from jobs import steps
+
+    settings = Settings.load(conf, tables=tables)
+    with console.progress("features", quiet=as_json):
+        answer = steps.features(settings, as_ofs=_as_ofs(as_of, day, settings.features.cycle))
+    console.show(answer, as_json=as_json)
+
+
+@app.command()
+def train(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Train a model per horizon on what was known at a moment, and record the comparison in MLflow."""
+    from jobs import steps
+
+    with console.progress("training", quiet=as_json) as advance:
+        report = steps.train(
+            Settings.load(conf, tables=tables), until_s=parse_as_of(as_of), on_progress=advance
+        )
+    console.show(report, as_json=as_json, title="Models, on days they were not trained on")
+
+
+@app.command()
+def predict(
+    as_of: Annotated[str | None, typer.Option(help="one moment, as 2026-03-01T04:00:00Z")] = None,
+    day: Day = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Score the candidates at one moment, or at every cycle of a day, with the newest models."""
+    from jobs import steps
+
+    settings = Settings.load(conf, tables=tables)
+    with console.progress("predictions", quiet=as_json):
+        answer = steps.predict(settings, as_ofs=_as_ofs(as_of, day, settings.features.cycle))
+    console.show(answer, as_json=as_json)
+
+
+@app.command()
+def replay(
+    since: Annotated[
+        str, typer.Option("--from", help="first UTC day that counts; earlier ones warm the cache")
+    ],
+    until: Annotated[str, typer.Option("--to", help="last UTC day that counts")],
+    capacity: Annotated[str, typer.Option(help="capacities, as 50TB,100TB")] = "",
+    capacity_fraction: Annotated[
+        str, typer.Option(help="capacities as shares of the bytes read")
+    ] = "0.05,0.1,0.2",
+    with_plan: Annotated[
+        bool, typer.Option(help="also replay LRU + plan, from the predictions table")
+    ] = True,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Replay recorded accesses: LRU, clairvoyant, LRU + our plan and the bound, at several capacities."""
+    from jobs import steps
+
+    with console.progress("replay", quiet=as_json) as advance:
+        rows = steps.replay(
+            Settings.load(conf, tables=tables),
+            first_day_s=parse_day(since),
+            last_day_s=parse_day(until),
+            capacities=[parse_bytes(text) for text in capacity.split(",") if text],
+            fractions=_shares(capacity_fraction),
+            with_plan=with_plan,
+            on_progress=advance,
+        )
+    console.show(rows, as_json=as_json, title=f"Replay of {since} to {until}")
+
+
+@app.command()
+def plan(
+    cache: Cache, as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False
+) -> None:
+    """Take a cache's inventory and decide what it should prefetch, pin and evict, with a reason per item."""
+    from jobs import steps
+
+    answer = steps.plan(Settings.load(conf, tables=tables), cache=cache, as_of_s=parse_as_of(as_of))
+    console.show(answer, as_json=as_json)
+
+
+@app.command()
+def push(
+    cache: Cache,
+    as_of: AsOf,
+    dry_run: Annotated[bool, typer.Option(help="show what would be pushed, and touch nothing")] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Carry out a cache's plan, verified by the cache itself; run again, it resumes and repeats nothing."""
+    from jobs import steps
+
+    settings = Settings.load(conf, tables=tables)
+    with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
+        answer = steps.push(
+            settings, cache=cache, as_of_s=parse_as_of(as_of), dry_run=dry_run, on_progress=advance
+        )
+    console.show(answer, as_json=as_json)
+
+
+@app.command()
+def outcomes(
+    cache: Cache, as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False
+) -> None:
+    """Account what each file pushed for a plan has earned since, from the cache's own records."""
+    from jobs import steps
+
+    answer = steps.outcomes(Settings.load(conf, tables=tables), cache=cache, as_of_s=parse_as_of(as_of))
+    console.show(answer, as_json=as_json)
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page with the newest replay, training, plan and push: plots and tables."""
+    from jobs import steps
+
+    console.show(steps.report(Settings.load(conf, tables=tables), out=out), as_json=as_json)
+
+
+@app.command()
+def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Show what is configured, and whether it answers; exit code 1 if something does not."""
+    from jobs import doctor as job
+
+    checks = job.run(Settings.load(conf, tables=tables))
+    console.show(checks, as_json=as_json)
+    if any(check.state == "bad" for check in checks):
+        raise typer.Exit(1)
+
+
+@app.command()
+def forecast(
+    series: Annotated[
+        Path, typer.Option(help="CSV: dataset,week,accesses or date,dataset,n_accesses", exists=True)
+    ],
+    as_of: Annotated[str, typer.Option(help="last unit that is known: a week number, or a date")],
+    horizons: Annotated[str, typer.Option(help="how many units ahead, as 1,4,13,26")],
+    out: Annotated[Path, typer.Option(help="CSV to write: dataset,horizon,probability,expected_accesses")],
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast a plain popularity series: how likely each dataset is read again within each horizon."""
+    from jobs import steps
+
+    with console.progress("forecast", quiet=as_json):
+        answer = steps.forecast(
+            Settings.load(conf), series=series, as_of=as_of, horizons=_counts(horizons), out=out
+        )
+    console.show(answer, as_json=as_json)
+
+
+def _as_ofs(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
+    if (as_of is None) == (day is None):
+        raise InputError("give either --as-of or --day")
+    if as_of is not None:
+        return [parse_as_of(as_of)]
+    first = parse_day(str(day))
+    return list(range(first, first + DAY_S, min(cycle_s, DAY_S)))
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        shares = [float(part) for part in text.split(",") if part]
+    except ValueError:
+        shares = [0.0]
+    if not all(0 < share <= 1 for share in shares):
+        raise InputError(f"not shares between 0 and 1: {text!r}; write for example 0.05,0.1,0.2")
+    return shares
+
+
+def _counts(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
+    return [int(part) for part in parts]

@@ -1,0 +1,118 @@
+"""What the command line shows: tables with units, JSON, progress. Nothing below this prints."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from features.units import format_bytes
+
+out = Console()
+err = Console(stderr=True)
+
+Row = Mapping[str, Any]
+Advance = Callable[[int, int, str], None]
+"""How long work reports: (done, total, what was done last)."""
+
+
+def show(answer: Any, *, as_json: bool, title: str = "") -> None:
+    """Print a job's answer: a dataclass, or a sequence of dataclasses or rows; JSON goes to stdout alone."""
+    rows = [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
+    if as_json:
+        json.dump(rows, sys.stdout, default=_jsonable, allow_nan=False)
+        sys.stdout.write("\n")
+    elif isinstance(rows, list):
+        out.print(table(rows, title=title))
+    else:
+        for key, value in rows.items():
+            out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {text(key, value)}", highlight=False)
+
+
+def table(rows: Sequence[Row], *, title: str = "") -> Table:
+    """Rows as a terminal table; numbers to the right, bytes and shares with their units."""
+    grid = Table(title=title or None, title_justify="left")
+    for key in rows[0] if rows else []:
+        numeric = all(isinstance(row[key], int | float | None) for row in rows)
+        grid.add_column(key.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(text(key, value) for key, value in row.items()))
+    return grid
+
+
+def text(key: str, value: object) -> str:
+    """A value as people read it; the unit follows from the key's last word."""
+    match value:
+        case None:
+            return "–"
+        case float() if math.isnan(value):
+            return "–"
+        case bool() | str():
+            return str(value)
+        case int() | float() if "bytes" in key.split("_") and not key.endswith("ratio"):
+            return format_bytes(value)
+        case float() if key.endswith(("_s", "seconds")):
+            return f"{value:.1f} s"
+        case float() if key.endswith(("ratio", "share", "closed")):
+            return f"{100 * value:.1f} %"
+        case float():
+            return f"{value:.4g}"
+        case int():
+            return f"{value:,}".replace(",", " ")
+        case dict():
+            return ", ".join(f"{name}: {text(name, item)}" for name, item in value.items()) or "–"
+        case list() | tuple():
+            return ", ".join(text(key, item) for item in value) or "–"
+    return str(value)
+
+
+def as_row(item: Any) -> dict[str, object]:
+    """A dataclass's or mapping's public fields."""
+    return (
+        dict(item)
+        if isinstance(item, Mapping)
+        else {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
+    )
+
+
+def _jsonable(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return as_row(value)
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    return str(value)
+
+
+@contextlib.contextmanager
+def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
+    """A bar on stderr, with what is being done and the time it has taken so far."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", table_column=None),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=quiet) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(done: int, total: int, last: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{what}: {last}")
+
+        yield advance

@@ -1,0 +1,118 @@
+"""The demo's second half: a running cache is planned for and pushed to, jobs read, the push is accounted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import ServiceError
+from features.schema import FILES, PREDICTIONS, RECEIPTS
+from jobs import console, steps
+from jobs.demo.caches import NAME, DemoCache, read_all
+from jobs.demo.walk import Walk
+from jobs.targets import target
+
+READS = 700
+"""Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reads:
+    """Names of the files that jobs read before and after the moment of the plan, in order."""
+
+    before: Sequence[str]
+    after: Sequence[str]
+
+    @classmethod
+    def around(cls, yesterday: Path, today: Path) -> Reads:
+        """The reads around midnight, from two days' raw traces."""
+        return cls(before=_names(yesterday)[-READS:], after=_names(today)[:READS])
+
+
+@dataclasses.dataclass(frozen=True)
+class Purged:
+    """What the cache's own purge left, by its inventory."""
+
+    held_files: int
+    pinned_files: int
+    pinned_files_lost: int
+    evicted_files: int
+
+
+def serve(walk: Walk, cache: DemoCache, reads: Reads) -> dict[str, Any]:
+    """Warm the cache, plan, push, let jobs read, push again, let it purge, and account: what each said."""
+    with walk.step("plan") as advance:
+        advance(0, 3, "files at the origin")
+        cache.add_files(_sizes(walk, reads))
+        advance(1, 3, "yesterday's jobs read")
+        read_all(cache, reads.before)
+        advance(2, 3, "deciding")
+        planned = steps.plan(walk.settings, cache=NAME, as_of_s=walk.as_of_s)
+    with walk.step("push") as advance:
+        pushed = _push(walk, advance)
+    walk.tell(f"to {cache.kind}")
+    with walk.step("outcomes") as advance:
+        advance(0, 4, "today's jobs read")
+        read_all(cache, reads.after)
+        advance(1, 4, "second push")
+        again = _push(walk, lambda done, total, last: None)
+        advance(2, 4, "the cache purges")
+        cache.purge()
+        purged = _purged(walk)
+        advance(3, 4, "the cache's records")
+        records = steps.pull(
+            walk.settings, source="xcache_gstream", path=str(cache.gstream), day_s=walk.as_of_s
+        )
+        earned = steps.outcomes(walk.settings, cache=NAME, as_of_s=walk.as_of_s)
+    return {
+        "plan": planned,
+        "push": pushed,
+        "second push": again,
+        "purge": purged,
+        "records": records,
+        "outcomes": earned,
+    }
+
+
+def _push(walk: Walk, advance: console.Advance) -> Any:
+    return steps.push(walk.settings, cache=NAME, as_of_s=walk.as_of_s, dry_run=False, on_progress=advance)
+
+
+def _purged(walk: Walk) -> Purged:
+    """Raises ServiceError if the purge took a pinned file: a pin that does not hold is no pin."""
+    held = {file.name for file in target(walk.settings.cache(NAME)).inventory()}
+    receipts = walk.tables.read_arrow(RECEIPTS, as_of=walk.as_of, owner=NAME).to_pylist()
+    done = [(r["action"], r["did"].partition(":")[2]) for r in receipts if r["state"] == "done"]
+    pinned = {name for action, name in done if action == "pin"}
+    if lost := pinned - held:
+        raise ServiceError(
+            f"the purge took {len(lost)} of {len(pinned)} pinned files, {min(lost)} among them"
+        )
+    return Purged(
+        held_files=len(held),
+        pinned_files=len(pinned),
+        pinned_files_lost=len(lost),
+        evicted_files=sum(action == "evict" for action, _ in done),
+    )
+
+
+def _sizes(walk: Walk, reads: Reads) -> dict[str, int]:
+    """Sizes by name of the files that jobs read, and of those that the plan may fetch."""
+    region = walk.settings.region.name
+    predicted = walk.tables.read_arrow(PREDICTIONS, as_of=walk.as_of, owner=region, columns=["did"])
+    files = walk.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
+    is_read = pc.is_in(files["name"], value_set=pa.array({*reads.before, *reads.after}, pa.string()))
+    is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
+    rows = files.filter(pc.or_(is_read, is_predicted))
+    return dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True))
+
+
+def _names(traces: Path) -> list[str]:
+    names: list[str] = pd.read_json(traces, lines=True)["filename"].tolist()
+    return names

@@ -1,0 +1,99 @@
+"""The demo's own site: folders, and the settings it writes so that its steps can be run again by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+from pathlib import Path
+
+from features.errors import InputError
+from jobs.settings import Settings
+
+MARKER = ".cachecast-demo"
+CAPACITY = 600_000_000
+"""Bytes the demo's cache may hold: about one in a hundred of the month's."""
+
+_BASE = """\
+# Written by `cachecast demo`; its steps can be run again with --conf on this folder.
+[tables]
+root = "{out}/tables"
+
+[spark]
+driver_memory = "2g"
+
+[mlflow]
+uri = "sqlite:///{out}/mlflow.db"
+artifacts = "{out}/mlartifacts"
+
+[push]
+journal = "{out}/journal.db"
+
+[users]
+salt = "{salt}"
+
+[features]
+windows = ["4h", "12h", "1d", "3d", "7d", "14d"]
+horizons = ["12h", "2d"]
+candidates = "7d"
+
+[training]
+max_rows = 250000
+trees = 120
+
+[plan]
+horizon = "2d"
+prefetch_share = 0.5
+min_prefetch_probability = 0.6
+"""
+
+_CACHE = """\
+name = "{name}"
+kind = "{kind}"
+url = "{url}"
+capacity = {capacity}
+touch_every = "5s"
+{more}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """The demo's folder."""
+
+    out: Path
+
+    @property
+    def conf(self) -> Path:
+        """The folder of the demo's settings."""
+        return self.out / "conf"
+
+    @property
+    def raw(self) -> Path:
+        """The folder of the raw records."""
+        return self.out / "raw"
+
+    def settings(self) -> Settings:
+        """The demo's settings, as its commands read them."""
+        return Settings.load(self.conf)
+
+    def add_cache(self, *, name: str, kind: str, url: str, **paths: Path) -> None:
+        """Configure a cache; `paths` are its folders by key."""
+        more = "\n".join(f'{key} = "{path}"' for key, path in paths.items())
+        text = _CACHE.format(name=name, kind=kind, url=url, capacity=CAPACITY, more=more)
+        (self.conf / "caches" / f"{name}.toml").write_text(text)
+
+
+def fresh(out: Path) -> Site:
+    """An empty demo folder at `out`. Raises InputError rather than delete what no demo made."""
+    out = out.resolve()
+    if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
+        raise InputError(f"{out} is not empty and was not made by a demo; give another --out")
+    shutil.rmtree(out, ignore_errors=True)
+    site = Site(out)
+    (site.conf / "caches").mkdir(parents=True)
+    (out / MARKER).touch()
+    base = site.conf / "base.toml"
+    base.touch(mode=0o600)
+    base.write_text(_BASE.format(out=out, salt=secrets.token_hex(16)))
+    return site

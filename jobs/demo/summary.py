@@ -1,0 +1,64 @@
+"""What the demo says at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from features.schema import OUTCOMES, PLANS
+from jobs import console
+from jobs.demo.caches import NAME
+from jobs.demo.walk import Walk
+from jobs.report.build import answers
+
+_REPLAY = (
+    *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "wasted_bytes", "byte_gap_closed"),
+)
+_PLAN = ("action", "rank", "size_bytes", "name", "reason")
+_OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted", "first_hit_delay_s")
+_PLAN_ROWS, _OUTCOME_ROWS = 2, 8
+
+
+def show(walk: Walk, replays: Sequence[console.Row], told: Mapping[str, Any], page: Path) -> None:
+    """Print the tables, the answers, and where to look further."""
+    _table([_chosen(row, _REPLAY) for row in replays], "Replay of the held-out week")
+    plan = walk.tables.read_arrow(PLANS, as_of=walk.as_of, owner=NAME).to_pylist()
+    first = [row for row in plan if row["rank"] <= _PLAN_ROWS]
+    _table([_chosen(row, _PLAN) for row in first], "The plan: the first of each list")
+    for name, answer in told.items():
+        facts = ", ".join(
+            f"{key.replace('_', ' ')} {console.text(key, value)}" for key, value in _facts(answer)
+        )
+        walk.say(f"[bold]{name}[/bold]: {escape(facts)}")
+    _table([_chosen(row, _OUTCOME) for row in _best(walk)], "What pushed files earned: the best")
+    _table([{"step": name, "seconds": s} for name, s in walk.seconds.items()], "Time")
+    for line in answers(replays):
+        walk.say(f"[bold]{escape(line)}[/bold]")
+    walk.say(f"Page:  {escape(str(page))}")
+    uri = walk.settings.mlflow.uri
+    walk.say(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {escape(uri)}   then http://127.0.0.1:5000")
+
+
+def _best(walk: Walk) -> list[console.Row]:
+    earned = walk.tables.read_arrow(OUTCOMES, as_of=walk.as_of, owner=NAME)
+    best: list[console.Row] = (
+        earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
+    )
+    return best
+
+
+def _facts(answer: Any) -> list[tuple[str, object]]:
+    return [(key, value) for key, value in console.as_row(answer).items() if key not in ("cache", "as_of")]
+
+
+def _chosen(row: console.Row, keys: Sequence[str]) -> console.Row:
+    return {key: row[key] for key in keys}
+
+
+def _table(rows: Sequence[console.Row], title: str) -> None:
+    if rows:
+        console.out.print(console.table(rows, title=title))

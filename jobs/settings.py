@@ -1,0 +1,308 @@
+"""Settings: TOML files and the environment, read once, checked by shape and then by meaning.
+
+The shipped `conf/base.toml` holds every default. `--conf` (or CACHECAST_CONF) names a TOML file, or a folder
+with `base.toml` and `caches/*.toml`, that overrides it; an environment variable `CACHECAST_PLAN__HORIZON`
+overrides both. Rooms below receive values, never this module.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from features.errors import ConfigError, InputError
+from features.spec import FeatureSpec
+from features.units import parse_bytes, parse_duration
+
+ENV_PREFIX = "CACHECAST_"
+SHIPPED = "conf/base.toml"
+
+
+def _with_unit(parse: Any) -> pydantic.BeforeValidator:
+    def convert(value: object) -> object:
+        try:
+            return parse(value) if isinstance(value, str) else value
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    return pydantic.BeforeValidator(convert)
+
+
+Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0)]
+Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0)]
+Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class Section(pydantic.BaseModel):
+    """A frozen table of settings that knows every key it may hold."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class TablesSettings(Section):
+    """Where the tables live."""
+
+    root: str = pydantic.Field(min_length=1)
+
+
+class SparkSettings(Section):
+    """The Spark session."""
+
+    master: str
+    driver_memory: str
+    shuffle_partitions: int = pydantic.Field(gt=0)
+    conf: dict[str, str]
+
+
+class RegionSettings(Section):
+    """The group of caches that learns together."""
+
+    name: Name
+
+
+class FeatureSettings(Section):
+    """Grid, windows and horizons of features and labels."""
+
+    cycle: Seconds
+    windows: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    half_lives: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    n_gaps: int = pydantic.Field(ge=0, le=31)
+    candidates: Seconds
+    active_datasets: Seconds
+
+    @pydantic.model_validator(mode="after")
+    def _on_the_grid(self) -> FeatureSettings:
+        if 86400 % self.cycle and self.cycle % 86400:
+            raise ValueError("cycle must divide a day, or be whole days")
+        for key, values in (
+            ("windows", self.windows),
+            ("horizons", self.horizons),
+            ("candidates", (self.candidates,)),
+            ("active_datasets", (self.active_datasets,)),
+        ):
+            if any(value % self.cycle for value in values):
+                raise ValueError(f"{key} must be multiples of cycle")
+        if self.candidates > max(self.windows):
+            raise ValueError("candidates must not be longer than the longest window")
+        return self
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """The same as the feature room knows it."""
+        return FeatureSpec(
+            cycle_s=self.cycle,
+            windows_s=self.windows,
+            half_lives_s=self.half_lives,
+            horizons_s=self.horizons,
+            n_gaps=self.n_gaps,
+            candidate_s=self.candidates,
+            active_dataset_s=self.active_datasets,
+        )
+
+
+class TrainingSettings(Section):
+    """Sample and effort of training."""
+
+    max_rows: int = pydantic.Field(gt=0)
+    test_share: float = pydantic.Field(gt=0, lt=1)
+    trees: int = pydantic.Field(gt=0)
+    seed: int
+
+
+class MlflowSettings(Section):
+    """Where runs and models are recorded."""
+
+    uri: str
+    artifacts: str
+    experiment: str
+
+
+class ReplaySettings(Section):
+    """The cache that a replay imitates."""
+
+    watermarks: tuple[Share, Share]
+    purge_interval: Seconds
+
+
+class PlanSettings(Section):
+    """Limits of a plan."""
+
+    horizon: Seconds
+    pin_share: Share
+    evict_inflow: float = pydantic.Field(ge=0)
+    assumed_inflow: Share
+    prefetch_share: float = pydantic.Field(ge=0)
+    min_prefetch_probability: Share
+    control_share: Share
+
+
+class PushSettings(Section):
+    """Limits of a push, and where its journal lives."""
+
+    parallel: int = pydantic.Field(gt=0, le=256)
+    timeout: Seconds
+    attempts: int = pydantic.Field(gt=0)
+    journal: str
+
+
+class RucioSettings(Section):
+    """The Rucio server, if any."""
+
+    url: str
+
+
+class UsersSettings(Section):
+    """The secret that users' hashes are salted with."""
+
+    salt: pydantic.SecretStr
+
+
+class CacheSettings(Section):
+    """One cache."""
+
+    name: Name
+    kind: Literal["xcache", "directory"]
+    url: str
+    capacity: Bytes
+    watermarks: tuple[Share, Share] = (0.90, 0.95)
+    purge_interval: Seconds = 300
+    namespace: Path | None = None
+    gstream: Path | None = None
+    origin: Path | None = None
+    touch_every: Seconds = 6 * 3600
+
+    @pydantic.model_validator(mode="after")
+    def _makes_sense(self) -> CacheSettings:
+        low, high = self.watermarks
+        if not 0 < low < high <= 1:
+            raise ValueError("watermarks must be 0 < low < high <= 1")
+        if self.kind == "xcache" and not self.url.startswith(("root://", "roots://")):
+            raise ValueError("url must start with root:// or roots://")
+        if self.kind == "directory" and self.origin is None:
+            raise ValueError("a directory cache needs origin, the folder its files come from")
+        return self
+
+
+class Settings(Section):
+    """Everything a job may be told by configuration."""
+
+    tables: TablesSettings
+    spark: SparkSettings
+    region: RegionSettings
+    features: FeatureSettings
+    training: TrainingSettings
+    mlflow: MlflowSettings
+    replay: ReplaySettings
+    plan: PlanSettings
+    push: PushSettings
+    rucio: RucioSettings
+    users: UsersSettings
+    caches: dict[str, CacheSettings] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _plans_by_a_known_horizon(self) -> Settings:
+        if self.plan.horizon not in self.features.horizons:
+            raise ValueError("plan.horizon must be one of features.horizons")
+        return self
+
+    @classmethod
+    def load(
+        cls, conf: Path | None = None, *, tables: str | None = None, env: Mapping[str, str] = os.environ
+    ) -> Settings:
+        """The settings of this run; `tables` is the command line's root. Raises ConfigError."""
+        path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
+        values = _read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
+        where = SHIPPED
+        if path is not None:
+            where, site = _read_site(path)
+            values = _merged(values, site)
+        values = _merged(values, _from_environment(env))
+        if tables is not None:
+            values = _merged(values, {"tables": {"root": tables}})
+        return _checked(cls, values, where)
+
+    def cache(self, name: str) -> CacheSettings:
+        """The cache called `name`. Raises ConfigError."""
+        if name not in self.caches:
+            known = ", ".join(sorted(self.caches)) or "none"
+            raise ConfigError(
+                "caches", f"no cache is called {name!r} (configured: {known}); add caches/{name}.toml"
+            )
+        return self.caches[name]
+
+
+def _read_toml(where: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(where, f"not TOML: {error}") from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return _read_toml(str(path), path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            str(path), f"cannot be read ({type(error).__name__}); check the path given by --conf"
+        ) from None
+
+
+def _read_site(path: Path) -> tuple[str, dict[str, Any]]:
+    """The file whose errors will be named, and the values of a site's file or folder."""
+    if not path.is_dir():
+        return str(path), _read_file(path)
+    base = path / "base.toml"
+    values = _read_file(base) if base.exists() else {}
+    caches = dict(values.get("caches", {}))
+    for file in sorted((path / "caches").glob("*.toml")):
+        cache = _read_file(file)
+        if cache.get("name") != file.stem:
+            raise ConfigError(f"{file}: name", f"must be {file.stem!r}, the name of its file")
+        caches[file.stem] = cache
+    return str(path), {**values, "caches": caches}
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, text in env.items():
+        section, separator, name = key.removeprefix(ENV_PREFIX).lower().partition("__")
+        if key.startswith(ENV_PREFIX) and separator:
+            values.setdefault(section, {})[name] = _environment_value(text)
+    return values
+
+
+def _environment_value(text: str) -> object:
+    """A TOML array or table where the text is one, else the text: pydantic turns it into the key's type."""
+    if text.startswith(("[", "{")):
+        return _read_toml("environment", f"value = {text}")["value"]
+    return text
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        known = merged.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _checked(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+    try:
+        return cls.model_validate(values)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "settings"
+        remedy = (
+            "remove it, or correct its name" if first["type"] == "extra_forbidden" else "see conf/base.toml"
+        )
+        raise ConfigError(
+            f"{where}: {key}", f"{first['msg'].removeprefix('Value error, ')}; {remedy}"
+        ) from None

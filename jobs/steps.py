@@ -1,0 +1,230 @@
+"""The steps of the loop as settings configure them: what a command types, a DAG runs and the demo walks through.
+
+A step finds its values in `Settings`, gives them to its job, and knows nothing else. Heavy imports wait for
+the step that needs them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from features.errors import ConfigError, InputError
+from features.times import as_of_label
+from jobs.console import Advance
+from jobs.settings import Settings
+from jobs.tables import Snapshot, Tables
+
+if TYPE_CHECKING:
+    from jobs.forecast import ForecastSummary
+    from jobs.outcomes import OutcomeSummary
+    from jobs.plan import PlanSummary
+    from jobs.pull import PullSummary
+    from jobs.push import DryRun
+    from jobs.train import TrainingReport
+    from prefetch.push import PushSummary
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A table after a step: its rows at the as_ofs asked for, and the snapshot that holds them."""
+
+    table: str
+    as_ofs: int
+    rows: int
+    snapshot: str
+
+
+def pull(settings: Settings, *, source: str, path: str, day_s: int) -> PullSummary:
+    """Merge raw records into the tables."""
+    from jobs.pull import run
+    from jobs.session import spark_session
+
+    return run(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        source=source,
+        path=path,
+        day=dt.datetime.fromtimestamp(day_s, dt.UTC).date(),
+        salt=settings.users.salt.get_secret_value(),
+    )
+
+
+def features(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
+    """Compute the features at `as_ofs`."""
+    from jobs.features import run
+    from jobs.session import spark_session
+
+    spec, region = settings.features.spec, settings.region.name
+    _on_grid(as_ofs, spec.cycle_s)
+    tables = Tables(settings.tables.root)
+    snapshot = run(spark_session(settings.spark), tables, spec=spec, region=region, as_ofs=as_ofs)
+    return _written(snapshot, as_ofs)
+
+
+def train(settings: Settings, *, until_s: int, on_progress: Advance) -> TrainingReport:
+    """Label what has matured by `until_s`, train, and record the comparison."""
+    from jobs.features import run_labels
+    from jobs.session import spark_session
+    from jobs.train import run
+
+    tables, spec = Tables(settings.tables.root), settings.features.spec
+    on_progress(0, 1, "labels")
+    run_labels(spark_session(settings.spark), tables, spec=spec, until_s=until_s)
+    return run(
+        tables,
+        spec=spec,
+        region=settings.region.name,
+        training=settings.training,
+        mlflow=settings.mlflow,
+        until_s=until_s,
+        on_progress=on_progress,
+    )
+
+
+def predict(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
+    """Score the candidates at `as_ofs`."""
+    from jobs.predict import run
+    from jobs.session import spark_session
+
+    spec = settings.features.spec
+    _on_grid(as_ofs, spec.cycle_s)
+    snapshot = run(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        spec=spec,
+        region=settings.region.name,
+        as_ofs=as_ofs,
+        mlflow=settings.mlflow,
+    )
+    return _written(snapshot, as_ofs)
+
+
+def replay(
+    settings: Settings,
+    *,
+    first_day_s: int,
+    last_day_s: int,
+    capacities: Sequence[int],
+    fractions: Sequence[float],
+    with_plan: bool,
+    on_progress: Advance,
+) -> list[dict[str, object]]:
+    """Replay the days `first_day_s` … `last_day_s` at several capacities."""
+    from jobs.replay import run
+
+    return run(
+        Tables(settings.tables.root),
+        first_day_s=first_day_s,
+        last_day_s=last_day_s,
+        history_s=settings.features.spec.history_s,
+        capacities=capacities,
+        fractions=fractions,
+        watermarks=settings.replay.watermarks,
+        purge_interval_s=settings.replay.purge_interval,
+        region=settings.region.name,
+        plan=settings.plan if with_plan else None,
+        cycle_s=settings.features.cycle,
+        on_progress=on_progress,
+    )
+
+
+def plan(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:
+    """Plan for one cache, from its own inventory."""
+    from jobs.plan import run
+    from jobs.targets import target
+
+    _on_grid([as_of_s], settings.features.cycle)
+    chosen = settings.cache(cache)
+    journal = _journal(settings)
+    return run(
+        Tables(settings.tables.root),
+        cache=chosen,
+        inventory=target(chosen).inventory(),
+        pinned={item.name for item in journal.pins(cache, now_s=as_of_s)},
+        as_of_s=as_of_s,
+        region=settings.region.name,
+        plan=settings.plan,
+        cycle_s=settings.features.cycle,
+    )
+
+
+def push(
+    settings: Settings, *, cache: str, as_of_s: int, dry_run: bool, on_progress: Advance
+) -> PushSummary | DryRun:
+    """Carry out one cache's plan, or count what it would do."""
+    from jobs import push as job
+    from jobs.targets import target
+    from prefetch.attempt import PushLimits
+
+    chosen, tables = settings.cache(cache), Tables(settings.tables.root)
+    if dry_run:
+        return job.dry_run(tables, cache=chosen, as_of_s=as_of_s)
+    limits = PushLimits(
+        parallel=settings.push.parallel,
+        timeout_s=settings.push.timeout,
+        attempts=settings.push.attempts,
+        touch_every_s=chosen.touch_every,
+    )
+    return job.run(
+        tables,
+        cache=chosen,
+        target=target(chosen),
+        journal=_journal(settings),
+        as_of_s=as_of_s,
+        limits=limits,
+        now_s=time.time,
+        on_progress=on_progress,
+    )
+
+
+def outcomes(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
+    """Account what one plan's files have earned."""
+    from jobs.outcomes import run
+
+    return run(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
+
+
+def report(settings: Settings, *, out: Path) -> dict[str, object]:
+    """Write the HTML report."""
+    from jobs.report.build import build
+
+    html = build(Tables(settings.tables.root), watermarks=settings.replay.watermarks)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(html)
+    return {"report": str(out), "size_bytes": len(html.encode())}
+
+
+def forecast(
+    settings: Settings, *, series: Path, as_of: str, horizons: Sequence[int], out: Path
+) -> ForecastSummary:
+    """Forecast a popularity series."""
+    from jobs.forecast import run
+    from jobs.session import spark_session
+
+    return run(spark_session(settings.spark), series=series, as_of=as_of, horizons=horizons, out=out)
+
+
+def _journal(settings: Settings) -> Any:
+    from prefetch.journal import Journal
+
+    return Journal(settings.push.journal)
+
+
+def _on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
+    for at in as_ofs:
+        if at % cycle_s:
+            raise InputError(
+                f"{as_of_label(at)} is not on the grid of cycles; the last one before it is "
+                f"{as_of_label(at - at % cycle_s)}"
+            )
+
+
+def _written(snapshot: Snapshot, as_ofs: Sequence[int]) -> Written:
+    labels = {as_of_label(at) for at in as_ofs}
+    n_rows = sum(part.n_rows for key, part in snapshot.partitions.items() if key[1] in labels)
+    return Written(snapshot.table.name, len(as_ofs), n_rows, snapshot.id[:12])

@@ -1,0 +1,22 @@
+"""A configured cache as the pusher sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from features.errors import ConfigError
+from jobs.settings import CacheSettings
+from prefetch.directory import DirectoryTarget
+from prefetch.target import CacheTarget
+from prefetch.xcache.client import XCacheTarget
+
+
+def target(cache: CacheSettings) -> CacheTarget:
+    """The target of `cache`. Raises ConfigError where its settings do not suffice."""
+    if cache.kind == "directory":
+        if cache.origin is None:
+            raise ConfigError(
+                f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
+            )
+        return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
+    return XCacheTarget(cache.name, cache.url, cache.namespace, cache.gstream)

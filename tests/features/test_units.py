@@ -1,0 +1,83 @@
+"""Units and times: what people write, and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.errors import MAX_MESSAGE_CHARS, InputError, bounded
+from features.times import as_of_label, day_label, parse_as_of, parse_day
+from features.units import duration_label, format_bytes, parse_bytes, parse_duration
+
+SECONDS = st.integers(0, 4_102_444_799)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("50TB", 50 * 10**12),
+        ("1.5TiB", 3 * 2**39),
+        ("1000000", 10**6),
+        ("7 B", 7),
+        ("2gb", 2 * 10**9),
+        ("3K", 3000),
+    ],
+)
+def test_sizes(text: str, n_bytes: int) -> None:
+    assert parse_bytes(text) == n_bytes
+
+
+@pytest.mark.parametrize("text", ["", "TB", "-1TB", "1XB", "1iB", "1 T B"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(InputError, match="not a size"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1_230_000, "1.23 MB"),
+        (50 * 10**12, "50 TB"),
+        (-2_000_000, "-2 MB"),
+    ],
+)
+def test_sizes_are_shown_with_a_unit(n_bytes: int, text: str) -> None:
+    assert format_bytes(n_bytes) == text
+
+
+@given(st.integers(1, 10**7))
+def test_a_duration_survives_its_label(seconds: int) -> None:
+    assert parse_duration(duration_label(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "4", "h", "-1h", "1.5h", "4 hours"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(InputError, match="not a duration"):
+        parse_duration(text)
+
+
+@given(SECONDS)
+def test_an_as_of_survives_its_label(at_s: int) -> None:
+    assert parse_as_of(as_of_label(at_s)) == at_s
+
+
+@given(SECONDS)
+def test_a_day_is_the_first_second_of_itself(at_s: int) -> None:
+    assert parse_day(day_label(at_s)) == at_s - at_s % 86400
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-03-01T25:00:00Z"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(InputError, match="not a time"):
+        parse_as_of(text)
+
+
+@given(st.text(max_size=3000))
+def test_a_message_is_bounded_and_keeps_its_ends(text: str) -> None:
+    cut = bounded(text)
+    assert len(cut) <= MAX_MESSAGE_CHARS
+    assert cut == text or (cut[:100] == text[:100] and cut[-100:] == text[-100:])

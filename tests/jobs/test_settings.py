@@ -1,0 +1,95 @@
+"""Settings: defaults, overrides in their order, and errors that name file, key and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from features.errors import ConfigError
+from jobs.settings import Settings
+
+HOUR = 3600
+
+
+def load(conf: Path | None = None, tables: str | None = None, **env: str) -> Settings:
+    return Settings.load(conf, tables=tables, env=env)
+
+
+def test_the_shipped_defaults_are_complete_and_on_the_grid() -> None:
+    settings = load()
+    spec = settings.features.spec
+    assert spec.cycle_s == 4 * HOUR
+    assert settings.plan.horizon in spec.horizons_s
+    assert not settings.caches
+
+
+def test_the_environment_wins_over_the_site_and_the_site_over_the_defaults(tmp_path: Path) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text('[plan]\nhorizon = "12h"\npin_share = 0.5\n')
+    settings = load(site, CACHECAST_PLAN__PIN_SHARE="0.25")
+    assert (settings.plan.horizon, settings.plan.pin_share, settings.plan.evict_inflow) == (
+        12 * HOUR,
+        0.25,
+        1.0,
+    )
+
+
+def test_the_environment_takes_lists(tmp_path: Path) -> None:
+    settings = load(CACHECAST_FEATURES__HORIZONS='["12h", "2d", "7d"]')
+    assert settings.features.horizons == (12 * HOUR, 48 * HOUR, 7 * 24 * HOUR)
+
+
+def test_the_command_line_names_the_tables(tmp_path: Path) -> None:
+    assert load(tables="/elsewhere", CACHECAST_TABLES__ROOT="/env").tables.root == "/elsewhere"
+
+
+def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
+    (tmp_path / "caches").mkdir()
+    (tmp_path / "caches" / "xc1.toml").write_text(
+        'name = "xc1"\nkind = "xcache"\nurl = "root://xc1:1094"\ncapacity = "50TB"\npurge_interval = "1m"\n'
+    )
+    cache = load(tmp_path).cache("xc1")
+    assert (cache.capacity, cache.purge_interval, cache.watermarks) == (50 * 10**12, 60, (0.90, 0.95))
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("[plan]\nhorizon = 3\n", "settings", "must be one of features.horizons"),
+        ('[plan]\nhorizon = "soon"\n', "plan.horizon", "not a duration"),
+        ("[plan]\npin_shre = 0.5\n", "plan.pin_shre", "correct its name"),
+        ("[plan]\npin_share = 2\n", "plan.pin_share", "less than or equal to 1"),
+        ('[features]\nwindows = ["5h"]\n', "features", "multiples of cycle"),
+        ("[plan\n", "site.toml", "not TOML"),
+        ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),
+        (
+            '[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n'
+            "watermarks = [0.9, 0.8]\n",
+            "caches.x",
+            "low < high",
+        ),
+    ],
+)
+def test_an_error_names_file_key_and_remedy(tmp_path: Path, text: str, key: str, words: str) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load(site)
+    assert str(site) in str(error.value)
+    assert key in str(error.value)
+    assert words in str(error.value)
+
+
+def test_an_unknown_cache_is_told_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="no cache is called 'nowhere'"):
+        load().cache("nowhere")
+
+
+def test_a_secret_is_never_shown(tmp_path: Path) -> None:
+    settings = load(CACHECAST_USERS__SALT="hunter2-salt")
+    assert settings.users.salt.get_secret_value() == "hunter2-salt"
+    assert "hunter2" not in repr(settings)
+    with pytest.raises(ConfigError) as error:
+        load(CACHECAST_USERS__SALT="hunter2-salt", CACHECAST_USERS__SALTY="hunter2-salt")
+    assert "hunter2" not in str(error.value)
