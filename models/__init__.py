@@ -1,0 +1,1 @@
+"""Models that predict re-access: training, calibration, scoring, and their MLflow records."""

@@ -1,0 +1,105 @@
+"""From scores to probabilities and expected reads: two maps, each a list of knots that JSON can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from models.metrics import log_loss
+
+Floats = npt.NDArray[np.float64]
+_EPSILON = 1e-6
+_GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
+_MIN_ROWS = 50
+_N_BINS = 10
+_WINSOR = 0.99
+
+
+@dataclasses.dataclass(frozen=True)
+class Knots:
+    """A piecewise linear map: `y` at the increasing `x`, constant outside. `kind` says how it was made."""
+
+    kind: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    def __call__(self, values: Floats) -> Floats:
+        """The mapped values; NaN stays NaN."""
+        return np.asarray(np.interp(values, self.x, self.y), dtype=np.float64)
+
+
+IDENTITY = Knots("identity", (0.0, 1.0), (0.0, 1.0))
+
+
+def isotonic(probabilities: Floats, labels: Floats) -> Knots:
+    """The best monotone map of `probabilities` to `labels`, kept off 0 and 1 by half a row."""
+    fitted = IsotonicRegression(out_of_bounds="clip").fit(probabilities, labels)
+    margin = 0.5 / (len(labels) + 1)
+    ys = np.clip(fitted.y_thresholds_, margin, 1 - margin)
+    return Knots("isotonic", _floats(fitted.X_thresholds_), _floats(ys))
+
+
+def platt(probabilities: Floats, labels: Floats) -> Knots:
+    """A logistic map of the log-odds of `probabilities` (Platt), on a grid; identity if it would decrease."""
+    model = LogisticRegression(C=1e4).fit(_logit(probabilities)[:, None], labels)
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if slope <= 0:
+        return IDENTITY
+    ys = 1 / (1 + np.exp(-(slope * _logit(_GRID) + intercept)))
+    return Knots("platt", _floats(_GRID), _floats(ys))
+
+
+def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
+    """The map with the least log loss on the later half of the rows, fitted anew on all of them.
+
+    Candidates are identity, Platt and isotonic. The choice sees the earlier half only, cut between two
+    as_ofs (between rows if there is one as_of). With few rows or one class: identity.
+    """
+    early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
+    if any(_too_little(part) for part in (labels[early], labels[~early])):
+        return IDENTITY
+    best, best_loss = None, log_loss(labels[~early], probabilities[~early])
+    for fit in (platt, isotonic):
+        loss = log_loss(labels[~early], fit(probabilities[early], labels[early])(probabilities[~early]))
+        if loss < best_loss:
+            best, best_loss = fit, loss
+    return best(probabilities, labels) if best is not None else IDENTITY
+
+
+def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
+    """Mean reads of rows with at least one, by probability: what turns a chance into an expected count.
+
+    Rows with a read are put into up to ten bins of equal mass by probability, the means made increasing.
+    Reads above their 99th percentile count as that: they are heavy-tailed. A constant 1 without rows.
+    """
+    some = reads > 0
+    p, n = probabilities[some], reads[some]
+    if not len(n):
+        return Knots("bins", (0.0, 1.0), (1.0, 1.0))
+    n = np.minimum(n, np.quantile(n, _WINSOR))
+    order = np.argsort(p, kind="stable")
+    parts = np.array_split(order, min(_N_BINS, max(1, math.ceil(len(n) / _MIN_ROWS))))
+    xs = np.array([p[part].mean() for part in parts])
+    means = np.array([n[part].mean() for part in parts])
+    places = np.arange(len(parts))
+    rising = IsotonicRegression().fit(places, means, [len(q) for q in parts]).predict(places)
+    distinct = np.concatenate([[True], np.diff(xs) > 0])
+    return Knots("bins", _floats(xs[distinct]), _floats(np.maximum(rising[distinct], 1.0)))
+
+
+def _too_little(labels: Floats) -> bool:
+    return len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels)
+
+
+def _logit(p: Floats) -> Floats:
+    p = np.clip(p, _EPSILON, 1 - _EPSILON)
+    return np.asarray(np.log(p) - np.log1p(-p), dtype=np.float64)
+
+
+def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(v) for v in values)

@@ -1,0 +1,46 @@
+"""Learners and baselines side by side: fitted on the same past, judged on the same later rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from models.baselines import DecayedFrequency, Recency
+from models.fit import CalibratedModel, fit_calibrated
+from models.frame import Known, Sample
+from models.learners import Learner
+from models.metrics import Quality, quality, ranking_quality
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """One model on the test rows. `learner` and `model` are None for a baseline, which learns nothing."""
+
+    name: str
+    quality: Quality
+    knobs: Mapping[str, float]
+    learner: Learner | None
+    model: CalibratedModel | None
+
+
+def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:
+    """Fit and calibrate on `train` alone; the figures on `test`. Raises ModelError with one class."""
+    model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
+    probability, _ = model.predict(test.x)
+    return Evaluation(learner.name, quality(test.y, probability), learner.knobs, learner, model)
+
+
+def evaluate_baseline(baseline: Recency | DecayedFrequency, test: Sample) -> Evaluation:
+    """How well a score that needs no learning ranks `test`."""
+    return Evaluation(baseline.name, ranking_quality(test.y, baseline.score(test.x)), {}, None, None)
+
+
+def best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
+    """The model with the least log loss on validation rows (never test); None if none was validated."""
+    validated = [e for e in evaluations if e.model and e.model.validation_log_loss is not None]
+    return min(validated, key=_validation_loss, default=None)
+
+
+def _validation_loss(evaluation: Evaluation) -> float:
+    model = evaluation.model
+    return model.validation_log_loss if model and model.validation_log_loss is not None else float("inf")

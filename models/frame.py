@@ -1,0 +1,178 @@
+"""From feature and label rows to what a model is fitted on: matrix, sample, and splits in time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from features.errors import ModelError, SchemaError
+from features.spec import FeatureSpec
+from features.units import duration_label
+
+Vocabulary = Mapping[str, Sequence[str]]
+Floats = npt.NDArray[np.float64]
+MAX_WORDS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Rows to fit or judge on: `x` is a model matrix, `reads` the reads within the horizon, `as_of` seconds.
+
+    All have one entry per row, in one order.
+    """
+
+    x: pd.DataFrame
+    reads: Floats
+    as_of: npt.NDArray[np.int64]
+
+    @property
+    def y(self) -> Floats:
+        """1 where there was a read within the horizon, else 0."""
+        return (self.reads > 0).astype(np.float64)
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Sample:
+        """The rows where `keep` holds."""
+        return Sample(self.x[keep].reset_index(drop=True), self.reads[keep], self.as_of[keep])
+
+    def __len__(self) -> int:
+        return len(self.reads)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Two sets of as_ofs, both in order: every label of `before` is known when `after` begins."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def time_split(as_ofs: Sequence[int], *, horizon_s: int, share: float) -> Split:
+    """The last `share` of the as_ofs, and those at least one horizon earlier than the first of them.
+
+    Raises ModelError if either part would be empty.
+    """
+    known = sorted(set(as_ofs))
+    n_after = min(max(1, round(len(known) * share)), len(known))
+    after = known[len(known) - n_after :]
+    before = [a for a in known if after and a + horizon_s <= after[0]]
+    if not before or not after:
+        raise ModelError(
+            f"{len(known)} as_ofs are too few for a split with a gap of {horizon_s} s; "
+            "compute features for more days, or ask for shorter horizons"
+        )
+    return Split(tuple(before), tuple(after))
+
+
+def learn_vocabulary(rows: pd.DataFrame, spec: FeatureSpec) -> dict[str, list[str]]:
+    """The commonest words of every categorical column, most frequent first, at most 200 each."""
+    words = {}
+    for name in spec.categorical_columns:
+        counts = rows[name].dropna().astype(str).value_counts()
+        ordered = sorted(counts.items(), key=lambda item: (-int(item[1]), str(item[0])))
+        words[name] = [str(word) for word, _ in ordered[:MAX_WORDS]]
+    return words
+
+
+def model_matrix(
+    rows: pd.DataFrame, spec: FeatureSpec, vocabulary: Vocabulary, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """float32 columns of `spec` (or just `columns`), one row per row of `rows`; NaN for null.
+
+    A categorical column holds the number of its word in `vocabulary`; NaN for an unknown word. Raises
+    SchemaError if a column is missing.
+    """
+    wanted = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
+    if missing := [name for name in wanted if name not in rows.columns]:
+        raise SchemaError(f"features lack the model's columns {missing}; compute the features again")
+    return pd.DataFrame(
+        {
+            name: _coded(rows[name], vocabulary[name]) if name in vocabulary else _number(rows[name])
+            for name in wanted
+        }
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What one horizon's model may be fitted on: no label in `sample` ends after `until_s`.
+
+    `vocabulary` was learned in the same rows.
+    """
+
+    horizon_s: int
+    sample: Sample
+    vocabulary: dict[str, list[str]]
+    until_s: int
+
+
+@dataclasses.dataclass(frozen=True)
+class HorizonParts:
+    """One horizon's rows: `train` and the later `test` judge a way to learn; `everything` is what is served.
+
+    `test` is coded with the vocabulary of `train`; both are among `everything`.
+    """
+
+    train: Known
+    test: Sample
+    everything: Known
+
+
+def horizon_parts(
+    rows: pd.DataFrame, spec: FeatureSpec, *, horizon_s: int, share: float, until_s: int
+) -> HorizonParts:
+    """The rows of one horizon, split in time: the last `share` of the matured as_ofs is for the test.
+
+    `rows`: features ⋈ labels with as_of_s. Raises ModelError if there are too few as_ofs.
+    """
+    label = f"n_access_within_{duration_label(horizon_s)}"
+    matured = rows[rows[label].notna() & (rows["as_of_s"] + horizon_s <= until_s)]
+    split = time_split([int(a) for a in matured["as_of_s"].unique()], horizon_s=horizon_s, share=share)
+    train = _known(matured[matured["as_of_s"].isin(split.before)], spec, label, horizon_s)
+    after = matured[matured["as_of_s"].isin(split.after)]
+    return HorizonParts(
+        train=train,
+        test=_sample(after, spec, label, train.vocabulary),
+        everything=_known(matured, spec, label, horizon_s),
+    )
+
+
+def _known(rows: pd.DataFrame, spec: FeatureSpec, label: str, horizon_s: int) -> Known:
+    vocabulary = learn_vocabulary(rows, spec)
+    sample = _sample(rows, spec, label, vocabulary)
+    return Known(horizon_s, sample, vocabulary, int(sample.as_of.max()) + horizon_s)
+
+
+def _sample(rows: pd.DataFrame, spec: FeatureSpec, label: str, vocabulary: Vocabulary) -> Sample:
+    rows = rows.reset_index(drop=True)
+    return Sample(
+        model_matrix(rows, spec, vocabulary),
+        rows[label].to_numpy(dtype=np.float64),
+        rows["as_of_s"].to_numpy(dtype=np.int64),
+    )
+
+
+def informative(matrix: pd.DataFrame) -> list[str]:
+    """The columns of `matrix` that hold more than one value; the others cannot tell rows apart."""
+    return [str(name) for name in matrix.columns if matrix[name].nunique(dropna=False) > 1]
+
+
+def sampled(dids: Sequence[str], as_of: str, share: float) -> npt.NDArray[np.bool_]:
+    """Which rows are in a sample of `share`: decided by a hash of did and as_of, alike in every run."""
+    if share >= 1:
+        return np.ones(len(dids), dtype=bool)
+    words = np.array([f"{did}\n{as_of}" for did in dids], dtype=object)
+    hashes = np.asarray(pd.util.hash_array(words, categorize=False), dtype=np.uint64)
+    return hashes < np.uint64(max(share, 0.0) * 2.0**64)
+
+
+def _number(column: pd.Series) -> npt.NDArray[np.float32]:
+    return column.to_numpy(dtype=np.float32, na_value=np.nan)
+
+
+def _coded(column: pd.Series, words: Sequence[str]) -> npt.NDArray[np.float32]:
+    codes = {word: float(i) for i, word in enumerate(words)}
+    return column.map(codes).to_numpy(dtype=np.float32, na_value=np.nan)

@@ -1,0 +1,226 @@
+"""What learns: each learner turns a matrix and labels into a scorer with a native, portable payload."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import lightgbm as lgb
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import skops.io
+from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from features.errors import ModelError
+
+Floats = npt.NDArray[np.float64]
+SKOPS_TRUSTED = [
+    "functools.partial",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.utils.validation.check_array",
+]
+CATEGORICAL = ("tier",)
+_MANY_ROWS = 50_000
+_RISING = ("n_access_", "n_active_", "decayed_")
+_FALLING = ("recency_s",)
+
+
+class Scorer(Protocol):
+    """Scores rows of a model matrix."""
+
+    def score(self, x: pd.DataFrame) -> Floats:
+        """One score per row; higher means likelier to be read."""
+        ...
+
+
+class Fitted(Scorer, Protocol):
+    """A learned scorer whose scores are (uncalibrated) probabilities, and which can travel."""
+
+    @property
+    def flavour(self) -> str:
+        """The MLflow flavour that can hold it: lightgbm or sklearn."""
+        ...
+
+    def payload(self) -> bytes:
+        """The model in its library's own format; `load_payload` brings it back."""
+        ...
+
+    def importance(self) -> Mapping[str, float]:
+        """Gain per column, summing to 1; empty where the library has none."""
+        ...
+
+
+class Learner(Protocol):
+    """A way to learn; holds knobs, keeps nothing between fits."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+    def fit(self, x: pd.DataFrame, y: Floats) -> Scorer:
+        """Learn `y` (0 or 1). The same input gives the same model."""
+        ...
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """What was set, for the record."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class LightGBM:
+    """Gradient-boosted trees of LightGBM, with rising counts and falling recency as constraints."""
+
+    trees: int = 150
+    leaves: int = 31
+    min_rows: int = 100
+    rate: float = 0.05
+    column_share: float = 0.5
+    row_share: float = 0.7
+    l2: float = 10.0
+    monotone: bool = False
+    threads: int = 2
+    seed: int = 1
+    name: str = "lightgbm"
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """Every setting but the name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
+
+    def fit(self, x: pd.DataFrame, y: Floats) -> FittedLightGBM:
+        """Learn by binary log loss."""
+        categorical = [name for name in CATEGORICAL if name in x.columns]
+        threads = _threads(len(x), self.threads)
+        quiet = {"verbosity": -1, "num_threads": threads}
+        data = lgb.Dataset(x, y, categorical_feature=categorical, params=quiet)
+        parameters = {**self._parameters(list(x.columns)), "num_threads": threads}
+        return FittedLightGBM(lgb.train(parameters, data, self.trees))
+
+    def _parameters(self, columns: Sequence[str]) -> dict[str, object]:
+        parameters: dict[str, object] = {
+            "objective": "binary",
+            "num_leaves": self.leaves,
+            "min_data_in_leaf": self.min_rows,
+            "learning_rate": self.rate,
+            "feature_fraction": self.column_share,
+            "bagging_fraction": self.row_share,
+            "bagging_freq": 1,
+            "lambda_l2": self.l2,
+            "seed": self.seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+        if self.monotone:
+            parameters["monotone_constraints"] = [_direction(name) for name in columns]
+        return parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedLightGBM:
+    """A LightGBM booster."""
+
+    booster: lgb.Booster
+
+    @property
+    def flavour(self) -> str:
+        """lightgbm."""
+        return "lightgbm"
+
+    def score(self, x: pd.DataFrame) -> Floats:
+        """Probabilities before calibration."""
+        return np.asarray(self.booster.predict(x, num_threads=1), dtype=np.float64)
+
+    def payload(self) -> bytes:
+        """LightGBM's text format, UTF-8."""
+        return str(self.booster.model_to_string()).encode()
+
+    def importance(self) -> Mapping[str, float]:
+        """Share of the total gain by column."""
+        gains = self.booster.feature_importance("gain")
+        total = float(gains.sum()) or 1.0
+        return {n: float(g) / total for n, g in zip(self.booster.feature_name(), gains, strict=True)}
+
+
+@dataclasses.dataclass(frozen=True)
+class HistBoosting:
+    """Histogram gradient boosting of scikit-learn."""
+
+    trees: int = 150
+    leaves: int = 31
+    min_rows: int = 100
+    rate: float = 0.05
+    l2: float = 10.0
+    threads: int = 2
+    seed: int = 1
+    name: str = "hist_boosting"
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """Every setting but the name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
+
+    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
+        """Learn by binary log loss, without early stopping."""
+        model = HistGradientBoostingClassifier(
+            max_iter=self.trees,
+            max_leaf_nodes=self.leaves,
+            min_samples_leaf=self.min_rows,
+            learning_rate=self.rate,
+            l2_regularization=self.l2,
+            categorical_features=[name for name in CATEGORICAL if name in x.columns] or None,
+            early_stopping=False,
+            random_state=self.seed,
+        )
+        with threadpool_limits(_threads(len(x), self.threads)):
+            return FittedSklearn(model.fit(x, y))
+
+
+@dataclasses.dataclass(frozen=True)
+class FittedSklearn:
+    """A fitted classifier of scikit-learn."""
+
+    model: HistGradientBoostingClassifier
+
+    @property
+    def flavour(self) -> str:
+        """sklearn."""
+        return "sklearn"
+
+    def score(self, x: pd.DataFrame) -> Floats:
+        """Probabilities before calibration."""
+        with threadpool_limits(1):  # Spark's tasks are the parallel part
+            return np.asarray(self.model.predict_proba(x)[:, 1], dtype=np.float64)
+
+    def payload(self) -> bytes:
+        """skops' format."""
+        return bytes(skops.io.dumps(self.model))
+
+    def importance(self) -> Mapping[str, float]:
+        """Empty: the library offers none without further data."""
+        return {}
+
+
+def load_payload(flavour: str, payload: bytes) -> Fitted:
+    """The model that `payload()` gave. Raises ModelError for an unknown flavour."""
+    if flavour == "lightgbm":
+        return FittedLightGBM(lgb.Booster(model_str=payload.decode()))
+    if flavour == "sklearn":
+        return FittedSklearn(skops.io.loads(payload, trusted=SKOPS_TRUSTED))
+    raise ModelError(f"unknown model flavour {flavour!r}; train again with this version")
+
+
+def _threads(n_rows: int, most: int) -> int:
+    """One for few rows: threads that wait for each other cost more than they bring on a busy machine."""
+    return most if n_rows >= _MANY_ROWS else 1
+
+
+def _direction(column: str) -> int:
+    if column.startswith(_RISING):
+        return 1
+    return -1 if column in _FALLING else 0

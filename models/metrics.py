@@ -1,0 +1,137 @@
+"""How good scores and probabilities are. Every function takes labels (0 or 1) and scores of equal length."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+Floats = npt.NDArray[np.float64]
+_EPSILON = 1e-6
+N_BINS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class ReliabilityBin:
+    """One bin of a reliability curve: mean predicted probability, observed share, weight in the bin."""
+
+    predicted: float
+    observed: float
+    weight: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Quality:
+    """The figures of one model on one set of rows.
+
+    `auc` and `average_precision` are NaN with one class; `log_loss`, `brier` and `calibration_error` are NaN,
+    and `reliability` empty, for scores that are no probabilities.
+    """
+
+    auc: float
+    average_precision: float
+    log_loss: float
+    brier: float
+    calibration_error: float
+    reliability: tuple[ReliabilityBin, ...]
+    n_rows: int
+    positive_share: float
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Every finite figure by name, without the curve."""
+        flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "reliability"}
+        return {name: float(value) for name, value in flat.items() if math.isfinite(value)}
+
+
+def quality(
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> Quality:
+    """All figures at once. Raises ValueError on empty input or unequal lengths."""
+    y, p, w = _checked(labels, probabilities, weights)
+    curve = reliability(y, p, w)
+    return Quality(
+        auc=auc(y, p, w),
+        average_precision=average_precision(y, p, w),
+        log_loss=log_loss(y, p, w),
+        brier=float(np.average((p - y) ** 2, weights=w)),
+        calibration_error=calibration_error(curve),
+        reliability=curve,
+        n_rows=len(y),
+        positive_share=float(np.average(y, weights=w)),
+    )
+
+
+def ranking_quality(labels: npt.ArrayLike, scores: npt.ArrayLike) -> Quality:
+    """The figures of scores that are no probabilities: how well they rank. Raises as `quality`."""
+    y, s, w = _checked(labels, scores, None)
+    ranked = auc(y, s), average_precision(y, s)
+    return Quality(*ranked, math.nan, math.nan, math.nan, (), len(y), float(np.average(y, weights=w)))
+
+
+def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
+    """Area under the ROC curve; NaN if one class is missing."""
+    y, s, w = _checked(labels, scores, weights)
+    return float(roc_auc_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
+
+
+def average_precision(
+    labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> float:
+    """Average precision; NaN if one class is missing."""
+    y, s, w = _checked(labels, scores, weights)
+    return float(average_precision_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
+
+
+def log_loss(
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> float:
+    """Mean negative log-likelihood in nats; probabilities are clipped to [1e-6, 1 - 1e-6]."""
+    y, p, w = _checked(labels, probabilities, weights)
+    p = np.clip(p, _EPSILON, 1 - _EPSILON)
+    return float(np.average(-(y * np.log(p) + (1 - y) * np.log1p(-p)), weights=w))
+
+
+def calibration_error(curve: tuple[ReliabilityBin, ...]) -> float:
+    """Expected calibration error: the weighted mean of |predicted - observed| over the bins."""
+    total = sum(b.weight for b in curve)
+    return sum(b.weight * abs(b.predicted - b.observed) for b in curve) / total
+
+
+def reliability(
+    labels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    weights: npt.ArrayLike | None = None,
+    n_bins: int = N_BINS,
+) -> tuple[ReliabilityBin, ...]:
+    """Bins of equal mass in order of probability; equal probabilities share a bin, so there may be fewer."""
+    y, p, w = _checked(labels, probabilities, weights)
+    _, inverse = np.unique(p, return_inverse=True)
+    mass = np.bincount(inverse, w)
+    middle = np.cumsum(mass) - mass / 2
+    of_value = np.minimum((middle / mass.sum() * n_bins).astype(int), n_bins - 1)
+    bins = of_value[inverse]
+    return tuple(
+        ReliabilityBin(
+            float(np.average(p[bins == b], weights=w[bins == b])),
+            float(np.average(y[bins == b], weights=w[bins == b])),
+            float(w[bins == b].sum()),
+        )
+        for b in np.unique(of_value[mass > 0])
+    )
+
+
+def _checked(
+    labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None
+) -> tuple[Floats, Floats, Floats]:
+    y = np.asarray(labels, dtype=np.float64)
+    s = np.asarray(scores, dtype=np.float64)
+    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if not len(y) or len(y) != len(s) or len(y) != len(w):
+        raise ValueError(
+            f"need equal lengths above 0, got {len(y)} labels, {len(s)} scores, {len(w)} weights"
+        )
+    return y, s, w

@@ -1,0 +1,143 @@
+"""The forecast of a plain series: its form, its honesty about time, and short pasts."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from features.errors import InputError, SchemaError
+from jobs.forecast import run
+from models.metrics import auc
+from models.series import read_series
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = ["dataset", "horizon", "probability", "expected_accesses"]
+
+
+def weekly(n_datasets: int = 60, n_weeks: int = 34, seed: int = 4) -> pd.DataFrame:
+    """Datasets read every k-th week, some irregularly; each has its own k and level."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(n_datasets):
+        every, level = int(rng.integers(1, 9)), int(rng.integers(5, 500))
+        for week in range(int(rng.integers(1, 12)), n_weeks + 1, every):
+            if rng.random() < 0.9:
+                rows.append((f"/LHCb/Collision11/B/R/{i:03d}/D{i % 3}.DST", week, level))
+    return pd.DataFrame(rows, columns=["dataset", "week", "accesses"])
+
+
+def forecast(
+    spark: SparkSession, folder: Path, rows: pd.DataFrame, as_of: str, horizons: list[int]
+) -> tuple[pd.DataFrame, bytes, dict[str, str]]:
+    series, out = folder / "series.csv", folder / "out" / "forecast.csv"
+    rows.to_csv(series, index=False)
+    summary = run(spark, series=series, as_of=as_of, horizons=horizons, out=out)
+    table = pd.read_csv(out)
+    assert summary.rows == len(table)
+    return table, out.read_bytes(), summary.models
+
+
+def check_form(table: pd.DataFrame, names: list[str], horizons: list[int]) -> None:
+    assert list(table.columns) == COLUMNS
+    assert table["dataset"].tolist() == [name for name in sorted(names) for _ in horizons]
+    assert table["horizon"].tolist() == horizons * len(names)
+    assert table["probability"].between(0, 1).all()
+    assert (table["expected_accesses"] >= table["probability"] - 1e-6).all()
+    for name in ("probability", "expected_accesses"):
+        assert (table.groupby("dataset")[name].diff().fillna(0) >= 0).all()
+
+
+def test_every_known_dataset_is_forecast_better_than_by_chance(spark: SparkSession, tmp_path: Path) -> None:
+    rows = weekly()
+    table, _, models = forecast(spark, tmp_path, rows, "28", [4, 1, 4])
+    known = rows[rows["week"] <= 28]["dataset"].unique().tolist()
+    check_form(table, known, [1, 4])
+    assert set(models) == {"1", "4"}
+    assert all("lightgbm" in made_by for made_by in models.values())
+    soon = table[table["horizon"] == 1].set_index("dataset")["probability"]
+    read = soon.index.isin(rows[rows["week"] == 29]["dataset"])
+    assert auc(read, soon) > 0.8
+
+
+def test_nothing_after_as_of_matters(spark: SparkSession, tmp_path: Path) -> None:
+    rows = weekly()
+    past, later = rows[rows["week"] <= 24], rows[rows["week"] > 24]
+    _, cut, _ = forecast(spark, tmp_path, past, "24", [1, 6])
+    changed = later.assign(accesses=999_999, dataset="/LHCb/A/New/D0.DST")
+    wild = pd.DataFrame({"dataset": [""], "week": [25], "accesses": ["not a number"]})
+    mixed = pd.concat([wild, later, past.sample(frac=1, random_state=1), changed])
+    _, whole, _ = forecast(spark, tmp_path, mixed, "24", [1, 6])
+    assert cut == whole
+
+
+def test_a_daily_series_counts_days_and_keeps_unread_datasets(spark: SparkSession, tmp_path: Path) -> None:
+    rows = weekly(30, 20)
+    dates = (pd.Timestamp("2015-08-13") + pd.to_timedelta(rows["week"], unit="D")).dt.strftime("%Y-%m-%d")
+    daily = pd.DataFrame({"date": dates, "dataset": rows["dataset"], "n_accesses": rows["accesses"]})
+    never = pd.DataFrame({"date": ["2015-08-20"], "dataset": ["/A/B-v1/RAW"], "n_accesses": [0]})
+    daily = pd.concat([daily, never]).assign(n_cpus=1)
+    first = pd.Timestamp(daily["date"].min())
+    until = pd.Timestamp("2015-08-30")
+    table, by_date, _ = forecast(spark, tmp_path, daily, "2015-08-30", [1, 2])
+    check_form(table, sorted(daily[daily["date"] <= "2015-08-30"]["dataset"].unique()), [1, 2])
+    assert "/A/B-v1/RAW" in set(table["dataset"])
+    _, by_number, _ = forecast(spark, tmp_path, daily, str((until - first).days + 1), [1, 2])
+    assert by_date == by_number
+
+
+def test_short_pasts_fall_back_and_say_so(spark: SparkSession, tmp_path: Path) -> None:
+    rows = weekly(40, 12)
+    table, _, models = forecast(spark, tmp_path, rows, "12", [1, 20])
+    check_form(table, sorted(rows["dataset"].unique()), [1, 20])
+    assert models["20"].startswith("extended from 1")
+    one_week = pd.DataFrame({"dataset": ["b", "a,c"], "week": [3, 3], "accesses": [7, 0]})
+    table, _, models = forecast(spark, tmp_path, one_week, "5", [1, 2])
+    check_form(table, ["a,c", "b"], [1, 2])
+    assert models["1"].startswith("rate")
+    assert models["2"].startswith("extended from 1")
+
+
+def test_reads_within_counts_only_what_follows(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write("dataset,week,accesses\nb,3,5\na,1,2\nb,3,1\na,4,9\na,6,100\nc,2,0\n")
+    series = read_series(path, "5")
+    assert (series.names, series.born.tolist(), series.now) == (["a", "b", "c"], [1, 3, 2], 5)
+    code, unit = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 1, 2, 3, 1])
+    assert series.reads_within(code, unit, 3).tolist() == [2, 9, 9, 6, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "as_of", "error", "words"),
+    [
+        ("a,b\n1,2\n", "5", SchemaError, "dataset,week,accesses"),
+        ("dataset,week,accesses\n", "5", InputError, "no records"),
+        ("dataset,week,accesses\na,9,1\n", "5", InputError, "no record up to 5"),
+        ("dataset,week,accesses\na,x,1\n", "5", InputError, "record 1: week is 'x'"),
+        ("dataset,week,accesses\na,1,1\na,2,-4\n", "5", InputError, "record 2: accesses is '-4'"),
+        ("dataset,week,accesses\n,1,1\n", "5", InputError, "no dataset"),
+        ("dataset,week,accesses\na,1,1\n", "2015-09-01", InputError, "a week's number"),
+        ("date,dataset,n_accesses\n2015-02-30,a,1\n", "2015-09-01", InputError, "2015-02-30"),
+        ("date,dataset,n_accesses\n2015-02-20,a,1\n", "soon", InputError, "need a date"),
+        ("", "5", InputError, "cannot be read"),
+    ],
+)
+def test_unusable_input_is_named(
+    tmp_path: Path, text: str, as_of: str, error: type[InputError], words: str
+) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text(text)
+    with pytest.raises(error, match=words):
+        read_series(path, as_of)
+
+
+def test_horizons_are_at_least_one_unit(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        run(spark, series=tmp_path / "s.csv", as_of="5", horizons=[0, 1], out=tmp_path / "o.csv")
