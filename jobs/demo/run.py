@@ -15,7 +15,7 @@ from jobs.demo.serve import Reads, serve
 from jobs.demo.site import fresh
 from jobs.demo.walk import Walk
 
-HISTORY_DAYS, WARM_DAYS = 30, 8
+HISTORY_DAYS, WARM_DAYS = 30, 6
 TRAIN_EVERY_S = 12 * 3600
 FRACTIONS = (0.05, 0.1, 0.2)
 
