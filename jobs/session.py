@@ -68,6 +68,8 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # A year of days is listed in the driver: a Spark job for it costs more than it saves.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "512",
+        # Feature plans generate more classes than the default keeps; without room each run compiles anew.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -1,4 +1,4 @@
-"""The steps of the loop as settings configure them: what a command types, a DAG runs and the demo walks through.
+"""The steps of the loop as settings configure them: what commands, DAGs and the demo run.
 
 A step finds its values in `Settings`, gives them to its job, and knows nothing else. Heavy imports wait for
 the step that needs them.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.errors import ConfigError, InputError
+from features.errors import InputError
 from features.times import as_of_label
 from jobs.console import Advance
 from jobs.settings import Settings

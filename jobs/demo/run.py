@@ -72,9 +72,7 @@ def _features(walk: Walk) -> None:
 def _train(walk: Walk) -> Any:
     with walk.step("training") as advance:
         report = steps.train(walk.settings, until_s=walk.held_out_s, on_progress=advance)
-    if not walk.quiet:
-        rows = [{k: v for k, v in console.as_row(row).items() if not k.startswith("run")} for row in report]
-        console.out.print(console.table(rows))
+    summary.models(walk, report)
     with walk.step("predictions"):
         scored = steps.predict(walk.settings, as_ofs=walk.held_out_cycles)
     walk.tell(f"{scored.rows:,} predictions at {scored.as_ofs} moments")

@@ -42,9 +42,7 @@ max_rows = 250000
 trees = 120
 
 [plan]
-horizon = "2d"
-prefetch_share = 0.5
-min_prefetch_probability = 0.6
+assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over
 """
 
 _CACHE = """\
@@ -52,7 +50,7 @@ name = "{name}"
 kind = "{kind}"
 url = "{url}"
 capacity = {capacity}
-touch_every = "5s"
+touch_every = "1s"
 {more}
 """
 

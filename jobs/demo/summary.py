@@ -14,6 +14,7 @@ from jobs.demo.caches import NAME
 from jobs.demo.walk import Walk
 from jobs.report.build import answers
 
+_MODEL = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
 _REPLAY = (
     *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "wasted_bytes", "byte_gap_closed"),
@@ -21,6 +22,12 @@ _REPLAY = (
 _PLAN = ("action", "rank", "size_bytes", "name", "reason")
 _OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted", "first_hit_delay_s")
 _PLAN_ROWS, _OUTCOME_ROWS = 2, 8
+
+
+def models(walk: Walk, report: Sequence[Any]) -> None:
+    """Print how the models did on days that none of them had seen."""
+    if not walk.quiet:
+        _table([_chosen(console.as_row(row), _MODEL) for row in report], "")
 
 
 def show(walk: Walk, replays: Sequence[console.Row], told: Mapping[str, Any], page: Path) -> None:

@@ -21,7 +21,7 @@ from features.units import duration_label, format_bytes
 from jobs.console import Row
 from jobs.report import plots
 from jobs.report.page import Figure, Section, page
-from jobs.tables import Tables
+from jobs.tables import Tables, read_partitions
 
 PLAN_ROWS = 12
 """Plan items shown per action; the table has them all."""
@@ -81,19 +81,14 @@ def answers(replays: Sequence[Row]) -> Iterator[str]:
             )
 
 
-def newest_rows(tables: Tables, table: Table) -> list[Row]:
-    """The rows of the table's newest partition; none if there is no table."""
-    return _newest(tables, table)
-
-
 def _newest(tables: Tables, table: Table) -> list[Row]:
     if not tables.exists(table):
         return []
     snapshot = tables.snapshot(table)
     if not snapshot.partitions:
         return []
-    day, *rest = max(snapshot.partitions)
-    rows = tables.read_arrow(table, since=day, until=day, as_of=rest[0] if rest else None)
+    newest = max(snapshot.partitions)
+    rows = read_partitions(snapshot, {newest: snapshot.partitions[newest]})
     listed: list[Row] = rows.to_pylist()
     return listed
 
@@ -113,7 +108,7 @@ def _replay_section(
     return Section(
         title="Replay of the held-out days",
         note="WAN bytes are demand misses and prefetches; the bound is what no policy can beat. "
-        "Policies run between the cache's watermarks, as XCache does; the clairvoyant and the bound have none.",
+        "LRU and the plan run between the watermarks, as XCache does; the others have none.",
         figures=[
             Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity"),
             Figure(plots.hits_and_misses(days), f"Hits and misses a day, cache of {size}"),

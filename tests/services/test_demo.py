@@ -1,0 +1,89 @@
+"""The demo: the whole loop on a generated month against a real XCache, real Spark and MLflow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.schema import OUTCOMES, PLANS, RECEIPTS
+from jobs.tables import Tables
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    command = [sys.executable, "-c", "from jobs.cli import main; main()", "demo", "--json", "--out", str(out)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    told: dict[str, Any] = json.loads(answer.stdout)
+    return out, told
+
+
+def test_the_plan_saves_wan_bytes_net_of_what_it_fetched(demo: tuple[Path, dict[str, Any]]) -> None:
+    rows = demo[1]["replays"]
+    assert len(rows) == 3 * 4
+    for capacity in {row["capacity_bytes"] for row in rows}:
+        by = {row["policy"]: row for row in rows if row["capacity_bytes"] == capacity}
+        assert by["bound"]["wan_bytes"] <= by["clairvoyant"]["wan_bytes"] < by["lru"]["wan_bytes"]
+        assert by["bound"]["wan_bytes"] <= by["lru+plan"]["wan_bytes"] < by["lru"]["wan_bytes"]
+        gap = by["lru"]["wan_bytes"] - by["bound"]["wan_bytes"]
+        closed = (by["lru"]["wan_bytes"] - by["lru+plan"]["wan_bytes"]) / gap
+        assert by["lru+plan"]["byte_gap_closed"] == pytest.approx(closed)
+
+
+def test_the_models_beat_the_baselines_on_days_they_have_not_seen(demo: tuple[Path, dict[str, Any]]) -> None:
+    models = demo[1]["models"]
+    for within in ("12h", "2d"):
+        auc = {row["model"]: row["auc"] for row in models if row["within"] == within}
+        assert min(auc["lightgbm"], auc["hist_boosting"]) > max(auc["recency"], auc["decayed_frequency"])
+    assert sum(row["registered"] is not None for row in models) == 2
+
+
+def test_a_real_cache_did_what_the_plan_asked_and_nothing_twice(demo: tuple[Path, dict[str, Any]]) -> None:
+    out, told = demo
+    tables = Tables(str(out / "tables"))
+    plan, receipts = (tables.read_arrow(table).to_pylist() for table in (PLANS, RECEIPTS))
+    assert {row["item_id"] for row in receipts} == {row["item_id"] for row in plan}
+    assert all(row["state"] == "done" for row in receipts), [r for r in receipts if r["state"] != "done"][:3]
+    assert {row["action"] for row in receipts} >= {"prefetch", "pin", "evict"}
+    assert {row["confirmed_by"] for row in receipts} == {"cinfo"}
+    assert all(row["reason"] for row in plan)
+    second = told["second push"]
+    assert (second["pushed"], second["already_done"], second["bytes_fetched"]) == (0, 0, 0)
+    assert second["pins_renewed"] > 0
+    assert told["purge"]["pinned_files"] > 0
+    assert told["purge"]["pinned_files_lost"] == 0
+
+
+def test_what_was_pushed_is_accounted_from_the_caches_own_records(demo: tuple[Path, dict[str, Any]]) -> None:
+    out, told = demo
+    earned = Tables(str(out / "tables")).read_arrow(OUTCOMES).to_pylist()
+    total = told["outcomes"]
+    assert len(earned) == total["prefetched_files"] + total["pinned_files"] > 0
+    assert sum(row["bytes_saved"] for row in earned) == total["bytes_saved"] > 0
+    assert total["bytes_spent"] == told["push"]["bytes_fetched"] > 0
+    assert total["bytes_wasted"] <= total["bytes_spent"]
+    assert told["records"]["n_rejected"].get("our own prefetch or touch", 0) > 0
+
+
+def test_the_page_is_whole_and_asks_the_network_for_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
+    page = (demo[0] / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert "% of the way to the bound" in page
+    assert "src=" not in page
+    assert "<script" not in page
+    assert not [link for link in page.split('href="')[1:] if not link.startswith(("#", "data:,"))]
+
+
+def test_every_step_was_timed(demo: tuple[Path, dict[str, Any]]) -> None:
+    assert list(demo[1]["seconds"]) == [
+        *("access records", "features", "training", "predictions", "replay"),
+        *("plan", "push", "outcomes", "report"),
+    ]

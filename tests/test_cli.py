@@ -1,0 +1,67 @@
+"""The command line: errors are one line with a remedy, answers are JSON where asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TABLES_STEP = "run the step that writes it"
+
+
+def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from jobs.cli import main; main()", *map(str, words)]
+    path = {"PATH": "/usr/bin:/bin", "HOME": "/tmp/cachecast-test-home"}
+    return subprocess.run(command, capture_output=True, text=True, env=path | env, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["plan", "--cache", "nowhere", "--as-of", "2026-03-01"], "no cache is called 'nowhere'"),
+        (["plan", "--cache", "x", "--as-of", "soon"], "not a time"),
+        (["features"], "give either --as-of or --day"),
+        (["features", "--as-of", "2026-03-01T01:00:00Z"], "2026-03-01T00:00:00Z"),
+        (["replay", "--from", "2026-03-01", "--to", "2026-03-02", "--capacity-fraction", "2"], "not shares"),
+        (["replay", "--from", "2026-03-01", "--to", "2026-03-02", "--capacity", "much"], "not a size"),
+        (["replay", "--from", "2026-03-01", "--to", "2026-03-02"], TABLES_STEP),
+        (["outcomes", "--cache", "x", "--as-of", "2026-03-01"], "no cache is called"),
+        (["report"], "no table to report on"),
+        (["pull", "--source", "rumours", "--input", "x", "--day", "2026-03-01"], "rucio_traces"),
+        (["workload", "--out", "w", "--start", "2026-03-01", "--scenario", "../x"], "there is no"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str], told: str) -> None:
+    common = [] if words[0] == "workload" else ["--tables", str(tmp_path / "tables")]
+    answer = cachecast(*words, *common, CACHECAST_PUSH__JOURNAL=str(tmp_path / "journal.db"))
+    lines = [
+        line for line in answer.stderr.splitlines() if line.strip() and not line.startswith("WARNING: Using")
+    ]
+    assert answer.returncode == 1
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert told in lines[0]
+    assert not answer.stdout
+
+
+def test_the_doctor_tells_what_is_there_and_fails_for_what_is_not(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "caches").mkdir(parents=True)
+    (tmp_path / "conf" / "caches" / "xc1.toml").write_text(
+        'name = "xc1"\nkind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = "1TB"\n'
+    )
+    answer = cachecast("doctor", "--json", "--conf", tmp_path / "conf", "--tables", tmp_path)
+    checks = {check["part"]: check for check in json.loads(answer.stdout)}
+    assert answer.returncode == 1
+    assert checks["cache xc1"]["state"] == "bad"
+    assert checks["java"]["state"] == "ok"
+    assert checks["rucio"]["state"] == "off"
+    assert cachecast("doctor", "--tables", tmp_path).returncode == 0
+
+
+def test_starting_needs_no_spark() -> None:
+    code = "import sys, jobs.cli; sys.exit(any(m in sys.modules for m in ('pyspark', 'mlflow', 'numba')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

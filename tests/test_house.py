@@ -1,0 +1,51 @@
+"""The house itself: room names are ours alone, every command has help and stands in the docs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from jobs.cli import app
+
+ROOT = Path(__file__).parents[1]
+ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_no_installed_distribution_shares_a_rooms_name() -> None:
+    owners = importlib.metadata.packages_distributions()
+    strangers = {room: set(owners.get(room, [])) - {"cachecast"} for room in ROOMS}
+    assert not any(strangers.values()), strangers
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_stands_in_the_docs(command: str) -> None:
+    answer = CliRunner().invoke(app, [command, "--help"])
+    assert answer.exit_code == 0
+    assert len(answer.output.split()) > 20
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    assert f"cachecast {command}" in pages
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("demo", "workload", "forecast")])
+def test_the_common_options_mean_the_same_everywhere(command: str) -> None:
+    options = {name for p in typer.main.get_command(app).commands[command].params for name in p.opts}  # type: ignore[attr-defined]
+    assert {"--conf", "--tables", "--json"} <= options
+
+
+def test_links_of_the_docs_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    links = [
+        (page, target.split(")")[0].split("#")[0])
+        for page in pages
+        for target in page.read_text().split("](")[1:]
+    ]
+    broken = [
+        (page.name, link) for page, link in links if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert not broken
+    assert len(links) > 5
