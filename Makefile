@@ -6,7 +6,7 @@ OUT ?= demo-out
 STAMP := .venv/.installed
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo test check verify clean
+.PHONY: help install demo test lint check verify clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -20,11 +20,13 @@ test: $(STAMP)-dev ## everything, against real Spark, MLflow, XRootD and Airflow
 	@conf/deploy/system.sh xrootd
 	$(BIN)/python -m pytest
 
-check: $(STAMP)-dev ## ruff, mypy, import-linter, and the tests that start no server
+lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
 verify: $(STAMP)-dev ## longer checks: the wheel in an empty environment, the benches

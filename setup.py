@@ -20,13 +20,17 @@ setup(
         "matplotlib>=3.10,<4",
         "mlflow>=3.17.2,<3.18",  # 3.18.0 cannot be installed
         "numba>=0.62",
+        "numpy>=2",
         "pandas>=2.2,<3",  # pyspark warns about 3
         "pyarrow>=18",
         "pydantic>=2.10,<3",
         "pyspark[sql]>=4.3,<4.4",
+        "requests>=2.32",
         "rich>=13",
         "scikit-learn>=1.9,<1.10",
+        "skops>=0.13",
         "sqlalchemy>=2.0,<3",
+        "threadpoolctl>=3",
         "typer>=0.15",
         "xrootd>=5.6",
     ],

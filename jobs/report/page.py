@@ -10,6 +10,9 @@ import jinja2
 
 from jobs.console import Row, text
 
+WORDS = ("name", "did", "reason")
+"""Columns of a table that hold long words: to the left, and wrapped."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
@@ -33,4 +36,6 @@ def page(*, title: str, subtitle: str, answers: Sequence[str], sections: Sequenc
     """The HTML page, complete in one file: no script, no font, no request to anywhere."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(resources.files("jobs.report").joinpath("page.html").read_text())
-    return template.render(title=title, subtitle=subtitle, answers=answers, sections=sections, text=text)
+    return template.render(
+        title=title, subtitle=subtitle, answers=answers, sections=sections, text=text, words=WORDS
+    )

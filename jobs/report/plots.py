@@ -61,9 +61,9 @@ def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float
         for level, name in zip(watermarks, ("low", "high"), strict=True):
             axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             axes.annotate(
-                f"{name} watermark", (0.01, 100 * level), xycoords=("axes fraction", "data"), fontsize=8
+                f"{name} watermark", (1.01, 100 * level), xycoords=("axes fraction", "data"), fontsize=8
             )
-        axes.set(ylabel=f"fill, % of {format_bytes(capacity)}", ylim=(0, 105))
+        axes.set(ylabel=f"fill, % of {format_bytes(capacity)}", ylim=(50, 105))
         _dated(axes)
         return _svg(figure)
 

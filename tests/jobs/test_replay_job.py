@@ -1,0 +1,118 @@
+"""The replay step: tables in, the rows of a comparison out, never by what a plan could not have known."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from features.errors import StaleInputError
+from features.schema import ACCESSES, PREDICTIONS, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.times import DAY_S, as_of_label, day_label
+from jobs import replay
+from jobs.settings import Settings
+from jobs.tables import Tables
+
+START = 1_772_323_200  # 2026-03-01T00:00:00Z
+CYCLE = 14400
+SETTINGS = Settings.load(env={})
+HOT, COLD = 20, 400
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Four days: 20 files read every twelve hours in turn, among 400 that are read once each."""
+    tables = Tables(str(tmp_path_factory.mktemp("replay")))
+    hot = [(START + i * 12 * 3600 // HOT, f"hot{i % HOT}") for i in range(4 * 2 * HOT)]
+    cold = [(START + 60 + i * 4 * DAY_S // COLD, f"cold{i}") for i in range(COLD)]
+    tables.replace_arrow(
+        ACCESSES, pa.Table.from_pylist([access(at, name) for at, name in sorted(hot + cold)])
+    )
+    for as_of_s in range(START + 2 * DAY_S, START + 4 * DAY_S, CYCLE):
+        seen = [f"cold{i}" for i in range(COLD) if START + 60 + i * 4 * DAY_S // COLD < as_of_s]
+        rows = [predicted(f"hot{i}", 0.95) for i in range(HOT)] + [predicted(name, 0.01) for name in seen]
+        tables.replace_rows(PREDICTIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "default"))
+    return tables
+
+
+def access(at_s: int, name: str) -> dict[str, Any]:
+    at = dt.datetime.fromtimestamp(at_s, dt.UTC)
+    known = {"did": f"x:{name}", "scope": "x", "name": name, "accessed_at": at, "known_at": at, "n_reads": 1}
+    more = {"size_bytes": 10**6, "source": "test", "event_id": f"{at_s}{name}", "day": day_label(at_s)}
+    return dict.fromkeys(ACCESSES.column_names) | known | more
+
+
+def predicted(name: str, p: float) -> dict[str, object]:
+    same = {
+        "horizon_s": SETTINGS.plan.horizon,
+        "size_bytes": 10**6,
+        "last_read_s": 60,
+        "model_version": "m/1",
+    }
+    return {"did": f"x:{name}", "probability": p, "expected_accesses": p} | same
+
+
+def run(tables: Tables, **more: Any) -> list[dict[str, Any]]:
+    knobs: dict[str, Any] = {
+        "first_day_s": START + 2 * DAY_S,
+        "last_day_s": START + 3 * DAY_S,
+        "history_s": 2 * DAY_S,
+        "capacities": [],
+        "fractions": [0.12],
+        "watermarks": (0.9, 0.95),
+        "purge_interval_s": 300,
+        "region": "default",
+        "plan": SETTINGS.plan.model_copy(update={"control_share": 0.0}),
+        "cycle_s": CYCLE,
+        "on_progress": lambda done, total, what: None,
+    }
+    rows: list[dict[str, Any]] = replay.run(tables, **(knobs | more))
+    return rows
+
+
+def test_a_plan_that_knows_the_hot_files_closes_the_gap(tables: Tables) -> None:
+    steps: list[tuple[int, int, str]] = []
+    by = {row["policy"]: row for row in run(tables, on_progress=lambda *step: steps.append(step))}
+    assert list(by) == ["lru", "clairvoyant", "lru+plan", "bound"]
+    assert {row["requests"] for row in by.values()} == {2 * 2 * HOT + COLD // 2}
+    assert by["lru"]["wan_bytes"] > by["lru+plan"]["wan_bytes"] >= by["bound"]["wan_bytes"]
+    assert by["lru+plan"]["byte_gap_closed"] > 0.5
+    assert by["bound"]["hits"] is None
+    assert steps[-1][:2] == (4, 4)
+
+
+def test_the_tables_hold_what_was_returned(tables: Tables) -> None:
+    rows = run(tables)
+    stored = {row["policy"]: row for row in tables.read_arrow(REPLAYS).to_pylist()}
+    for row in rows:
+        assert {k: v for k, v in stored[row["policy"]].items() if k in row and k != "seconds"} == {
+            k: v for k, v in row.items() if k != "seconds"
+        }
+    days = tables.read_arrow(REPLAY_DAYS).to_pandas()
+    for policy, part in days[days["policy"] != "bound"].groupby("policy"):
+        assert part["hits"].sum() == stored[policy]["hits"]
+        assert part["wan_bytes"].sum() == stored[policy]["wan_bytes"]
+        assert list(part["on_day"]) == ["2026-03-03", "2026-03-04"]
+    fills = tables.read_arrow(REPLAY_FILLS).to_pandas()
+    assert np.all(fills["used_bytes"] <= fills["capacity_bytes"])
+    assert set(fills["policy"]) == {"lru", "lru+plan"}
+
+
+def test_a_boundary_without_predictions_is_refused_with_the_remedy(tables: Tables) -> None:
+    with pytest.raises(
+        StaleInputError, match="6 of the replayed plan boundaries, the first at 2026-03-02T00"
+    ):
+        run(tables, first_day_s=START + DAY_S)
+    assert [row["policy"] for row in run(tables, first_day_s=START + DAY_S, plan=None)] == [
+        "lru",
+        "clairvoyant",
+        "bound",
+    ]
+
+
+def test_days_without_accesses_are_refused(tables: Tables) -> None:
+    with pytest.raises(StaleInputError, match="no access between"):
+        run(tables, first_day_s=START + 90 * DAY_S, last_day_s=START + 91 * DAY_S)

@@ -1,0 +1,109 @@
+"""The report: one file, whatever the names in it, with the answer first."""
+
+from __future__ import annotations
+
+import datetime as dt
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from features.errors import StaleInputError
+from features.schema import MODEL_METRICS, PLANS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from jobs.report.build import answers, build
+from jobs.tables import Tables
+
+WATERMARKS = (0.90, 0.95)
+EVIL = "/store/<script>alert(1)</script>"
+
+
+def replay_row(policy: str, wan: int, gap: float | None) -> dict[str, object]:
+    numbers = dict.fromkeys(("requests", "hits", "bytes_requested", "prefetch_bytes"), 10)
+    rest = dict.fromkeys(("wasted_bytes", "refetch_bytes", "peak_usage_bytes"), 1)
+    ratios = {"hit_ratio": 0.5, "byte_hit_ratio": 0.5, "capacity_fraction": 0.1, "seconds": 0.1}
+    row = {"policy": policy, "capacity_bytes": 50 * 10**12, "wan_bytes": wan, "byte_gap_closed": gap}
+    return row | numbers | rest | ratios
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(str(tmp_path))
+    key = ("2026-03-01", "default")
+    tables.replace_rows(
+        REPLAYS,
+        [replay_row("lru", 100, 0.0), replay_row("lru+plan", 80, 0.4), replay_row("bound", 50, 1.0)],
+        key,
+    )
+    same = {"policy": "lru", "capacity_bytes": 50 * 10**12}
+    day = same | {"on_day": "2026-03-01", "hits": 3, "misses": 4, "hit_bytes": 30, "wan_bytes": 40}
+    tables.replace_rows(REPLAY_DAYS, [day], key)
+    at = {"at": dt.datetime(2026, 3, 1, tzinfo=dt.UTC)}
+    tables.replace_rows(REPLAY_FILLS, [same | at | {"used_bytes": 10}], key)
+    when = ("2026-03-01", "2026-03-01T00:00:00Z", "default")
+    metric = {"model": "lightgbm", "horizon_s": 43200, "auc": 0.9, "average_precision": 0.5, "n_rows": 9}
+    tables.replace_rows(MODEL_METRICS, [metric], when)
+    bin_ = {"model": "lightgbm", "horizon_s": 43200, "bin": 0, "predicted": 0.5, "observed": 0.4, "n_rows": 9}
+    tables.replace_rows(RELIABILITY, [bin_], when)
+    item = {"item_id": "i", "did": f"cms:{EVIL}", "name": EVIL, "action": "pin", "rank": 1, "value": 1.0}
+    more = {
+        "cost_bytes": 0,
+        "size_bytes": 5,
+        "probability": 0.5,
+        "reason": "likely & <near>",
+        "expires_at": at["at"],
+    }
+    tables.replace_rows(PLANS, [item | more], (*when[:2], "xc1"))
+    return tables
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and those that were left open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> None:
+    page = build(tables, watermarks=WATERMARKS)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.seen.count("svg") == 4
+    assert "script" not in tags.seen
+    assert "&lt;script&gt;alert(1)" in page
+    assert "likely &amp; &lt;near&gt;" in page
+
+
+def test_the_same_tables_give_the_same_page(tables: Tables) -> None:
+    assert build(tables, watermarks=WATERMARKS) == build(tables, watermarks=WATERMARKS)
+
+
+def test_the_answer_has_numbers_with_units() -> None:
+    rows = [replay_row("lru", 100 * 10**12, 0.0), replay_row("lru+plan", 80 * 10**12, 0.4)]
+    assert list(answers(rows)) == [
+        "A cache of 50 TB: the plan saves 20 TB of WAN traffic against LRU (20.0 %), "
+        "40 % of the way to the bound."
+    ]
+    worse = [replay_row("lru", 10**12, 0.0), replay_row("lru+plan", 2 * 10**12, None)]
+    assert "the plan costs 1 TB of WAN traffic against LRU (100.0 %)." in next(answers(worse))
+
+
+def test_parts_without_tables_are_left_out_and_none_at_all_is_an_error(
+    tmp_path: Path, tables: Tables
+) -> None:
+    with pytest.raises(StaleInputError, match="no table to report on"):
+        build(Tables(str(tmp_path / "empty")), watermarks=WATERMARKS)
+    assert "What was pushed" not in build(tables, watermarks=WATERMARKS)

@@ -1,0 +1,44 @@
+"""The wheel: all rooms and settings are in it, and the command runs from it alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RUN = "import features, conf, sys; from jobs.cli import main; print(features.__file__); main()"
+
+
+def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Path) -> None:
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    subprocess.run(build, check=True, capture_output=True, timeout=180)
+    (wheel,) = tmp_path.glob("cachecast-*.whl")
+    unpacked = tmp_path / "unpacked"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(unpacked)
+    assert {"conf/base.toml", "conf/workloads/demo.toml", "jobs/report/page.html"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]
+    run = [sys.executable, "-P", "-c", RUN, "doctor", "--json", "--tables", str(tmp_path)]
+    answer = subprocess.run(
+        run,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(unpacked), "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    assert answer.stdout.startswith(str(unpacked)), answer.stderr
+    assert '"part": "tables"' in answer.stdout
