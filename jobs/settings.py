@@ -7,10 +7,9 @@ overrides both. Rooms below receive values, never this module.
 
 from __future__ import annotations
 
+import functools
 import os
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,9 +18,7 @@ import pydantic
 from features.errors import ConfigError, InputError
 from features.spec import FeatureSpec
 from features.units import parse_bytes, parse_duration
-
-ENV_PREFIX = "CACHECAST_"
-SHIPPED = "conf/base.toml"
+from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 
 
 def _with_unit(parse: Any) -> pydantic.BeforeValidator:
@@ -219,15 +216,9 @@ class Settings(Section):
     ) -> Settings:
         """The settings of this run; `tables` is the command line's root. Raises ConfigError."""
         path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
-        values = _read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
-        where = SHIPPED
-        if path is not None:
-            where, site = _read_site(path)
-            values = _merged(values, site)
-        values = _merged(values, _from_environment(env))
-        if tables is not None:
-            values = _merged(values, {"tables": {"root": tables}})
-        return _checked(cls, values, where)
+        line = {} if tables is None else {"tables": {"root": tables}}
+        layers = [shipped(), {} if path is None else site(path), from_environment(env), line]
+        return _checked(cls, functools.reduce(merged, layers), SHIPPED if path is None else str(path))
 
     def cache(self, name: str) -> CacheSettings:
         """The cache called `name`. Raises ConfigError."""
@@ -237,61 +228,6 @@ class Settings(Section):
                 "caches", f"no cache is called {name!r} (configured: {known}); add caches/{name}.toml"
             )
         return self.caches[name]
-
-
-def _read_toml(where: str, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(where, f"not TOML: {error}") from None
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        return _read_toml(str(path), path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            str(path), f"cannot be read ({type(error).__name__}); check the path given by --conf"
-        ) from None
-
-
-def _read_site(path: Path) -> tuple[str, dict[str, Any]]:
-    """The file whose errors will be named, and the values of a site's file or folder."""
-    if not path.is_dir():
-        return str(path), _read_file(path)
-    base = path / "base.toml"
-    values = _read_file(base) if base.exists() else {}
-    caches = dict(values.get("caches", {}))
-    for file in sorted((path / "caches").glob("*.toml")):
-        cache = _read_file(file)
-        if cache.get("name") != file.stem:
-            raise ConfigError(f"{file}: name", f"must be {file.stem!r}, the name of its file")
-        caches[file.stem] = cache
-    return str(path), {**values, "caches": caches}
-
-
-def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, text in env.items():
-        section, separator, name = key.removeprefix(ENV_PREFIX).lower().partition("__")
-        if key.startswith(ENV_PREFIX) and separator:
-            values.setdefault(section, {})[name] = _environment_value(text)
-    return values
-
-
-def _environment_value(text: str) -> object:
-    """A TOML array or table where the text is one, else the text: pydantic turns it into the key's type."""
-    if text.startswith(("[", "{")):
-        return _read_toml("environment", f"value = {text}")["value"]
-    return text
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        known = merged.get(key)
-        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _checked(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:

@@ -23,7 +23,7 @@ from airflow.dag_processing.dagbag import DagBag
 def told(task):
     after = sorted(task.upstream_task_ids)
     return {"command": task.bash_command, "after": after, "retries": task.retries, "env": task.env or {}}
-bag = DagBag(sys.argv[1], include_examples=False)
+bag = DagBag(sys.argv[1])
 dags = {
     name: {"doc": dag.doc_md or "", "tags": list(dag.tags), "tasks": {t.task_id: told(t) for t in dag.tasks}}
     for name, dag in bag.dags.items()

@@ -31,7 +31,7 @@ def test_the_environment_wins_over_the_site_and_the_site_over_the_defaults(tmp_p
     assert (settings.plan.horizon, settings.plan.pin_share, settings.plan.evict_inflow) == (
         12 * HOUR,
         0.25,
-        1.0,
+        0.7,
     )
 
 
