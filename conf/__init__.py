@@ -1,0 +1,1 @@
+"""The shipped settings: data and comments, no logic."""
