@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import (
@@ -48,9 +48,10 @@ def show(answer: Any, *, as_json: bool, title: str = "") -> None:
 def table(rows: Sequence[Row], *, title: str = "") -> Table:
     """Rows as a terminal table; numbers to the right, bytes and shares with their units."""
     grid = Table(title=title or None, title_justify="left")
-    for key in rows[0] if rows else []:
+    for i, key in enumerate(rows[0] if rows else []):
         numeric = all(isinstance(row[key], int | float | None) for row in rows)
-        grid.add_column(key.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        side: Literal["left", "right"] = "right" if numeric else "left"
+        grid.add_column(key.replace("_", " "), justify=side, overflow="fold", no_wrap=i == 0)
     for row in rows:
         grid.add_row(*(text(key, value) for key, value in row.items()))
     return grid
@@ -69,7 +70,7 @@ def text(key: str, value: object) -> str:
             return format_bytes(value)
         case float() if key.endswith(("_s", "seconds")):
             return f"{value:.1f} s"
-        case float() if key.endswith(("ratio", "share", "closed")):
+        case float() if key.endswith(("ratio", "share", "closed", "fraction")):
             return f"{100 * value:.1f} %"
         case float():
             return f"{value:.4g}"

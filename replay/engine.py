@@ -35,8 +35,9 @@ def simulate(
     (default `lru`, or `lru+plan`).
 
     At one second the order is: purge check, boundary, accesses. At a boundary: evict, unpin, prefetch,
-    pin. A miss is fetched and charged whole; one that does not fit is read past the cache. An evicted
-    file loses its pin, a pinned one is skipped by purges only. Raises ConfigError, InputError.
+    pin. A miss is fetched and charged whole; one that does not fit is read past the cache. An evicted file
+    loses its pin. A pin is a touch at every boundary, as on a real XCache: it makes the file young, and a
+    purge may still take it. Raises ConfigError, InputError.
     """
     if cycle_s <= 0:
         raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
@@ -103,8 +104,7 @@ class _Run:
         fetched = kernels.prefetch(disk, self._rules, self._ids(actions, "prefetch"), as_of_s)
         if fetched:
             self._fetched.append((as_of_s, fetched))
-        pin = self._ids(actions, "pin")
-        disk.pinned[pin[disk.resident[pin]]] = True
+        kernels.pin(disk, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
         """The counted window's outcome."""

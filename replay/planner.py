@@ -19,7 +19,7 @@ BoolArray = npt.NDArray[np.bool_]
 class CacheState:
     """A cache at a plan boundary; the arrays have one entry per file on disk, in no order.
 
-    `item`: dense file id; `bytes_on_disk`; `last_access_s`: end of its last read, s since 1970;
+    `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last read or touch, s since 1970;
     `pinned`: held by an earlier plan. `inflow_bytes`: bytes that came in during the last cycle.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """
@@ -40,8 +40,9 @@ class CacheState:
 class Actions:
     """What to do at the boundary, best first: dense file ids per action.
 
-    Prefetched files come in at once and are charged; pinned ones are skipped by the purge until
-    unpinned; evicted ones leave at once. Ids that are not on disk are ignored by pin and evict.
+    Prefetched files come in at once and are charged; pinned ones are touched now and at every boundary until
+    unpinned, which makes them the last that a purge takes; evicted ones leave at once. Ids that are not on
+    disk are ignored by pin and evict.
     """
 
     prefetch: IntArray

@@ -17,10 +17,11 @@ from jobs.report.build import answers
 _MODEL = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
 _REPLAY = (
     *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    *("prefetch_bytes", "wasted_bytes", "byte_gap_closed"),
+    *("prefetch_bytes", "byte_gap_closed"),
 )
-_PLAN = ("action", "rank", "size_bytes", "name", "reason")
-_OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted", "first_hit_delay_s")
+_PLAN = ("action", "rank", "name", "reason")
+_OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+_NAME_CHARS = 18
 _PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
@@ -41,7 +42,12 @@ def show(walk: Walk, replays: Sequence[console.Row], told: Mapping[str, Any], pa
             f"{key.replace('_', ' ')} {console.text(key, value)}" for key, value in _facts(answer)
         )
         walk.say(f"[bold]{name}[/bold]: {escape(facts)}")
-    _table([_chosen(row, _OUTCOME) for row in _best(walk)], "What pushed files earned: the best")
+    earned = walk.tables.read_arrow(OUTCOMES, as_of=walk.as_of, owner=NAME)
+    best = earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
+    _table([_chosen(row, _OUTCOME) for row in best], "What each pushed file earned")
+    walk.say(
+        f"The best {len(best)} of {earned.num_rows} pushed files; the page and the outcomes table have all."
+    )
     _table([{"step": name, "seconds": s} for name, s in walk.seconds.items()], "Time")
     for line in answers(replays):
         walk.say(f"[bold]{escape(line)}[/bold]")
@@ -50,20 +56,17 @@ def show(walk: Walk, replays: Sequence[console.Row], told: Mapping[str, Any], pa
     walk.say(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {escape(uri)}   then http://127.0.0.1:5000")
 
 
-def _best(walk: Walk) -> list[console.Row]:
-    earned = walk.tables.read_arrow(OUTCOMES, as_of=walk.as_of, owner=NAME)
-    best: list[console.Row] = (
-        earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
-    )
-    return best
-
-
 def _facts(answer: Any) -> list[tuple[str, object]]:
     return [(key, value) for key, value in console.as_row(answer).items() if key not in ("cache", "as_of")]
 
 
 def _chosen(row: console.Row, keys: Sequence[str]) -> console.Row:
-    return {key: row[key] for key in keys}
+    return {key: _tail(row[key]) if key in ("name", "did") else row[key] for key in keys}
+
+
+def _tail(name: str) -> str:
+    """The end of a long name, which tells files apart; the tables and the page have all of it."""
+    return name if len(name) <= _NAME_CHARS else f"…{name[-_NAME_CHARS:]}"
 
 
 def _table(rows: Sequence[console.Row], title: str) -> None:

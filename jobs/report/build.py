@@ -40,6 +40,12 @@ _REPLAY_COLUMNS = (
 )
 
 
+_OUTCOME_COLUMNS = (
+    *("did", "action", "confirmed_by", "n_hits", "bytes_saved"),
+    *("bytes_spent", "bytes_wasted", "first_hit_delay_s"),
+)
+
+
 def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") -> str:
     """The HTML report of the newest replay, training, plan and push under `tables`.
 
@@ -164,25 +170,9 @@ def _outcome_section(tables: Tables) -> Section | None:
     states = collections.Counter(r["state"] for r in receipts)
     earned = [{**r, **outcomes[r["item_id"]]} for r in receipts if r["item_id"] in outcomes]
     earned.sort(key=lambda r: (-r["bytes_saved"], str(r["did"])))
+    told = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
     return Section(
         title="What was pushed, and what it earned",
-        note="Receipts: "
-        + ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
-        + ". Files that earned most:",
-        rows=[
-            {
-                key: r[key]
-                for key in (
-                    "did",
-                    "action",
-                    "confirmed_by",
-                    "n_hits",
-                    "bytes_saved",
-                    "bytes_spent",
-                    "bytes_wasted",
-                    "first_hit_delay_s",
-                )
-            }
-            for r in earned[: 2 * PLAN_ROWS]
-        ],
+        note=f"Receipts: {told}. Every file that was fetched or pinned, best first:",
+        rows=[{key: row[key] for key in _OUTCOME_COLUMNS} for row in earned],
     )

@@ -40,7 +40,6 @@ class RandomPlanner:
                 state.lru_age_s,
             )
         )
-        # Many pins: only then do a purge's candidates run out.
         most = (4 if self.prefetches else 1, 2 * self.n_items, 3, 3)
         return Actions(*(rng.integers(0, self.n_items, rng.integers(0, n)) for n in most))
 
@@ -82,15 +81,12 @@ class Brute:
     def check(self, now):
         if self.used <= self.high:
             return
-        need = self.used - self.low
-        oldest = sorted(self.files, key=self.files.__getitem__)
-        before = np.cumsum([0] + [self.size[f] for f in oldest])
-        freed = 0
-        for file in [f for f, seen in zip(oldest, before, strict=False) if seen < 2 * need]:
-            if freed < need and file not in self.pins:
-                freed += self.size[file]
+        for file in sorted(self.files, key=self.files.__getitem__):
+            if self.used <= self.low:
+                break
+            if file not in self.pins:
                 self.age = now - self.files[file][0]
-                self.remove(file)
+            self.remove(file)
 
     def access(self, file, now):
         """(hit, refetched, bypassed)"""
@@ -119,7 +115,12 @@ class Brute:
                 self.insert(file, now)
                 self.fresh.add(file)
                 fetched += self.size[file]
-        self.pins |= set(actions.pin.tolist()) & set(self.files)
+        for file in sorted(self.pins):
+            self.touch(file, now)
+        for file in reversed(actions.pin.tolist()):
+            if file in self.files:
+                self.pins.add(file)
+                self.touch(file, now)
         return fetched
 
     def state(self, now, config):

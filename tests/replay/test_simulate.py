@@ -35,12 +35,21 @@ class Fixed:
         return Actions(**{k: ids(lists.get(k, [])) for k in ("prefetch", "pin", "unpin", "evict")})
 
 
-def test_a_purge_of_protected_candidates_frees_nothing():
-    # 10 files of 10 B fill 100 B; the check needs 10 B, so it looks at the 20 oldest bytes only.
-    trace, config = small_trace(*((t, t) for t in range(10)), (700, 10)), CacheConfig(100, 0.9, 0.95, 300)
-    for pins, bypassed_bytes in (([], 0), ([0], 0), ([1], 0), ([0, 1], 10)):
+@pytest.mark.parametrize(("pins", "lost"), [([], 0), ([0], 1), ([0, 1], 2), (list(range(10)), 0)])
+def test_a_pin_makes_a_file_young_and_protects_no_further(pins, lost):
+    # 10 files of 10 B fill all of 100 B; the check at 300 s takes one of them, the longest unused.
+    config = CacheConfig(100, 0.9, 0.95, 300)
+    for file in range(10):
+        trace = small_trace(*((t, t) for t in range(10)), (700, file))
         result = simulate(trace, config, planner=Fixed(pin=pins), cycle_s=100, plan_from_s=100)
-        assert result.bypassed_bytes == bypassed_bytes
+        assert result.hits == (file != lost)
+
+
+def test_a_pin_is_renewed_at_every_boundary_until_it_is_taken_back():
+    reads = [(0, 0), *((100 * i + 50, 1 + i % 9) for i in range(9)), (999, 0)]
+    config = CacheConfig(50, 0.6, 0.9, 100)
+    assert simulate(small_trace(*reads), config, cycle_s=100).hits == 0
+    assert simulate(small_trace(*reads), config, planner=Fixed(pin=[0]), cycle_s=100, plan_from_s=1).hits == 1
 
 
 def test_a_file_that_does_not_fit_is_read_past_the_cache():
