@@ -56,12 +56,14 @@ def main() -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="folder for everything the demo makes")] = Path("demo-out"),
     seed: Annotated[int, typer.Option(help="seed of the generated month")] = 1,
+    conf: Conf = None,
+    tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
     """Run the whole loop on a generated month, from raw records to what each pushed file earned."""
     from jobs.demo.run import run
 
-    run(out, seed=seed, as_json=as_json)
+    run(out, seed=seed, conf=conf, tables=tables, as_json=as_json)
 
 
 @app.command()
@@ -71,12 +73,27 @@ def workload(
     scenario: Annotated[str, typer.Option(help="name in conf/workloads, or a TOML file")] = "demo",
     seed: Annotated[int, typer.Option(help="the same seed gives the same files")] = 1,
     days: Annotated[int | None, typer.Option(help="days to generate, instead of the scenario's")] = None,
+    conf: Conf = None,
+    tables: Annotated[
+        str | None, typer.Option("--tables", help="also pull the files into these tables")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Generate a region's accesses as raw files: Rucio traces and a files catalogue."""
-    from jobs import workload as job
+    from jobs import steps
 
-    console.show(job.run(scenario, start_s=parse_day(start), seed=seed, days=days, out=out), as_json=as_json)
+    with console.progress("workload", quiet=as_json):
+        answer = steps.workload(
+            Settings.load(conf, tables=tables),
+            scenario=scenario,
+            conf=conf,
+            start_s=parse_day(start),
+            seed=seed,
+            days=days,
+            out=out,
+            pull_too=tables is not None,
+        )
+    console.show(answer, as_json=as_json)
 
 
 @app.command()

@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 
 from features.errors import StaleInputError
-from features.schema import ACCESSES, FILES, PREDICTIONS, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import ACCESSES, FILES, PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
 from jobs.planner import planner
 from jobs.settings import PlanSettings

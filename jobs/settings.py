@@ -212,12 +212,21 @@ class Settings(Section):
 
     @classmethod
     def load(
-        cls, conf: Path | None = None, *, tables: str | None = None, env: Mapping[str, str] = os.environ
+        cls,
+        conf: Path | None = None,
+        *,
+        base: Path | None = None,
+        tables: str | None = None,
+        env: Mapping[str, str] = os.environ,
     ) -> Settings:
-        """The settings of this run; `tables` is the command line's root. Raises ConfigError."""
+        """The settings of this run. Raises ConfigError.
+
+        `conf`: a site's file or folder, laid over `base`, another such; `tables`: the command line's root.
+        """
         path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
         line = {} if tables is None else {"tables": {"root": tables}}
-        layers = [shipped(), {} if path is None else site(path), from_environment(env), line]
+        sites = [site(one) for one in (base, path) if one is not None]
+        layers = [shipped(), *sites, from_environment(env), line]
         return _checked(cls, functools.reduce(merged, layers), SHIPPED if path is None else str(path))
 
     def cache(self, name: str) -> CacheSettings:

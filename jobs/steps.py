@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobs.pull import PullSummary
     from jobs.push import DryRun
     from jobs.train import TrainingReport
+    from jobs.workload import WorkloadSummary
     from prefetch.push import PushSummary
 
 
@@ -37,6 +38,29 @@ class Written:
     as_ofs: int
     rows: int
     snapshot: str
+
+
+def workload(
+    settings: Settings,
+    *,
+    scenario: str,
+    conf: Path | None,
+    start_s: int,
+    seed: int,
+    days: int | None,
+    out: Path,
+    pull_too: bool,
+) -> WorkloadSummary:
+    """Generate raw files; `conf` is a folder that may hold scenarios of its own in `workloads/`."""
+    from jobs.workload import run
+
+    own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
+    chosen = str(own) if own is not None and own.is_file() else scenario
+    made = run(chosen, start_s=start_s, seed=seed, days=days, out=out)
+    if pull_too:
+        for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
+            pull(settings, source=source, path=path, day_s=start_s)
+    return made
 
 
 def pull(settings: Settings, *, source: str, path: str, day_s: int) -> PullSummary:

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from features.errors import StaleInputError
-from features.schema import MODEL_METRICS, RELIABILITY
+from features.results import MODEL_METRICS, RELIABILITY
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label

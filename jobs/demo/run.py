@@ -20,10 +20,13 @@ TRAIN_EVERY_S = 12 * 3600
 FRACTIONS = (0.05, 0.1, 0.2)
 
 
-def run(out: Path, *, seed: int, as_json: bool) -> None:
-    """Run the loop in folder `out`; the plan is made for today (UTC), on the 30 days before it."""
+def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, as_json: bool) -> None:
+    """Run the loop in folder `out`; the plan is made for today (UTC), on the 30 days before it.
+
+    `conf`: settings that the demo's own are laid over; `tables`: root of the tables, else below `out`.
+    """
     now = int(time.time())
-    walk = Walk(fresh(out), as_of_s=now - now % DAY_S, quiet=as_json)
+    walk = Walk(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, quiet=as_json)
     reads = _records(walk, seed)
     _features(walk)
     models = _train(walk)

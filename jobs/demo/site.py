@@ -57,9 +57,11 @@ touch_every = "1s"
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """The demo's folder."""
+    """The demo's folder. `base`: settings that the demo's own are laid over; `tables`: root of the tables."""
 
     out: Path
+    base: Path | None = None
+    tables: str | None = None
 
     @property
     def conf(self) -> Path:
@@ -73,7 +75,7 @@ class Site:
 
     def settings(self) -> Settings:
         """The demo's settings, as its commands read them."""
-        return Settings.load(self.conf)
+        return Settings.load(self.conf, base=self.base, tables=self.tables)
 
     def add_cache(self, *, name: str, kind: str, url: str, **paths: Path) -> None:
         """Configure a cache; `paths` are its folders by key."""
@@ -82,13 +84,13 @@ class Site:
         (self.conf / "caches" / f"{name}.toml").write_text(text)
 
 
-def fresh(out: Path) -> Site:
+def fresh(out: Path, *, base: Path | None = None, tables: str | None = None) -> Site:
     """An empty demo folder at `out`. Raises InputError rather than delete what no demo made."""
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
         raise InputError(f"{out} is not empty and was not made by a demo; give another --out")
     shutil.rmtree(out, ignore_errors=True)
-    site = Site(out)
+    site = Site(out, base, tables)
     (site.conf / "caches").mkdir(parents=True)
     (out / MARKER).touch()
     base = site.conf / "base.toml"

@@ -6,17 +6,8 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from features.errors import StaleInputError
-from features.schema import (
-    MODEL_METRICS,
-    OUTCOMES,
-    PLANS,
-    RECEIPTS,
-    RELIABILITY,
-    REPLAY_DAYS,
-    REPLAY_FILLS,
-    REPLAYS,
-    Table,
-)
+from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from features.units import duration_label, format_bytes
 from jobs.console import Row
 from jobs.report import plots

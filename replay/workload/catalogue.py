@@ -106,7 +106,11 @@ def _make_datasets(config: WorkloadConfig, rng: np.random.Generator) -> Datasets
         -rng.exponential(150, tier.size) - 1,
     )
     replaced = (role == ANALYSIS) & (born < 0) & (rng.random(tier.size) < config.new_version_share)
-    dies = np.where(replaced, rng.uniform(2, config.days - 2, tier.size), _NEVER)
+    dies = np.where(
+        replaced,
+        rng.uniform(min(2, config.days / 2), max(config.days - 2, config.days / 2), tier.size),
+        _NEVER,
+    )
     old = np.flatnonzero(replaced)
     source = np.concatenate([np.arange(tier.size), old])
     is_new = np.arange(source.size) >= tier.size

@@ -83,6 +83,8 @@ class WorkloadConfig:
         for key in ("sites", "origins", "tiers"):
             if not getattr(config, key):
                 raise ConfigError(f"{where}: {key}", "is empty; give at least one")
+        if config.days < 1:
+            raise ConfigError(f"{where}: days", f"{config.days} must be 1 or more")
         if config.start.tzinfo is None:
             raise ConfigError(f"{where}: start", "has no time zone; end it with Z")
         return config

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from features.errors import StaleInputError
-from features.schema import ACCESSES, PREDICTIONS, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import ACCESSES, PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
 from jobs import replay
 from jobs.settings import Settings

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from features.errors import StaleInputError
-from features.schema import MODEL_METRICS, PLANS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import PLANS
 from jobs.report.build import answers, build
 from jobs.tables import Tables
 

@@ -35,6 +35,14 @@ def test_the_environment_wins_over_the_site_and_the_site_over_the_defaults(tmp_p
     )
 
 
+def test_a_site_is_laid_over_its_base(tmp_path: Path) -> None:
+    base, site = tmp_path / "base.toml", tmp_path / "site.toml"
+    base.write_text('[plan]\npin_share = 0.1\n[region]\nname = "emea"\n')
+    site.write_text("[plan]\npin_share = 0.2\n")
+    settings = Settings.load(site, base=base, env={})
+    assert (settings.plan.pin_share, settings.region.name) == (0.2, "emea")
+
+
 def test_the_environment_takes_lists(tmp_path: Path) -> None:
     settings = load(CACHECAST_FEATURES__HORIZONS='["12h", "2d", "7d"]')
     assert settings.features.horizons == (12 * HOUR, 48 * HOUR, 7 * 24 * HOUR)

@@ -20,7 +20,8 @@ import pytest
 import requests
 
 from features.errors import ModelError, ServiceError, StaleInputError
-from features.schema import MODEL_METRICS, PREDICTIONS, RELIABILITY
+from features.results import MODEL_METRICS, RELIABILITY
+from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
 from jobs import predict, train
