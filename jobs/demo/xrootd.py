@@ -54,24 +54,9 @@ class Daemon:
 
     def start(self) -> None:
         """Start the daemon. Raises ServiceError with the end of its log if it does not answer."""
-        guard = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-        command = [
-            "xrootd",
-            "-c",
-            str(self._config),
-            "-n",
-            self._role,
-            "-l",
-            f"={self.log}",
-            "-w",
-            str(self._folder),
-        ]
-        user = _service_user()
+        options = ["-c", str(self._config), "-n", self._role, "-l", f"={self.log}", "-w", str(self._folder)]
         self._process = subprocess.Popen(
-            guard + command,
-            user=user,
-            group=None if user is None else pwd.getpwnam(user).pw_gid,
-            extra_groups=None if user is None else [],
+            [*_as_service_user(), "xrootd", *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -151,8 +136,8 @@ def available() -> str | None:
     missing = [library for library in _LIBRARIES if not _has_library(library)]
     if missing:
         return f"no {', '.join(missing)} found: {_REMEDY}"
-    if os.geteuid() == 0 and _service_user() is None:
-        return f"xrootd refuses to run as root and there is no user {_SERVICE_USER!r}: {_REMEDY}"
+    if os.geteuid() == 0 and (_service_user() is None or shutil.which("setpriv") is None):
+        return f"xrootd refuses to run as root, and user {_SERVICE_USER!r} or setpriv is not here: {_REMEDY}"
     return None
 
 
@@ -236,6 +221,19 @@ def _service_user() -> str | None:
         return pwd.getpwnam(_SERVICE_USER).pw_name
     except KeyError:
         return None
+
+
+def _as_service_user() -> list[str]:
+    """The words before a command that make it the daemons' user and end it with its parent.
+
+    Not `Popen(user=…)`: that forks where this only spawns, and a fork runs the handlers of the XRootD client
+    library, which can wait for each other for ever.
+    """
+    user = _service_user()
+    if shutil.which("setpriv") is None:
+        return []
+    identity = [] if user is None else ["--reuid", user, "--regid", user, "--clear-groups"]
+    return ["setpriv", *identity, "--pdeathsig", "TERM"]
 
 
 def _hand_over(folder: Path) -> None:

@@ -24,6 +24,8 @@ _CLIENT_SETTINGS = {
     "StreamErrorWindow": 0,
     "TimeoutResolution": 1,
     "RequestTimeout": 120,
+    # The library's own handling of a fork can deadlock; nobody here goes on using it after one.
+    "RunForkHandler": 0,
 }
 _SERVER_ANSWERED = 400
 _READ_BYTES = 8 * 1024 * 1024
