@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from features.errors import CachecastError, InputError
-from features.times import DAY_S, parse_as_of, parse_day
+from features.errors import CachecastError
+from features.times import parse_as_of, parse_day
 from features.units import parse_bytes
 from jobs import console
+from jobs.arguments import counts, moments, shares
 from jobs.settings import Settings
 
 app = typer.Typer(
@@ -128,7 +129,7 @@ def features(
 
     settings = Settings.load(conf, tables=tables)
     with console.progress("features", quiet=as_json):
-        answer = steps.features(settings, as_ofs=_as_ofs(as_of, day, settings.features.cycle))
+        answer = steps.features(settings, as_ofs=moments(as_of, day, settings.features.cycle))
     console.show(answer, as_json=as_json)
 
 
@@ -157,7 +158,7 @@ def predict(
 
     settings = Settings.load(conf, tables=tables)
     with console.progress("predictions", quiet=as_json):
-        answer = steps.predict(settings, as_ofs=_as_ofs(as_of, day, settings.features.cycle))
+        answer = steps.predict(settings, as_ofs=moments(as_of, day, settings.features.cycle))
     console.show(answer, as_json=as_json)
 
 
@@ -187,7 +188,7 @@ def replay(
             first_day_s=parse_day(since),
             last_day_s=parse_day(until),
             capacities=[parse_bytes(text) for text in capacity.split(",") if text],
-            fractions=_shares(capacity_fraction),
+            fractions=shares(capacity_fraction),
             with_plan=with_plan,
             on_progress=advance,
         )
@@ -276,32 +277,6 @@ def forecast(
 
     with console.progress("forecast", quiet=as_json):
         answer = steps.forecast(
-            Settings.load(conf), series=series, as_of=as_of, horizons=_counts(horizons), out=out
+            Settings.load(conf), series=series, as_of=as_of, horizons=counts(horizons), out=out
         )
     console.show(answer, as_json=as_json)
-
-
-def _as_ofs(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
-    if (as_of is None) == (day is None):
-        raise InputError("give either --as-of or --day")
-    if as_of is not None:
-        return [parse_as_of(as_of)]
-    first = parse_day(str(day))
-    return list(range(first, first + DAY_S, min(cycle_s, DAY_S)))
-
-
-def _shares(text: str) -> list[float]:
-    try:
-        shares = [float(part) for part in text.split(",") if part]
-    except ValueError:
-        shares = [0.0]
-    if not all(0 < share <= 1 for share in shares):
-        raise InputError(f"not shares between 0 and 1: {text!r}; write for example 0.05,0.1,0.2")
-    return shares
-
-
-def _counts(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
-    return [int(part) for part in parts]

@@ -1,0 +1,35 @@
+"""Lists and moments as they are typed on the command line."""
+
+from __future__ import annotations
+
+from features.errors import InputError
+from features.times import DAY_S, parse_as_of, parse_day
+
+
+def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
+    """The one moment `as_of`, or every cycle of `day`, in seconds since 1970. Raises InputError."""
+    if (as_of is None) == (day is None):
+        raise InputError("give either --as-of or --day")
+    if as_of is not None:
+        return [parse_as_of(as_of)]
+    first = parse_day(str(day))
+    return list(range(first, first + DAY_S, min(cycle_s, DAY_S)))
+
+
+def shares(text: str) -> list[float]:
+    """Numbers above 0 and up to 1 of `0.05,0.1`. Raises InputError."""
+    try:
+        found = [float(part) for part in text.split(",") if part]
+    except ValueError:
+        found = [0.0]
+    if not all(0 < share <= 1 for share in found):
+        raise InputError(f"not shares between 0 and 1: {text!r}; write for example 0.05,0.1,0.2")
+    return found
+
+
+def counts(text: str) -> list[int]:
+    """Whole numbers from 1 of `1,4,13`. Raises InputError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
+    return [int(part) for part in parts]
