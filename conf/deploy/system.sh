@@ -8,7 +8,7 @@ want() { # PACKAGE TEST...: note the package if the test fails
     package=$1; shift
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
-has_lib() { ldconfig -p | grep -q "$1"; }
+has_lib() { /sbin/ldconfig -p | grep -q "$1"; }
 has_python() { "$(dirname "$0")/find-python.sh"; }
 
 case "${1:-}" in
