@@ -142,7 +142,8 @@ def train(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Js
         report = steps.train(
             Settings.load(conf, tables=tables), until_s=parse_as_of(as_of), on_progress=advance
         )
-    console.show(report, as_json=as_json, title="Models, on days they were not trained on")
+    title = "Models, on days they were not trained on"
+    console.show(report, as_json=as_json, title=title, columns=console.MODEL_COLUMNS)
 
 
 @app.command()
@@ -192,7 +193,8 @@ def replay(
             with_plan=with_plan,
             on_progress=advance,
         )
-    console.show(rows, as_json=as_json, title=f"Replay of {since} to {until}")
+    title = f"Replay of {since} to {until}"
+    console.show(rows, as_json=as_json, title=title, columns=console.REPLAY_COLUMNS)
 
 
 @app.command()

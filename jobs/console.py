@@ -32,17 +32,33 @@ Advance = Callable[[int, int, str], None]
 """How long work reports: (done, total, what was done last)."""
 
 
-def show(answer: Any, *, as_json: bool, title: str = "") -> None:
-    """Print a job's answer: a dataclass, or a sequence of dataclasses or rows; JSON goes to stdout alone."""
+MODEL_COLUMNS = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
+REPLAY_COLUMNS = (
+    *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "byte_gap_closed"),
+)
+"""What fits a terminal; JSON and the tables have all."""
+
+
+def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] = ()) -> None:
+    """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
+
+    JSON goes to stdout alone, and holds everything; a table shows `columns`, or all without any.
+    """
     rows = [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
     if as_json:
         json.dump(rows, sys.stdout, default=_jsonable, allow_nan=False)
         sys.stdout.write("\n")
     elif isinstance(rows, list):
-        out.print(table(rows, title=title))
+        out.print(table([chosen(row, columns or list(row)) for row in rows], title=title))
     else:
         for key, value in rows.items():
             out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {text(key, value)}", highlight=False)
+
+
+def chosen(row: Row, columns: Sequence[str]) -> Row:
+    """The named columns of a row, in that order."""
+    return {key: row[key] for key in columns}
 
 
 def table(rows: Sequence[Row], *, title: str = "") -> Table:

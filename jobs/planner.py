@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.errors import StaleInputError
 from features.schema import PREDICTIONS
 from features.times import as_of_label
+from features.units import duration_label
 from jobs.settings import PlanSettings
 from jobs.tables import Tables
 from prefetch.control import is_control
@@ -30,8 +32,16 @@ def planner(tables: Tables, dids: pa.Array, *, region: str, plan: PlanSettings, 
 
     @functools.lru_cache(maxsize=KEPT_BOUNDARIES)
     def scores_at(as_of_s: int) -> Scores:
-        rows = tables.read_arrow(PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=_COLUMNS)
-        return _scores(rows.filter(pc.equal(rows["horizon_s"], plan.horizon)), dids)
+        label = as_of_label(as_of_s)
+        rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=_COLUMNS)
+        rows = rows.filter(pc.equal(rows["horizon_s"], plan.horizon))
+        if not rows.num_rows:
+            # Without scores every file would look worthless: better no plan than that one.
+            raise StaleInputError(
+                f"no predictions at {label} for region {region!r} within {duration_label(plan.horizon)}, "
+                "the [plan] horizon; run predict, or plan by a horizon that was predicted"
+            )
+        return _scores(rows, dids)
 
     limits = Limits(
         cycle_s=cycle_s,

@@ -14,11 +14,6 @@ from jobs.demo.caches import NAME
 from jobs.demo.walk import Walk
 from jobs.report.build import answers
 
-_MODEL = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
-_REPLAY = (
-    *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    *("prefetch_bytes", "byte_gap_closed"),
-)
 _PLAN = ("action", "rank", "name", "reason")
 _OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
 _NAME_CHARS = 18
@@ -28,12 +23,12 @@ _PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 def models(walk: Walk, report: Sequence[Any]) -> None:
     """Print how the models did on days that none of them had seen."""
     if not walk.quiet:
-        _table([_chosen(console.as_row(row), _MODEL) for row in report], "")
+        _table([console.chosen(console.as_row(row), console.MODEL_COLUMNS) for row in report], "")
 
 
 def show(walk: Walk, replays: Sequence[console.Row], told: Mapping[str, Any], page: Path) -> None:
     """Print the tables, the answers, and where to look further."""
-    _table([_chosen(row, _REPLAY) for row in replays], "Replay of the held-out week")
+    _table([console.chosen(row, console.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
     plan = walk.tables.read_arrow(PLANS, as_of=walk.as_of, owner=NAME).to_pylist()
     first = [row for row in plan if row["rank"] <= _PLAN_ROWS]
     _table([_chosen(row, _PLAN) for row in first], "The plan: the first of each list")

@@ -143,3 +143,13 @@ def test_without_predictions_there_is_no_plan(tables: Tables) -> None:
     with pytest.raises(StaleInputError, match="run features and predict"):
         run(tables, [held(1)], as_of_s=AS_OF + 14400)
     assert not tables.exists(PLANS)
+
+
+def test_predictions_of_another_horizon_are_no_reason_to_evict(tables: Tables) -> None:
+    other = SETTINGS.plan.model_copy(update={"horizon": 43200})
+    with pytest.raises(StaleInputError, match="within 12h"):
+        plan.run(
+            tables, cache=CACHE, inventory=[held(1)], pinned=set(), as_of_s=AS_OF, region="default",
+            plan=other, cycle_s=SETTINGS.features.cycle,
+        )  # fmt: skip
+    assert not tables.exists(PLANS)
