@@ -10,14 +10,13 @@ from typing import Any
 from features.errors import StaleInputError
 from features.schema import PLANS, RECEIPTS
 from features.times import as_of_label, day_label
+from jobs.console import Advance
 from jobs.settings import CacheSettings
 from jobs.tables import Tables
 from prefetch.attempt import PushLimits
 from prefetch.journal import Item, Journal, Receipt
 from prefetch.push import PushSummary, push
 from prefetch.target import CacheTarget
-
-Advance = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, FILES, PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
+from jobs.console import Advance
 from jobs.planner import planner
 from jobs.settings import PlanSettings
 from jobs.tables import Key, Tables
 from replay.arrow import from_arrow
 from replay.compare import Row, compare
 from replay.trace import Trace
-
-Advance = Callable[[int, int, str], None]
 
 _READ = ["accessed_at", "did", "size_bytes", "n_reads", "event_id", "known_at"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from features.results import MODEL_METRICS, RELIABILITY
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
+from jobs.console import Advance
 from jobs.tables import Snapshot, Tables, read_partitions
 from models.baselines import baselines
 from models.compare import evaluate_baseline, evaluate_learner
@@ -23,8 +24,6 @@ from models.metrics import Quality
 from models.provenance import code_version
 from models.recording import ModelReport, record
 from models.registry import Registry
-
-Progress = Callable[[int, int, str], None]
 
 
 class Knobs(Protocol):
@@ -62,7 +61,7 @@ def run(
     training: Knobs,
     mlflow: MlflowKnobs,
     until_s: int,
-    on_progress: Progress,
+    on_progress: Advance,
 ) -> TrainingReport:
     """Train, compare on the last `test_share` of the as_ofs, record all; serve the best, fitted on all.
 

@@ -25,7 +25,7 @@ from replay.planner import Actions, BoolArray, CacheState, IntArray
 FloatArray = npt.NDArray[np.float64]
 
 FREE_FOR_ARRIVALS = 0.2
-"""At least this share of the capacity stays free of pins (DESIGN: the purge must always find candidates)."""
+"""At least this share of the capacity stays free of pins (the purge must always find candidates)."""
 
 
 class Action(enum.IntEnum):

@@ -18,7 +18,7 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
     """The fewest WAN bytes over the counted window, for caches that never hold more than `capacity_bytes`.
 
     BeladySplit: files are cached by the byte with bypass, and the farthest next access is trimmed; it
-    solves the linear program of offline caching for bytes (CACHESIM.md). At `count_from_s` any bytes of
+    solves the linear program of offline caching for bytes (BeladySplit). At `count_from_s` any bytes of
     files read before may be there for free. So it holds for any policy and any plan whose prefetches
     are charged, with `capacity_bytes` set to the peak usage observed in the window. Raises InputError.
     """

@@ -95,7 +95,7 @@ class Result:
 def byte_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
     """(WAN_LRU - WAN_plan) / (WAN_LRU - WAN_bound): 0 is no better than LRU, 1 is the best possible.
 
-    None where LRU already reaches the bound. Source: DESIGN §4.
+    None where LRU already reaches the bound.
     """
     gap = lru.wan_bytes - bound.wan_bytes
     return (lru.wan_bytes - plan.wan_bytes) / gap if gap else None

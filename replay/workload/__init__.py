@@ -1,6 +1,6 @@
 """A made-up month of a region, for demos and tests: whole-dataset passes, bursts, new versions, rhythm.
 
-Shapes follow FIELD.md; nothing is fitted to what a planner does well.
+Shapes follow published studies of LHC caches; nothing is fitted to what a planner does well.
 """
 
 from __future__ import annotations
