@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,16 @@ from replay.kernels.jit import kernel
 from replay.planner import IntArray
 
 ItemArray = npt.NDArray[np.int32]
+IndexArray = npt.NDArray[np.int32]
+
+
+_KINDS = {
+    "time_s": np.int64,
+    "item": np.int32,
+    "size_bytes": np.int64,
+    "close_s": np.int64,
+    "read_bytes": np.int64,
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,6 +33,8 @@ class Trace:
 
     `time_s`: int64[n], s since 1970, never decreasing; `item`: int32[n], dense file ids 0 … m - 1;
     `size_bytes`: int64[m] per file; `names`: string[m], the did of each id, or None.
+    `close_s`: int64[n], when each access ended, not before it began (None: at once);
+    `read_bytes`: int64[n], how much of the file each read, at most its size (None: all of it).
     Files may go unread: a planner may place any of the m. Raises InputError.
     """
 
@@ -29,11 +42,14 @@ class Trace:
     item: ItemArray
     size_bytes: IntArray
     names: pa.StringArray | None = None
+    close_s: IntArray | None = None
+    read_bytes: IntArray | None = None
 
     def __post_init__(self) -> None:
-        for field, kind in (("time_s", np.int64), ("item", np.int32), ("size_bytes", np.int64)):
-            # Kernels are compiled for one layout: contiguous, writeable, of these types.
-            object.__setattr__(self, field, np.require(getattr(self, field), kind, ["C", "W"]))
+        for field, kind in _KINDS.items():
+            if getattr(self, field) is not None:
+                # Kernels are compiled for one layout: contiguous, writeable, of these types.
+                object.__setattr__(self, field, np.require(getattr(self, field), kind, ["C", "W"]))
         _check(self)
 
     @property
@@ -53,6 +69,11 @@ class Trace:
         read[self.item] = True
         return int(self.size_bytes[read].sum())
 
+    @cached_property
+    def following(self) -> IndexArray:
+        """Index of the next access of the same file, int32[n]; n where there is none."""
+        return following(self.item, self.n_items)
+
     def first_at(self, time_s: int) -> int:
         """Index of the first access at or after `time_s`; n if there is none."""
         return int(np.searchsorted(self.time_s, time_s, side="left"))
@@ -63,20 +84,15 @@ class Requests(NamedTuple):
 
     item: ItemArray
     size: IntArray
-    following: IntArray
-
-
-def next_access(trace: Trace) -> IntArray:
-    """Index of the next access of the same file, int64[n]; n where there is none."""
-    return following(trace.item, trace.n_items)
+    following: IndexArray
 
 
 @kernel
-def following(item: ItemArray, n_items: int) -> IntArray:
-    """`next_access` of a bare sequence of ids below `n_items`."""
+def following(item: ItemArray, n_items: int) -> IndexArray:
+    """`Trace.following` of a bare sequence of ids below `n_items`."""
     n = item.size
-    nearest = np.full(n_items, n, np.int64)
-    index = np.empty(n, np.int64)
+    nearest = np.full(n_items, n, np.int32)
+    index = np.empty(n, np.int32)
     for i in range(n - 1, -1, -1):
         index[i] = nearest[item[i]]
         nearest[item[i]] = i
@@ -94,10 +110,29 @@ def _check(trace: Trace) -> None:
     if trace.item.min() < 0 or trace.item.max() >= m:
         row = int(np.flatnonzero((trace.item < 0) | (trace.item >= m))[0])
         raise InputError(f"access {row} reads item {trace.item[row]}; items are 0 … {m - 1}")
-    backwards = np.flatnonzero(np.diff(trace.time_s) < 0)
-    if backwards.size:
-        raise InputError(f"access {int(backwards[0]) + 1} is earlier than the one before; sort by time")
+    backwards = trace.time_s[1:] < trace.time_s[:-1]
+    if backwards.any():
+        raise InputError(f"access {int(backwards.argmax()) + 1} is earlier than the one before; sort by time")
     negative = np.flatnonzero(trace.size_bytes < 0)
     if negative.size:
         at = int(negative[0])
         raise InputError(f"item {at} has {trace.size_bytes[at]} bytes; correct or drop it")
+    _check_per_access(trace)
+
+
+def _check_per_access(trace: Trace) -> None:
+    n = trace.item.size
+    for field in ("close_s", "read_bytes"):
+        values = getattr(trace, field)
+        if values is not None and values.size != n:
+            raise InputError(f"the trace has {n} items and {values.size} {field}; give one per access")
+    if trace.close_s is not None and (early := trace.close_s < trace.time_s).any():
+        raise InputError(f"access {int(early.argmax())} is closed before it is opened; correct or drop it")
+    if trace.read_bytes is not None:
+        wrong = (trace.read_bytes < 0) | (trace.read_bytes > trace.size_bytes[trace.item])
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise InputError(
+                f"access {row} reads {trace.read_bytes[row]} bytes of a file of "
+                f"{trace.size_bytes[trace.item[row]]}; correct or drop it"
+            )

@@ -10,7 +10,7 @@ import numpy as np
 from replay.kernels.farthest import Positions, add, discard, farthest, no_positions
 from replay.kernels.jit import kernel
 from replay.planner import BoolArray
-from replay.trace import Requests, Trace, next_access
+from replay.trace import Requests, Trace
 
 
 def belady(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
@@ -25,7 +25,7 @@ def clairvoyant(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
 
 def _run(trace: Trace, capacity: int, bypass: bool, hit: BoolArray) -> int:
     positions = no_positions(trace.n_accesses)
-    requests = Requests(trace.item, trace.size_bytes, next_access(trace))
+    requests = Requests(trace.item, trace.size_bytes, trace.following)
     return int(_belady(requests, capacity, bypass, positions, hit))
 
 

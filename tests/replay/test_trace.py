@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from features.errors import InputError, SchemaError
 from replay.arrow import from_arrow
-from replay.trace import Trace, next_access
+from replay.trace import Trace
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
@@ -97,7 +97,7 @@ def test_arrays_that_are_no_trace(time_s, item, size, match):
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
-def test_next_access_equals_a_search(items):
+def test_following_equals_a_search(items):
     trace = Trace(np.arange(len(items)), np.array(items), np.ones(6, np.int64))
-    for i, found in enumerate(next_access(trace).tolist()):
+    for i, found in enumerate(trace.following.tolist()):
         assert found == next((j for j in range(i + 1, len(items)) if items[j] == items[i]), len(items))
