@@ -176,7 +176,7 @@ class ValuePlanner:
         surplus = used + room_for - state.high_watermark * state.capacity_bytes
         if self.limits.evict_inflow == 0 or surplus <= 0:
             return np.empty(0, np.int64)
-        droppable = ~on_disk.is_new & ~on_disk.is_control
+        droppable = ~on_disk.is_new & ~on_disk.is_open & ~on_disk.is_control
         droppable[pinned] = False
         order = _ranked(-on_disk.probability, on_disk.item, droppable)
         freed = np.cumsum(on_disk.size_bytes[order])
@@ -188,7 +188,7 @@ class _OnDisk:
     """The files on disk with their scores; `size_bytes` is what they hold there.
 
     Without a score a file is `is_new` if it was read so lately that its read is not known yet; else it is
-    worth nothing: nobody read it for longer than candidates are kept.
+    worth nothing: nobody read it for longer than candidates are kept. `is_open`: a job reads it now.
     """
 
     item: IntArray
@@ -198,6 +198,7 @@ class _OnDisk:
     is_control: BoolArray
     was_read: BoolArray
     is_new: BoolArray
+    is_open: BoolArray
 
 
 def _join(state: CacheState, scores: Scores, is_control: BoolArray, *, recent_s: int) -> _OnDisk:
@@ -212,6 +213,7 @@ def _join(state: CacheState, scores: Scores, is_control: BoolArray, *, recent_s:
         is_control=is_control[state.item],
         was_read=np.ones(len(state.item), bool),
         is_new=~is_scored & (state.last_access_s >= state.as_of_s - recent_s),
+        is_open=state.last_access_s >= state.as_of_s,
     )
 
 

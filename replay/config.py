@@ -9,18 +9,35 @@ from features.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class CacheConfig:
-    """An XCache: watermarks as shares of the capacity, defaults as XCache ships. Raises ConfigError."""
+    """An XCache: watermarks as shares of the capacity, defaults as XCache ships. Raises ConfigError.
+
+    `cold_age_s`: files not used for so long go too, at every `cold_every`-th check (`purgecoldfiles`).
+    `block_bytes`: files are fetched by blocks of this size, as far as they are read; None: whole.
+    `ssd_bytes`: of the capacity, so much is a faster tier that files move to when they are read.
+    `never_cache`: name patterns (`*`, `?`) of files that are read past the cache.
+    `wan_bytes_per_s`: prefetches may bring what demand leaves of this, a cycle at a time; None: no limit.
+    """
 
     capacity_bytes: int
     low_watermark: float = 0.90
     high_watermark: float = 0.95
     purge_interval_s: int = 300
+    cold_age_s: int | None = None
+    cold_every: int = 1
+    block_bytes: int | None = None
+    ssd_bytes: int = 0
+    never_cache: tuple[str, ...] = ()
+    wan_bytes_per_s: int | None = None
 
     def __post_init__(self) -> None:
-        if self.capacity_bytes <= 0:
-            raise ConfigError("capacity_bytes", f"{self.capacity_bytes} must be above 0")
         if not 0 < self.low_watermark <= self.high_watermark <= 1:
             marks = f"{self.low_watermark}, {self.high_watermark}"
             raise ConfigError("watermarks", f"{marks} must rise within 0 … 1, as 0.90, 0.95")
-        if self.purge_interval_s <= 0:
-            raise ConfigError("purge_interval_s", f"{self.purge_interval_s} must be above 0")
+        for key in ("capacity_bytes", "purge_interval_s", "cold_age_s", "cold_every", "block_bytes"):
+            value = getattr(self, key)
+            if value is not None and value <= 0:
+                raise ConfigError(key, f"{value} must be above 0")
+        if not 0 <= self.ssd_bytes <= self.capacity_bytes:
+            raise ConfigError("ssd_bytes", f"{self.ssd_bytes} must be within the capacity")
+        if self.wan_bytes_per_s is not None and self.wan_bytes_per_s < 0:
+            raise ConfigError("wan_bytes_per_s", f"{self.wan_bytes_per_s} must be 0 or more")

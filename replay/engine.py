@@ -1,20 +1,25 @@
-"""The replay of one XCache, with or without a planner: this loop owns the time, the planner decides."""
+"""The replay of XCaches, with or without planners: this loop owns the time, the planner decides."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from features.errors import ConfigError, InputError
+from replay.admission import refused
 from replay.config import CacheConfig
 from replay.kernels import disk as kernels
-from replay.planner import Actions, CacheState, IntArray, Planner
-from replay.result import Fill, Placed, Result, summarise
-from replay.trace import Trace
+from replay.kernels.disk import OutcomeArray
+from replay.kernels.purge import Part, Record, run_checks, serve
+from replay.kernels.tally import HOUR_S, Tally, empty_tally
+from replay.planner import Actions, BoolArray, CacheState, IntArray, Planner
+from replay.result import Placed, Result, tallied
+from replay.trace import IndexArray, Trace
 from replay.window import Window, window
 
-HOUR_S = 3600
+NO_LIMIT = 2**62
 
 
 def simulate(
@@ -26,155 +31,207 @@ def simulate(
     plan_from_s: int | None = None,
     count_from_s: int | None = None,
     policy: str | None = None,
+    outcome: OutcomeArray | None = None,
 ) -> Result:
     """The outcome of XCache's LRU by watermarks, with `planner` asked at each plan boundary.
 
     Boundaries are the multiples of `cycle_s` (s since 1970) between the first and the last access, not
     before `plan_from_s`. Accesses before `count_from_s` only warm the cache (None: all are counted);
     what was prefetched before it and is still unread then is charged to its day. `policy` names the result
-    (default `lru`, or `lru+plan`).
+    (default `lru`, or `lru+plan`). `outcome`: uint8 per access, filled with bits of `replay.kernels.disk`.
 
     At one second the order is: purge check, boundary, accesses. At a boundary: evict, unpin, prefetch,
-    pin. A miss is fetched and charged whole; one that does not fit is read past the cache. An evicted file
-    loses its pin. A pin is a touch at every boundary, as on a real XCache: it makes the file young, and a
-    purge may still take it. Raises ConfigError, InputError.
+    pin. A miss is fetched and charged, whole or by the block; one that does not fit is read past the cache.
+    Files are open from an access to its close, if the trace says when that is, and a purge passes them by. An
+    evicted file loses its pin. A pin is a touch at every boundary, as on a real XCache: it makes the file
+    young, and a purge may still take it. Raises ConfigError, InputError.
     """
-    if cycle_s <= 0:
-        raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
     started = time.perf_counter()
-    run = _Run(trace, config, window(trace, count_from_s))
-    end = int(trace.time_s[-1])
-    if planner is None:
-        run.until(end + 1)
-    else:
-        begin = max(int(trace.time_s[0]), plan_from_s or 0)
-        first = -(-begin // cycle_s) * cycle_s
-        run.until(min(first - cycle_s, end + 1))
-        run.start_cycle()
-        for as_of_s in range(first, end + 1, cycle_s):
-            run.until(as_of_s)
-            run.plan(planner, as_of_s)
-        run.until(end + 1)
+    run = Run(trace, config, window(trace, count_from_s), planner, outcome=outcome)
+    drive([run], cycle_s=cycle_s, plan_from_s=plan_from_s, span=(int(trace.time_s[0]), int(trace.time_s[-1])))
     name = policy or ("lru" if planner is None else "lru+plan")
     return run.result(name, time.perf_counter() - started)
 
 
-class _Run:
-    """One replay in progress; `until` moves its clock, which never goes back."""
+def drive(
+    runs: Sequence[Run],
+    *,
+    cycle_s: int,
+    plan_from_s: int | None,
+    span: tuple[int, int],
+    wan_bytes_per_s: int | None = None,
+) -> None:
+    """Take `runs` through the seconds of `span`, boundary by boundary if one of them has a planner.
 
-    def __init__(self, trace: Trace, config: CacheConfig, counted: Window) -> None:
-        capacity = config.capacity_bytes
+    `wan_bytes_per_s` is what they may prefetch together, less the demand of the cycle before; it is shared by
+    capacity. Raises ConfigError.
+    """
+    if cycle_s <= 0:
+        raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
+    start, end = span
+    if any(run.planner is not None for run in runs):
+        first = -(-max(start, plan_from_s or 0) // cycle_s) * cycle_s
+        for run in runs:
+            run.until(min(first - cycle_s, end + 1))
+            run.start_cycle()
+        for as_of_s in range(first, end + 1, cycle_s):
+            for run in runs:
+                run.until(as_of_s)
+            for run, budget in zip(runs, _budgets(runs, cycle_s, wan_bytes_per_s), strict=True):
+                run.plan(as_of_s, budget)
+    for run in runs:
+        run.until(end + 1)
+
+
+def _budgets(runs: Sequence[Run], cycle_s: int, wan_bytes_per_s: int | None) -> list[int]:
+    """Bytes that each run may prefetch now: the least of its own limit and its share of the common one."""
+    shared = NO_LIMIT
+    if wan_bytes_per_s is not None:
+        shared = max(0, wan_bytes_per_s * cycle_s - sum(run.inflow_bytes for run in runs))
+    capacity = sum(run.config.capacity_bytes for run in runs)
+    budgets = []
+    for run in runs:
+        limit = run.config.wan_bytes_per_s
+        own = NO_LIMIT if limit is None else max(0, limit * cycle_s - run.inflow_bytes)
+        budgets.append(min(own, shared * run.config.capacity_bytes // capacity))
+    return budgets
+
+
+class Run:
+    """One cache's replay in progress; `until` moves its clock, which never goes back."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        config: CacheConfig,
+        counted: Window,
+        planner: Planner | None,
+        *,
+        outcome: OutcomeArray | None = None,
+        elsewhere: BoolArray | None = None,
+    ) -> None:
+        """`elsewhere`: files that this cache never holds, since another one does."""
+        self.config = config
+        self.planner = planner
         self._trace = trace
-        self._config = config
         self._counted = counted
-        self._rules = kernels.Rules(
-            capacity,
-            int(config.low_watermark * capacity),
-            int(config.high_watermark * capacity),
-            config.purge_interval_s,
-        )
-        start = int(trace.time_s[0])
-        self._disk = kernels.empty_disk(trace.size_bytes, self._rules, start)
-        outcome = np.zeros(trace.n_accesses, np.uint8)
-        self._reads = kernels.Reads(trace.time_s, trace.item, outcome)
+        self._rules = _rules(config)
+        barred = refused(trace.names, config.never_cache, trace.n_items)
+        if elsewhere is not None:
+            barred |= elsewhere
+        self._disk = kernels.empty_disk(trace.size_bytes, barred, self._rules, int(trace.time_s[0]))
+        self._reads = _reads(trace, config)
+        self._outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
         self._served = 0
-        self._fill: list[tuple[int, int]] = []
-        self._fetched: list[tuple[int, int]] = []
-        self._next_hour = (start // HOUR_S + 1) * HOUR_S
+        self._warming = empty_tally(trace.time_s[: counted.first])
+        self._tally = _shifted(empty_tally(trace.time_s[counted.first :]), counted.first)
         self._counting = False
+        self._fetched: list[tuple[int, int]] = []
+        self._over_limit = 0
+
+    @property
+    def inflow_bytes(self) -> int:
+        """Bytes that came in during the cycle so far."""
+        return int(self._disk.sums[kernels.INFLOW])
 
     def until(self, time_s: int) -> None:
         """Serve every access before `time_s`, then run the checks due up to it."""
         if not self._counting and self._counted.count_from_s <= time_s:
-            self._advance(self._counted.count_from_s)
+            self._advance(self._counted.count_from_s, self._warming)
             self._start_counting()
-        self._advance(time_s)
+        self._advance(time_s, self._tally if self._counting else self._warming)
 
     def start_cycle(self) -> None:
         """Count the inflow from here."""
         self._disk.sums[kernels.INFLOW] = 0
 
-    def plan(self, planner: Planner, as_of_s: int) -> None:
-        """Ask `planner` and do what it says."""
-        actions = planner.actions(self._state(as_of_s))
+    def plan(self, as_of_s: int, budget: int) -> None:
+        """Ask the planner and do what it says, prefetching at most `budget` bytes."""
+        if self.planner is None:
+            return
+        actions = self.planner.actions(self._state(as_of_s))
         self.start_cycle()
-        disk = self._disk
+        disk, reads = self._disk, self._reads
         kernels.evict(disk, self._ids(actions, "evict"))
-        disk.pinned[self._ids(actions, "unpin")] = False
-        fetched = kernels.prefetch(disk, self._rules, self._ids(actions, "prefetch"), as_of_s)
+        kernels.unpin(disk, self._ids(actions, "unpin"))
+        wanted = self._ids(actions, "prefetch")
+        fetched, over = kernels.prefetch(disk, self._rules, reads, wanted, kernels.Limits(as_of_s, budget))
         if fetched:
             self._fetched.append((as_of_s, fetched))
-        kernels.pin(disk, self._ids(actions, "pin"), as_of_s)
+        self._over_limit += over
+        kernels.pin(disk, reads, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
         """The counted window's outcome."""
-        disk, trace, first = self._disk, self._trace, self._counted.first
-        outcome = self._reads.outcome[first:]
-        size = trace.size_bytes[trace.item[first:]]
-        hit = (outcome & kernels.HIT) != 0
-        fetched_at, fetched = _columns(self._fetched)
-        return summarise(
+        disk = self._disk
+        sums = disk.sums
+        table = np.array(self._fetched, np.int64).reshape(-1, 2)
+        return tallied(
             name,
-            trace,
-            capacity_bytes=self._config.capacity_bytes,
+            self._tally,
+            capacity_bytes=self.config.capacity_bytes,
             count_from_s=self._counted.count_from_s,
-            hit=hit,
-            hit_bytes=np.where(hit, size, 0),
-            peak_usage_bytes=int(disk.sums[kernels.PEAK]),
+            peak_usage_bytes=int(sums[kernels.PEAK]),
             seconds=seconds,
-            bypassed_bytes=int(size[(outcome & kernels.BYPASSED) != 0].sum()),
             placed=Placed(
-                fetched_at,
-                fetched,
-                prefetch_read_bytes=int(disk.sums[kernels.PREFETCH_READ]),
-                wasted_bytes=int(disk.sums[kernels.WASTED] + disk.size[disk.fresh].sum()),
-                refetch_bytes=int(size[(outcome & kernels.REFETCHED) != 0].sum()),
+                table[:, 0].copy(),
+                table[:, 1].copy(),
+                prefetch_read_bytes=int(sums[kernels.PREFETCH_READ]),
+                wasted_bytes=int(sums[kernels.WASTED]) + _unread(disk),
+                refetch_bytes=int(sums[kernels.REFETCH]),
+                over_limit_bytes=self._over_limit,
             ),
-            fill=Fill(*_columns(self._fill)),
+            bypassed_bytes=int(sums[kernels.BYPASS]),
+            ssd_hit_bytes=int(sums[kernels.SSD_HIT]),
+            timed=True,
         )
 
     def _start_counting(self) -> None:
         # What came before the window and is not yet read is paid inside it: no free start for a planner,
         # and the bound, which gives away only files read before, stays a bound.
         disk = self._disk
-        carried = int(disk.size[disk.fresh].sum())
+        sums = disk.sums
+        carried = _unread(disk)
         self._fetched = [(self._counted.count_from_s, carried)] if carried else []
-        disk.sums[kernels.WASTED] = disk.sums[kernels.PREFETCH_READ] = 0
-        disk.sums[kernels.PEAK] = disk.sums[kernels.USED]
+        self._over_limit = 0
+        for key in (
+            *(kernels.WASTED, kernels.PREFETCH_READ, kernels.REFETCH),
+            *(kernels.BYPASS, kernels.SSD_HIT),
+        ):
+            sums[key] = 0
+        sums[kernels.PEAK] = sums[kernels.USED]
         self._counting = True
 
-    def _advance(self, time_s: int) -> None:
-        while self._next_hour <= time_s:
-            self._serve_before(self._next_hour)
-            if self._next_hour >= self._counted.count_from_s:
-                self._fill.append((self._next_hour, int(self._disk.sums[kernels.USED])))
-            self._next_hour += HOUR_S
-        self._serve_before(time_s)
-        kernels.run_checks(self._disk, self._rules, time_s)
-
-    def _serve_before(self, time_s: int) -> None:
+    def _advance(self, time_s: int, tally: Tally) -> None:
         stop = self._trace.first_at(time_s)
         if stop > self._served:
-            kernels.serve(self._disk, self._rules, self._reads, self._served, stop)
+            record = Record(self._outcome, tally)
+            serve(self._disk, self._rules, self._reads, record, Part(self._served, stop))
             self._served = stop
-        kernels.run_checks(self._disk, self._rules, time_s - 1)
+        run_checks(self._disk, self._rules, self._reads, time_s)
 
     def _state(self, as_of_s: int) -> CacheState:
         disk = self._disk
-        item = np.flatnonzero(disk.resident)
+        item = np.flatnonzero(disk.entry != kernels.ABSENT)
         age = int(disk.sums[kernels.LRU_AGE])
         return CacheState(
             as_of_s=as_of_s,
-            capacity_bytes=self._config.capacity_bytes,
-            low_watermark=self._config.low_watermark,
-            high_watermark=self._config.high_watermark,
+            capacity_bytes=self.config.capacity_bytes,
+            low_watermark=self.config.low_watermark,
+            high_watermark=self.config.high_watermark,
             item=item,
-            bytes_on_disk=disk.size[item],
-            last_access_s=disk.last_access[item],
-            pinned=disk.pinned[item],
-            inflow_bytes=int(disk.sums[kernels.INFLOW]),
+            bytes_on_disk=disk.held[item],
+            last_access_s=self._last_use(disk.entry[item]),
+            pinned=(disk.flags[item] & kernels.PINNED) != 0,
+            inflow_bytes=self.inflow_bytes,
             lru_age_s=None if age == kernels.NO_AGE else age,
         )
+
+    def _last_use(self, entry: IndexArray) -> IntArray:
+        """Times of uses: closes of accesses (those of open files are yet to come), or touches."""
+        n = self._trace.n_accesses
+        closes = self._reads.close_time[np.minimum(entry, n - 1)]
+        return np.where(entry < n, closes, self._disk.touches[np.maximum(entry - n, 0), 1])
 
     def _ids(self, actions: Actions, action: str) -> IntArray:
         ids: IntArray = np.asarray(getattr(actions, action), np.int64)
@@ -186,6 +243,37 @@ class _Run:
         return ids
 
 
-def _columns(pairs: list[tuple[int, int]]) -> tuple[IntArray, IntArray]:
-    table = np.array(pairs, np.int64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()
+def _rules(config: CacheConfig) -> kernels.Rules:
+    capacity = config.capacity_bytes
+    return kernels.Rules(
+        capacity,
+        int(config.low_watermark * capacity),
+        int(config.high_watermark * capacity),
+        config.purge_interval_s,
+        config.cold_age_s or 0,
+        config.cold_every,
+        config.block_bytes or 0,
+        config.ssd_bytes,
+    )
+
+
+def _reads(trace: Trace, config: CacheConfig) -> kernels.Reads:
+    whole = trace.read_bytes is None or config.block_bytes is None
+    read = np.zeros(0, np.int64) if whole else trace.read_bytes
+    assert read is not None
+    if trace.close_s is None:
+        rank: IndexArray = np.zeros(0, np.int32)
+        return kernels.Reads(trace.time_s, trace.item, read, rank, trace.time_s, trace.item)
+    order = np.argsort(trace.close_s, kind="stable")
+    rank = np.empty(order.size, np.int32)
+    rank[order] = np.arange(order.size, dtype=np.int32)
+    return kernels.Reads(trace.time_s, trace.item, read, rank, trace.close_s[order], trace.item[order])
+
+
+def _unread(disk: kernels.Disk) -> int:
+    """Bytes that were prefetched and are still unread on the disk."""
+    return int(disk.held[(disk.flags & kernels.FRESH) != 0].sum())
+
+
+def _shifted(tally: Tally, first: int) -> Tally:
+    return Tally(tally.hour, tally.first + first, tally.sums)

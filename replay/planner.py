@@ -19,8 +19,9 @@ BoolArray = npt.NDArray[np.bool_]
 class CacheState:
     """A cache at a plan boundary; the arrays have one entry per file on disk, in no order.
 
-    `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last read or touch, s since 1970;
-    `pinned`: held by an earlier plan. `inflow_bytes`: bytes that came in during the last cycle.
+    `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last close or touch, s since 1970, or
+    `as_of_s` or later while it is open; `pinned`: held by an earlier plan. `inflow_bytes`: bytes that came
+    in during the last cycle.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """
 

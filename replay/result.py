@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 
 import numpy as np
 
+from replay.kernels.tally import (
+    FETCHED,
+    HIT_BYTES,
+    HITS,
+    HOUR_S,
+    REQUESTED,
+    USED_AFTER,
+    Tally,
+    empty_tally,
+    tally_bytes,
+    tally_hits,
+)
 from replay.planner import BoolArray, IntArray
 from replay.trace import Trace
 
 DAY_S = 86400
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hourly:
+    """One entry per hour of the counted window that has an access or a prefetch; `time_s`: its first second.
+
+    `wan_bytes`: demand misses and prefetches.
+    """
+
+    time_s: IntArray
+    requests: IntArray
+    hits: IntArray
+    hit_bytes: IntArray
+    wan_bytes: IntArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,7 +55,7 @@ class Daily:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fill:
-    """Usage on the hour, before a purge or plan at that second; empty for policies that know no time."""
+    """Usage after the last access of the hours that begin at `time_s`; empty if the policy knows no time."""
 
     time_s: IntArray
     used_bytes: IntArray
@@ -36,13 +63,17 @@ class Fill:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Placed:
-    """What the planner cost and earned: bytes prefetched at `time_s`, and what became of them."""
+    """What a planner cost and earned: bytes prefetched at `time_s`, and what became of them.
+
+    `over_limit_bytes`: prefetches that the WAN limits did not let through, counted at each attempt.
+    """
 
     time_s: IntArray
     prefetch_bytes: IntArray
     prefetch_read_bytes: int = 0
     wasted_bytes: int = 0
     refetch_bytes: int = 0
+    over_limit_bytes: int = 0
 
 
 NO_FILL = Fill(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -51,12 +82,14 @@ NOTHING_PLACED = Placed(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
-    """A replay's outcome over its counted window. Bytes are those of whole files.
+    """A replay's outcome over its counted window. Bytes are of whole files, or read if files may be partial.
 
-    `wan_bytes` = demand misses (among them `refetch_bytes`: first misses of files the plan evicted, and
-    `bypassed_bytes`: misses that did not fit) + `prefetch_bytes`. Prefetched bytes are either read later
-    (`prefetch_read_bytes`) or `wasted_bytes`. `peak_usage_bytes`: the most held at once in the window.
-    `seconds`: how long the replay took. The byte bound's `hits` are requests held in full, no bound on hits.
+    `hits`: requests served from disk in full. `wan_bytes` = bytes fetched for requests (among them
+    `refetch_bytes`: first misses of files the plan evicted, and `bypassed_bytes`: what was not admitted or
+    did not fit) + `prefetch_bytes`. Prefetched bytes are either read later (`prefetch_read_bytes`) or
+    `wasted_bytes`. `ssd_hit_bytes`: the hits served by the SSD tier, if there is one.
+    `peak_usage_bytes`: the most held at once in the window. `seconds`: how long the replay took. The byte
+    bound's `hits` are requests held in full, no bound on hits.
     """
 
     policy: str
@@ -68,18 +101,25 @@ class Result:
     wan_bytes: int
     prefetch_bytes: int
     prefetch_read_bytes: int
+    prefetch_over_limit_bytes: int
     wasted_bytes: int
     refetch_bytes: int
     bypassed_bytes: int
+    ssd_hit_bytes: int
     peak_usage_bytes: int
     seconds: float
-    daily: Daily
+    hourly: Hourly
     fill: Fill
 
     @property
     def hit_ratio(self) -> float:
         """Requests served from the cache, as a share of all."""
-        return self.hits / self.requests
+        return self.hits / self.requests if self.requests else 0.0
+
+    @property
+    def object_miss_ratio(self) -> float:
+        """Requests not served from the cache in full, as a share of all."""
+        return (self.requests - self.hits) / self.requests if self.requests else 0.0
 
     @property
     def byte_hit_ratio(self) -> float:
@@ -87,9 +127,40 @@ class Result:
         return self.hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
 
     @property
+    def byte_miss_ratio(self) -> float:
+        """Bytes not served from the cache, as a share of those requested; 0 if none were."""
+        missed = self.bytes_requested - self.hit_bytes
+        return missed / self.bytes_requested if self.bytes_requested else 0.0
+
+    @property
     def prefetch_precision(self) -> float | None:
         """Share of the prefetched bytes that were read later; None without prefetch."""
         return self.prefetch_read_bytes / self.prefetch_bytes if self.prefetch_bytes else None
+
+    @property
+    def prefetch_coverage(self) -> float | None:
+        """Share that prefetches had of the bytes that had to come at all; None without prefetch."""
+        came = self.prefetch_read_bytes + self.wan_bytes - self.prefetch_bytes
+        return self.prefetch_read_bytes / came if self.prefetch_bytes else None
+
+    @property
+    def peak_hour_wan_bytes(self) -> int:
+        """The most bytes that came in one hour of the clock."""
+        return int(self.hourly.wan_bytes.max())
+
+    @cached_property
+    def daily(self) -> Daily:
+        """The hours summed by day."""
+        hourly = self.hourly
+        days = np.arange(hourly.time_s[0] // DAY_S, hourly.time_s[-1] // DAY_S + 1)
+        edges = np.searchsorted(hourly.time_s, np.append(days, days[-1] + 1) * DAY_S)
+        return Daily(
+            day=days,
+            hits=_between(edges, hourly.hits),
+            misses=_between(edges, hourly.requests - hourly.hits),
+            hit_bytes=_between(edges, hourly.hit_bytes),
+            wan_bytes=_between(edges, hourly.wan_bytes),
+        )
 
 
 def byte_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
@@ -101,6 +172,12 @@ def byte_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
     return (lru.wan_bytes - plan.wan_bytes) / gap if gap else None
 
 
+def object_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
+    """(hits_plan - hits_LRU) / (hits_bound - hits_LRU); None where LRU already reaches the bound."""
+    gap = bound.hits - lru.hits
+    return (plan.hits - lru.hits) / gap if gap else None
+
+
 def summarise(
     policy: str,
     trace: Trace,
@@ -108,47 +185,85 @@ def summarise(
     capacity_bytes: int,
     count_from_s: int,
     hit: BoolArray,
-    hit_bytes: IntArray,
+    hit_bytes: IntArray | None = None,
+    peak_usage_bytes: int,
+    seconds: float,
+) -> Result:
+    """The Result of the accesses at or after `count_from_s`; `hit` and `hit_bytes` hold only these.
+
+    `hit_bytes`: int64 per access, for what keeps parts of files; None: whole files, as `hit` says.
+    """
+    first = trace.n_accesses - hit.size
+    tally = empty_tally(trace.time_s[first:])
+    if hit_bytes is None:
+        tally_hits(tally, trace.item[first:], trace.size_bytes, hit)
+    else:
+        tally_bytes(tally, trace.item[first:], trace.size_bytes, hit_bytes)
+    return tallied(
+        policy,
+        tally,
+        capacity_bytes=capacity_bytes,
+        count_from_s=count_from_s,
+        peak_usage_bytes=peak_usage_bytes,
+        seconds=seconds,
+    )
+
+
+def tallied(
+    policy: str,
+    tally: Tally,
+    *,
+    capacity_bytes: int,
+    count_from_s: int,
     peak_usage_bytes: int,
     seconds: float,
     placed: Placed = NOTHING_PLACED,
     bypassed_bytes: int = 0,
-    fill: Fill = NO_FILL,
+    ssd_hit_bytes: int = 0,
+    timed: bool = False,
 ) -> Result:
-    """The Result of the accesses at or after `count_from_s`; `hit` and `hit_bytes` hold only these."""
-    first = trace.n_accesses - hit.size
-    time_s = trace.time_s[first:]
-    requested = trace.size_bytes[trace.item[first:]]
-    days = np.arange(count_from_s // DAY_S, int(time_s[-1]) // DAY_S + 1)
-    missed = requested - hit_bytes
-    wan = _per_day(days, time_s, missed) + _per_day(days, placed.time_s, placed.prefetch_bytes)
+    """The Result of a filled tally; `timed`: it knows the usage after each hour."""
+    totals = tally.sums.sum(axis=0)
+    prefetched = int(placed.prefetch_bytes.sum())
     return Result(
         policy=policy,
         capacity_bytes=capacity_bytes,
-        requests=hit.size,
-        hits=int(hit.sum()),
-        bytes_requested=int(requested.sum()),
-        hit_bytes=int(hit_bytes.sum()),
-        wan_bytes=int(wan.sum()),
-        prefetch_bytes=int(placed.prefetch_bytes.sum()),
+        requests=int(tally.first[-1] - tally.first[0]),
+        hits=int(totals[HITS]),
+        bytes_requested=int(totals[REQUESTED]),
+        hit_bytes=int(totals[HIT_BYTES]),
+        wan_bytes=int(totals[FETCHED]) + prefetched,
+        prefetch_bytes=prefetched,
         prefetch_read_bytes=placed.prefetch_read_bytes,
+        prefetch_over_limit_bytes=placed.over_limit_bytes,
         wasted_bytes=placed.wasted_bytes,
         refetch_bytes=placed.refetch_bytes,
         bypassed_bytes=bypassed_bytes,
+        ssd_hit_bytes=ssd_hit_bytes,
         peak_usage_bytes=peak_usage_bytes,
         seconds=seconds,
-        daily=Daily(
-            day=days,
-            hits=_per_day(days, time_s, hit.astype(np.int64)),
-            misses=_per_day(days, time_s, (~hit).astype(np.int64)),
-            hit_bytes=_per_day(days, time_s, hit_bytes),
-            wan_bytes=wan,
-        ),
-        fill=fill,
+        hourly=_hourly(tally, placed, count_from_s),
+        fill=_fill(tally) if timed else NO_FILL,
     )
 
 
-def _per_day(days: IntArray, time_s: IntArray, amount: IntArray) -> IntArray:
-    edges = np.searchsorted(time_s, np.append(days, days[-1] + 1) * DAY_S)
+def _hourly(tally: Tally, placed: Placed, count_from_s: int) -> Hourly:
+    # The window's first hour is listed even without an access: days are counted from it.
+    placed_hour = placed.time_s // HOUR_S
+    hours = np.unique(np.concatenate([tally.hour, placed_hour, [count_from_s // HOUR_S]]))
+    columns = np.zeros((4, hours.size), np.int64)
+    columns[:, np.searchsorted(hours, tally.hour)] = [
+        np.diff(tally.first),
+        *tally.sums[:, [HITS, HIT_BYTES, FETCHED]].T,
+    ]
+    np.add.at(columns[3], np.searchsorted(hours, placed_hour), placed.prefetch_bytes)
+    return Hourly(hours * HOUR_S, *columns)
+
+
+def _fill(tally: Tally) -> Fill:
+    return Fill(tally.hour * HOUR_S, tally.sums[:, USED_AFTER].copy())
+
+
+def _between(edges: IntArray, amount: IntArray) -> IntArray:
     # Differences of an integer running sum stay exact where weighted counts would turn to float.
     return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(amount)])[edges])

@@ -18,6 +18,8 @@ ItemArray = npt.NDArray[np.int32]
 IndexArray = npt.NDArray[np.int32]
 
 
+_MOST = 2**31 - 2
+
 _KINDS = {
     "time_s": np.int64,
     "item": np.int32,
@@ -103,6 +105,10 @@ def _check(trace: Trace) -> None:
     n, m = trace.item.size, trace.size_bytes.size
     if n == 0:
         raise InputError("the trace holds no access; choose days or a source that has some")
+    if n + 2 * m >= _MOST:
+        raise InputError(
+            f"the trace has {n} accesses to {m} files; the replay numbers them in 31 bits: split it"
+        )
     if trace.time_s.size != n:
         raise InputError(f"the trace has {n} items and {trace.time_s.size} times; give one time per access")
     if trace.names is not None and len(trace.names) != m:

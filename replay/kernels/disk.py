@@ -1,7 +1,8 @@
-"""The disk of an XCache: whole files, a purge by watermarks at fixed times, pins by touch.
+"""The disk of an XCache: what an access, a prefetch, an eviction and a touch do to it.
 
-As measured on XRootD 5.5.3: the purge takes the files with the oldest last use; none has a per-file pin, so a
-pinned file is one that is touched again at every plan.
+The accesses themselves are the queue that the purge reads: each file knows which use was its latest
+(`entry`), and a place in the order of closes counts only while its file names it. Touches have a queue of
+their own.
 """
 
 from __future__ import annotations
@@ -11,193 +12,308 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay.kernels.jit import kernel
-from replay.kernels.order import Order, append, empty_order, unlink
+from replay.kernels.jit import bare
+from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED
 from replay.planner import BoolArray, IntArray
-from replay.trace import ItemArray
+from replay.trace import IndexArray, ItemArray
 
 OutcomeArray = npt.NDArray[np.uint8]
 
 # Bits of an access's outcome; a plain miss is 0.
-HIT = 1
-BYPASSED = 2
-REFETCHED = 4
+HIT, BYPASSED, REFETCHED = 1, 2, 4
 
-# Entries of Disk.sums.
-USED, PEAK, INFLOW, WASTED, PREFETCH_READ, NEXT_CHECK, LRU_AGE = range(7)
+# Bits of FLAGS: pinned; prefetched and not read yet; sent away by a plan and not back yet; never admitted.
+PINNED, FRESH, EVICTED, REFUSED = 1, 2, 4, 8
+
+# Entries of Disk.sums: bytes; then the clock of checks; then places in queues.
+(USED, PEAK, INFLOW, WASTED, PREFETCH_READ, REFETCH, BYPASS, SSD_HIT, SSD_USED) = range(9)
+(NEXT_CHECK, CHECKS, LRU_AGE) = range(9, 12)
+(TAIL, TOUCHES, TOUCH_TAIL, OPEN_TAIL, LATE, SSD_TAIL) = range(12, 18)
+N_SUMS = 18
+ABSENT = -1
 NO_AGE = -1
 
 
 class Rules(NamedTuple):
-    """Bytes and seconds: a check purges from above `high` down to `low`, every `interval`."""
+    """Bytes and seconds; 0 of `block`, `ssd` and `cold_age` means none.
+
+    A check every `interval` purges from above `high` down to `low`; every `cold_every`-th also takes what was
+    not used for `cold_age`. Files are fetched by `block`, or whole.
+    """
 
     capacity: int
     low: int
     high: int
     interval: int
+    cold_age: int
+    cold_every: int
+    block: int
+    ssd: int
 
 
-class Disk(NamedTuple):
-    """State per file id (m entries), and the running sums in `sums`.
+class Limits(NamedTuple):
+    """A prefetch's moment, s since 1970, and the most bytes it may bring."""
 
-    `fresh`: prefetched and not read yet; `evicted`: sent away by a plan and not back yet;
-    `order`: by last access.
-    """
-
-    size: IntArray
-    resident: BoolArray
-    pinned: BoolArray
-    fresh: BoolArray
-    evicted: BoolArray
-    last_access: IntArray
-    order: Order
-    sums: IntArray
+    now: int
+    budget: int
 
 
 class Reads(NamedTuple):
-    """The accesses in time order, and the bits of each one's outcome."""
+    """The accesses in time order. `read`: bytes of each; empty: whole files.
+
+    `rank`: place of each access in the order of closes; empty: they close at once, in time order.
+    `close_time`, `closed`: time and file by that order.
+    """
 
     time_s: IntArray
     item: ItemArray
-    outcome: OutcomeArray
+    read: IntArray
+    rank: IndexArray
+    close_time: IntArray
+    closed: ItemArray
 
 
-def empty_disk(size: IntArray, rules: Rules, start_s: int) -> Disk:
+class Disk(NamedTuple):
+    """State per file (m entries), queues, and the running sums.
+
+    `entry`: the latest use: a place in the order of closes, n + k for touch k, or ABSENT; `held`: bytes on
+    disk, from the file's start; `opened`: the access that began its present or last session, and `until`,
+    that session's end; `ssd`: the access that made it newest on the SSD, or ABSENT. `touches`: file and
+    time of each touch, oldest first; `late`: sessions that were still open when the purge came by.
+    """
+
+    size: IntArray
+    entry: IndexArray
+    held: IntArray
+    flags: OutcomeArray
+    opened: IndexArray
+    until: IntArray
+    ssd: IndexArray
+    touches: IntArray
+    late: IntArray
+    sums: IntArray
+
+
+def empty_disk(size: IntArray, refused: BoolArray, rules: Rules, start_s: int) -> Disk:
     """A disk without files; checks fall on multiples of the interval since 1970, after `start_s`."""
     m = size.size
-    sums = np.zeros(7, np.int64)
+    sums = np.zeros(N_SUMS, np.int64)
     sums[NEXT_CHECK] = (start_s // rules.interval + 1) * rules.interval
     sums[LRU_AGE] = NO_AGE
     return Disk(
         size=size,
-        resident=np.zeros(m, np.bool_),
-        pinned=np.zeros(m, np.bool_),
-        fresh=np.zeros(m, np.bool_),
-        evicted=np.zeros(m, np.bool_),
-        last_access=np.zeros(m, np.int64),
-        order=empty_order(m),
+        entry=np.full(m, ABSENT, np.int32),
+        held=np.zeros(m, np.int64),
+        flags=np.where(refused, REFUSED, 0).astype(np.uint8),
+        opened=np.full(m, ABSENT, np.int32),
+        until=np.full(m, ABSENT, np.int64),
+        ssd=np.full(m, ABSENT, np.int32),
+        touches=np.empty((2 * m + 2, 2), np.int64),
+        late=np.empty(m + 1, np.int64),
         sums=sums,
     )
 
 
-@kernel
-def insert(disk: Disk, file: int, now: int) -> None:
-    """Put a file that is not resident on the disk, as the newest."""
-    disk.resident[file] = True
-    disk.evicted[file] = False
-    disk.last_access[file] = now
-    append(disk.order, file)
-    disk.sums[USED] += disk.size[file]
-    disk.sums[INFLOW] += disk.size[file]
-    disk.sums[PEAK] = max(disk.sums[PEAK], disk.sums[USED])
+@bare
+def hold(disk: Disk, file: int, extra: int) -> None:
+    """Put `extra` more bytes of a file on the disk."""
+    sums = disk.sums
+    disk.held[file] += extra
+    sums[USED] += extra
+    sums[INFLOW] += extra
+    sums[PEAK] = max(sums[PEAK], sums[USED])
+    if disk.ssd[file] != ABSENT:
+        sums[SSD_USED] += extra
 
 
-@kernel
-def use(disk: Disk, file: int, now: int) -> None:
-    """Make a resident file the newest."""
-    unlink(disk.order, file)
-    append(disk.order, file)
-    disk.last_access[file] = now
-
-
-@kernel
+@bare
 def remove(disk: Disk, file: int) -> None:
     """Take a resident file off the disk, with its pin."""
-    disk.resident[file] = False
-    disk.pinned[file] = False
-    unlink(disk.order, file)
-    disk.sums[USED] -= disk.size[file]
-    if disk.fresh[file]:
-        disk.fresh[file] = False
-        disk.sums[WASTED] += disk.size[file]
+    sums = disk.sums
+    held = disk.held[file]
+    sums[USED] -= held
+    if disk.ssd[file] != ABSENT:
+        sums[SSD_USED] -= held
+        disk.ssd[file] = ABSENT
+    if disk.flags[file] & FRESH:
+        sums[WASTED] += held
+    disk.flags[file] &= ~np.uint8(PINNED | FRESH)
+    disk.entry[file] = ABSENT
+    disk.held[file] = 0
 
 
-@kernel
-def purge(disk: Disk, rules: Rules, now: int) -> int:
-    """One check at `now`: the files removed, oldest first. A pin protects by being young, not otherwise."""
-    if disk.sums[USED] <= rules.high:
-        return 0
-    n_removed = 0
-    end = disk.size.size
-    file = disk.order.newer[end]
-    while file != end and disk.sums[USED] > rules.low:
-        newer = disk.order.newer[file]
-        if not disk.pinned[file]:
-            disk.sums[LRU_AGE] = now - disk.last_access[file]
-        remove(disk, file)
-        n_removed += 1
-        file = newer
-    return n_removed
+@bare
+def access(disk: Disk, rules: Rules, reads: Reads, i: int, row: IntArray) -> int:
+    """Serve access `i`, adding to its hour's `row`; the bits of its outcome."""
+    sums = disk.sums
+    file = reads.item[i]
+    size = disk.size[file]
+    asked = size
+    want = size
+    if rules.block > 0 and reads.read.size > 0:
+        asked = reads.read[i]
+        want = min(size, (asked + rules.block - 1) // rules.block * rules.block)
+    flags = disk.flags[file]
+    have = disk.held[file]
+    if flags & FRESH:
+        sums[PREFETCH_READ] += have
+    resident = disk.entry[file] != ABSENT
+    served = min(asked, have)
+    row[REQUESTED] += asked
+    row[HIT_BYTES] += served
+    if disk.ssd[file] != ABSENT:
+        sums[SSD_HIT] += served
+    outcome = 0
+    fetched = np.int64(0)
+    stays = True
+    if resident and want <= have:
+        outcome = HIT
+        row[HITS] += 1
+        _use(disk, reads, i, file)
+    elif sums[USED] + want - have <= rules.capacity and not flags & REFUSED:
+        fetched = want - have
+        _use(disk, reads, i, file)
+        hold(disk, file, fetched)
+    else:
+        outcome = BYPASSED
+        fetched = asked - served
+        sums[BYPASS] += fetched
+        stays = resident
+        if resident:
+            _use(disk, reads, i, file)
+    row[FETCHED] += fetched
+    if flags & (FRESH | EVICTED):
+        disk.flags[file] &= ~np.uint8(FRESH | EVICTED)
+        if flags & EVICTED:
+            sums[REFETCH] += fetched
+            outcome |= REFETCHED
+    if rules.ssd > 0 and stays:
+        _promote(disk, rules, reads, i)
+    return outcome
 
 
-@kernel
-def run_checks(disk: Disk, rules: Rules, until: int) -> None:
-    """Every check due up to and at `until`."""
-    while disk.sums[NEXT_CHECK] <= until:
-        if purge(disk, rules, int(disk.sums[NEXT_CHECK])) == 0:
-            # Nothing changes before the next access: the checks in between would find the same.
-            disk.sums[NEXT_CHECK] = until // rules.interval * rules.interval
-        disk.sums[NEXT_CHECK] += rules.interval
+@bare
+def _use(disk: Disk, reads: Reads, i: int, file: int) -> None:
+    """Make access `i` a use of its file, which is on the disk from now on if it was not."""
+    entry = disk.entry[file]
+    if reads.rank.size == 0:
+        disk.entry[file] = i
+        return
+    rank = np.int64(reads.rank[i])
+    touched = entry >= reads.item.size
+    if entry == ABSENT or touched or disk.until[file] < reads.time_s[i]:
+        disk.opened[file] = i
+    if entry < rank or touched:
+        disk.entry[file] = rank
+        disk.until[file] = reads.close_time[rank]
 
 
-@kernel
-def serve(disk: Disk, rules: Rules, reads: Reads, start: int, stop: int) -> None:
-    """Accesses `start` … `stop` - 1, with the checks due before each; sets their outcome."""
-    time_s, item, outcome = reads
-    for i in range(start, stop):
-        now = int(time_s[i])
-        file = item[i]
-        if disk.sums[NEXT_CHECK] <= now:
-            run_checks(disk, rules, now)
-        if disk.resident[file]:
-            outcome[i] = HIT
-            if disk.fresh[file]:
-                disk.fresh[file] = False
-                disk.sums[PREFETCH_READ] += disk.size[file]
-            use(disk, file, now)
-            continue
-        outcome[i] = REFETCHED if disk.evicted[file] else 0
-        disk.evicted[file] = False
-        if disk.sums[USED] + disk.size[file] <= rules.capacity:
-            insert(disk, file, now)
-        else:
-            outcome[i] |= BYPASSED
+@bare
+def _promote(disk: Disk, rules: Rules, reads: Reads, i: int) -> None:
+    """A file that is read moves to the SSD, whose least recently read ones move off it."""
+    sums = disk.sums
+    file = reads.item[i]
+    if disk.ssd[file] == ABSENT:
+        if disk.held[file] > rules.ssd:
+            return
+        sums[SSD_USED] += disk.held[file]
+    disk.ssd[file] = i
+    while sums[SSD_USED] > rules.ssd:
+        oldest = reads.item[sums[SSD_TAIL]]
+        if disk.ssd[oldest] == sums[SSD_TAIL]:
+            disk.ssd[oldest] = ABSENT
+            sums[SSD_USED] -= disk.held[oldest]
+        sums[SSD_TAIL] += 1
 
 
-@kernel
+@bare
 def evict(disk: Disk, files: IntArray) -> None:
     """Take those of `files` that are resident off the disk."""
     for file in files:
-        if disk.resident[file]:
+        if disk.entry[file] != ABSENT:
             remove(disk, file)
-            disk.evicted[file] = True
+            disk.flags[file] |= EVICTED
 
 
-@kernel
-def prefetch(disk: Disk, rules: Rules, files: IntArray, now: int) -> int:
-    """Bring in, in order, those of `files` that are absent and fit; the bytes fetched."""
+@bare
+def prefetch(disk: Disk, rules: Rules, reads: Reads, files: IntArray, limits: Limits) -> tuple[int, int]:
+    """Bring in whole, in order, those of `files` that are absent, admitted and fit.
+
+    Returned are the bytes that came, and those that the budget kept out.
+    """
+    now, budget = limits
     fetched = 0
+    over = 0
     for file in files:
         size = int(disk.size[file])
-        if not disk.resident[file] and disk.sums[USED] + size <= rules.capacity:
-            insert(disk, file, now)
-            disk.fresh[file] = True
-            fetched += size
-    return fetched
+        if disk.entry[file] != ABSENT or disk.flags[file] & REFUSED:
+            continue
+        if disk.sums[USED] + size > rules.capacity:
+            continue
+        if fetched + size > budget:
+            over += size
+            continue
+        touch(disk, reads, file, now)
+        hold(disk, file, size)
+        disk.flags[file] = (disk.flags[file] | FRESH) & ~np.uint8(EVICTED)
+        fetched += size
+    return fetched, over
 
 
-@kernel
-def pin(disk: Disk, files: IntArray, now: int) -> None:
+@bare
+def pin(disk: Disk, reads: Reads, files: IntArray, now: int) -> None:
     """Pin those of `files` that are resident, and touch every pinned file.
 
     As on a real XCache, a pin is nothing but a touch: `files` become the newest, the first of them last of
     all; the pins that stood before them come next, by id.
     """
     for file in range(disk.size.size):
-        if disk.pinned[file]:
-            use(disk, file, now)
+        if disk.flags[file] & PINNED:
+            touch(disk, reads, file, now)
     for i in range(files.size - 1, -1, -1):
         file = int(files[i])
-        if disk.resident[file]:
-            disk.pinned[file] = True
-            use(disk, file, now)
+        if disk.entry[file] != ABSENT:
+            disk.flags[file] |= PINNED
+            touch(disk, reads, file, now)
+
+
+@bare
+def unpin(disk: Disk, files: IntArray) -> None:
+    """Touch `files` no more."""
+    for file in files:
+        disk.flags[file] &= ~np.uint8(PINNED)
+
+
+@bare
+def touch(disk: Disk, reads: Reads, file: int, now: int) -> None:
+    """Make a file the newest, or put it in as that; one that is open now is newer still when it is closed."""
+    sums = disk.sums
+    n = reads.item.size
+    used_by_access = ABSENT < disk.entry[file] < n
+    if used_by_access and reads.rank.size > 0 and disk.until[file] >= now:
+        return
+    if sums[TOUCHES] == disk.touches.shape[0]:
+        _forget_touches(disk, reads)
+    k = sums[TOUCHES]
+    disk.touches[k, 0] = file
+    disk.touches[k, 1] = now
+    disk.entry[file] = n + k
+    disk.until[file] = now
+    disk.opened[file] = ABSENT
+    sums[TOUCHES] += 1
+
+
+@bare
+def _forget_touches(disk: Disk, reads: Reads) -> None:
+    """Make room: of the touches only the latest use of a file counts, which are at most half of them."""
+    n = reads.item.size
+    kept = 0
+    for k in range(disk.sums[TOUCH_TAIL], disk.sums[TOUCHES]):
+        file = disk.touches[k, 0]
+        if disk.entry[file] == n + k:
+            disk.touches[kept, 0] = file
+            disk.touches[kept, 1] = disk.touches[k, 1]
+            disk.entry[file] = n + kept
+            kept += 1
+    disk.sums[TOUCHES] = kept
+    disk.sums[TOUCH_TAIL] = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from features.errors import ConfigError, InputError
 from replay.config import CacheConfig
 from replay.engine import simulate
+from replay.kernels.disk import BYPASSED, HIT, REFETCHED
 from replay.planner import Actions
 from replay.trace import Trace
 
@@ -85,6 +87,86 @@ def test_days_of_the_window_are_listed_without_gaps():
     assert result.daily.hits.tolist() == [1, 0, 0]
     assert result.daily.misses.tolist() == [0, 0, 1]
     assert result.daily.wan_bytes.tolist() == [0, 0, 10]
+
+
+def opened(*reads):
+    """Reads (open, close, item) of files of 10 bytes."""
+    trace = small_trace(*((start, item) for start, _, item in reads))
+    return dataclasses.replace(trace, close_s=ids([close for _, close, _ in reads]))
+
+
+def test_an_open_file_is_not_purged():
+    # 0 stays open over the check at 300 s, which takes 1, the next oldest.
+    for close, kept in ((0, [1]), (300, [0]), (9000, [0])):
+        reads = [(0, close, 0), *((t, t, t) for t in range(1, 10))]
+        hits = [
+            simulate(opened(*reads, (400, 400, file)), CacheConfig(100, 0.9, 0.95, 300)).hits
+            for file in (0, 1)
+        ]
+        assert [file for file in (0, 1) if hits[file]] == kept
+
+
+def test_files_age_from_their_last_close():
+    # 0 is opened first and closed last: it is the youngest at the check, 1 the oldest.
+    reads = [(0, 250, 0), *((t, t, t) for t in range(1, 10))]
+    config = CacheConfig(100, 0.3, 0.95, 300)
+    assert simulate(opened(*reads, (400, 400, 0)), config).hits == 1
+    assert simulate(opened(*reads, (400, 400, 7)), config).hits == 0
+
+
+def test_a_purge_that_finds_its_candidates_open_falls_short():
+    # 70 B must go, so the oldest 140 B are looked at: all 100 B. If 9 of 10 are open only one can go.
+    reads = [(t, 9000, t) for t in range(9)] + [(9, 9, 9)]
+    result = simulate(opened(*reads, (400, 400, 9), (401, 401, 10)), CacheConfig(100, 0.3, 0.95, 300))
+    assert (result.hits, result.wan_bytes, result.bypassed_bytes) == (0, 120, 10)
+    # 2 B must go: of 4 B to look at the oldest file is all, and it is open; nothing goes.
+    stuck = simulate(opened(*reads, (400, 400, 9)), CacheConfig(100, 0.98, 0.99, 300))
+    assert stuck.hits == 1
+
+
+def test_cold_files_go_at_their_turn():
+    reads = [(0, 0), (250, 1), (1100, 0), (1101, 1)]
+    assert simulate(small_trace(*reads), CacheConfig(100, cold_age_s=800)).hits == 1
+    assert simulate(small_trace(*reads), CacheConfig(100, cold_age_s=800, cold_every=4)).hits == 2
+
+
+def test_only_the_blocks_that_are_read_are_fetched():
+    trace = small_trace((1, 0), (2, 0), (3, 0), (4, 0))
+    trace = dataclasses.replace(trace, read_bytes=ids([3, 4, 5, 10]))
+    result = simulate(trace, CacheConfig(100, block_bytes=4))
+    # 4 B for the first, none for the second, 4 more for the third, the last 2 for the fourth.
+    assert (result.wan_bytes, result.hits, result.hit_bytes) == (10, 1, 4 + 4 + 8)
+    assert (result.bytes_requested, result.peak_usage_bytes) == (22, 10)
+    # Reads of unknown length are of whole files.
+    assert simulate(small_trace((1, 0), (2, 0)), CacheConfig(100, block_bytes=4)).wan_bytes == 10
+
+
+def test_what_is_never_cached_is_read_past_it():
+    trace = dataclasses.replace(
+        small_trace((1, 0), (2, 0), (3, 1), (4, 1)),
+        names=pa.array(["user:panda.um.x"] + ["mc:f.(1)"] * 19),
+    )
+    config = CacheConfig(100, never_cache=("panda.um.*", "f.?2?"))
+    result = simulate(trace, config, planner=Fixed(prefetch=[0]), cycle_s=2)
+    assert (result.hits, result.bypassed_bytes, result.prefetch_bytes) == (1, 20, 0)
+    assert simulate(trace, CacheConfig(100, never_cache=("f.(?)",))).hits == 1
+    with pytest.raises(ConfigError, match="names"):
+        simulate(small_trace((1, 0)), config)
+
+
+def test_the_ssd_serves_what_was_read_last():
+    reads = [(1, 0), (2, 1), (3, 2), (4, 2), (5, 0), (6, 1)]
+    result = simulate(small_trace(*reads), CacheConfig(100, ssd_bytes=20))
+    # 2 is on the SSD when it is read again; 0 and 1 had moved off it.
+    assert (result.hits, result.hit_bytes, result.ssd_hit_bytes) == (3, 30, 10)
+
+
+def test_outcomes_are_told_per_access():
+    trace = small_trace((1, 0), (150, 0), (260, 0), (261, 1), (262, 2))
+    outcome = np.zeros(5, np.uint8)
+    config = CacheConfig(20, 0.9, 1.0)
+    simulate(trace, config, planner=Fixed(evict=[0]), cycle_s=200, outcome=outcome)
+    assert outcome.tolist() == [0, HIT, REFETCHED, 0, BYPASSED]
 
 
 def test_wrong_settings_are_named():

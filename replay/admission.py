@@ -1,0 +1,33 @@
+"""Which files a cache admits, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import ConfigError
+from replay.planner import BoolArray
+
+
+def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int) -> BoolArray:
+    """Which of the files match one of `patterns`, where `*` is any text and `?` any character.
+
+    The rules of XRootD's blacklist decision library: a file that matches is read past the cache. A name may
+    have its scope in front. Raises ConfigError if the trace has no names.
+    """
+    if not patterns:
+        return np.zeros(n_items, np.bool_)
+    if names is None:
+        raise ConfigError("never_cache", "the trace has no names to match; leave the patterns out")
+    alternatives = "|".join(_expression(pattern) for pattern in patterns)
+    found = pc.match_substring_regex(names, f"^(?:[^:/]*:)?(?:{alternatives})$")
+    matches: BoolArray = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return matches
+
+
+def _expression(pattern: str) -> str:
+    return "".join({"*": ".*", "?": "."}.get(letter) or re.escape(letter) for letter in pattern)

@@ -1,0 +1,145 @@
+"""Several XCaches that share a link and hold no file twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from features.errors import ConfigError
+from replay.config import CacheConfig
+from replay.engine import Run, drive
+from replay.kernels.tally import HOUR_S
+from replay.planner import BoolArray, IntArray, Planner
+from replay.ranges import server_of, upper_edges
+from replay.result import NO_FILL, Fill, Hourly, Result
+from replay.trace import Trace
+from replay.window import Window, window
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """Caches by name. `wan_bytes_per_s`: what they may prefetch together, less demand; None: no limit."""
+
+    caches: dict[str, CacheConfig]
+    wan_bytes_per_s: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.caches:
+            raise ConfigError("caches", "is empty; name at least one")
+
+    @property
+    def capacity_bytes(self) -> int:
+        """The sum of the caches' capacities."""
+        return sum(config.capacity_bytes for config in self.caches.values())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shares:
+    """What became of a federation: of all together, and of each cache that was asked at all."""
+
+    total: Result
+    caches: dict[str, Result]
+
+
+def simulate_federation(
+    trace: Trace,
+    federation: Federation,
+    *,
+    planners: Callable[[str], Planner | None] = lambda name: None,
+    cycle_s: int = 4 * HOUR_S,
+    plan_from_s: int | None = None,
+    count_from_s: int | None = None,
+    policy: str = "lru",
+) -> Shares:
+    """`simulate` for caches side by side: each file belongs to one, by the hash of its name.
+
+    `planners(name)` gives each cache's own; all are asked at the same boundaries. `peak_usage_bytes` of the
+    total is the sum of the caches' peaks. Raises ConfigError, InputError.
+    """
+    started = time.perf_counter()
+    counted = window(trace, count_from_s)
+    runs = {
+        name: Run(part, federation.caches[name], _window(part, counted), planners(name), elsewhere=elsewhere)
+        for name, part, elsewhere in _parts(trace, federation)
+    }
+    drive(
+        list(runs.values()),
+        cycle_s=cycle_s,
+        plan_from_s=plan_from_s,
+        span=(int(trace.time_s[0]), int(trace.time_s[-1])),
+        wan_bytes_per_s=federation.wan_bytes_per_s,
+    )
+    seconds = time.perf_counter() - started
+    results = {name: run.result(policy, seconds) for name, run in runs.items()}
+    return Shares(_total(policy, federation, list(results.values()), seconds), results)
+
+
+def _parts(trace: Trace, federation: Federation) -> list[tuple[str, Trace, BoolArray | None]]:
+    """Each cache that is read at all, its accesses, and the files it never holds; files keep their ids."""
+    names = list(federation.caches)
+    if len(names) == 1:
+        return [(names[0], trace, None)]
+    if trace.names is None:
+        raise ConfigError("caches", "the trace has no names to share out by; give one cache")
+    edges = upper_edges([federation.caches[name].capacity_bytes for name in names])
+    server = server_of(trace.names.to_pylist(), edges)
+    asked = server[trace.item]
+    return [(name, _of(trace, asked == i), server != i) for i, name in enumerate(names) if (asked == i).any()]
+
+
+def _of(trace: Trace, here: BoolArray) -> Trace:
+    return Trace(
+        trace.time_s[here],
+        trace.item[here],
+        trace.size_bytes,
+        names=trace.names,
+        close_s=None if trace.close_s is None else trace.close_s[here],
+        read_bytes=None if trace.read_bytes is None else trace.read_bytes[here],
+    )
+
+
+def _window(part: Trace, counted: Window) -> Window:
+    return Window(counted.count_from_s, part.first_at(counted.count_from_s))
+
+
+def _total(policy: str, federation: Federation, results: Sequence[Result], seconds: float) -> Result:
+    """Every count is the caches' sum; hours are matched by the clock."""
+    sums = {
+        field.name: sum(getattr(result, field.name) for result in results)
+        for field in dataclasses.fields(Result)
+        if field.type == "int"
+    }
+    changed = {"capacity_bytes": federation.capacity_bytes}
+    return Result(
+        **(sums | changed),
+        policy=policy,
+        seconds=seconds,
+        hourly=_hours([result.hourly for result in results]),
+        fill=_fills([result.fill for result in results]),
+    )
+
+
+def _hours(parts: Sequence[Hourly]) -> Hourly:
+    hours = np.unique(np.concatenate([part.time_s for part in parts]))
+    columns: dict[str, IntArray] = {}
+    for name in ("requests", "hits", "hit_bytes", "wan_bytes"):
+        columns[name] = np.zeros(hours.size, np.int64)
+        for part in parts:
+            columns[name][np.searchsorted(hours, part.time_s)] += getattr(part, name)
+    return Hourly(hours, **columns)
+
+
+def _fills(parts: Sequence[Fill]) -> Fill:
+    """Usage together; in an hour without an access of its own a cache counts as after its last one."""
+    hours = np.unique(np.concatenate([part.time_s for part in parts]))
+    if not hours.size:
+        return NO_FILL
+    used = np.zeros(hours.size, np.int64)
+    for part in parts:
+        last = np.searchsorted(part.time_s, hours, side="right") - 1
+        known = last >= 0
+        used[known] += part.used_bytes[last[known]]
+    return Fill(hours, used)

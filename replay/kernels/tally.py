@@ -1,0 +1,77 @@
+"""Sums per hour, of hours that have an access: what a replay keeps of each access."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.kernels.jit import kernel
+from replay.planner import BoolArray, IntArray
+from replay.trace import ItemArray
+
+HOUR_S = 3600
+
+# Columns of Tally.sums. Bytes asked for, from disk, and fetched for an access; usage after the last one.
+HITS, REQUESTED, HIT_BYTES, FETCHED, USED_AFTER = range(5)
+
+
+class Tally(NamedTuple):
+    """`hour`: hours since 1970 that have an access, rising; `sums`: int64[hours, 5].
+
+    `first`: index of each hour's first access, and the number of accesses at the end.
+    """
+
+    hour: IntArray
+    first: IntArray
+    sums: IntArray
+
+
+def empty_tally(time_s: IntArray) -> Tally:
+    """A tally for accesses at `time_s`, in order."""
+    starts = np.empty(max(1, _hours(time_s, np.zeros(0, np.int64))) + 1, np.int64)
+    n = _hours(time_s, starts)
+    starts[n] = time_s.size
+    first = starts[: n + 1]
+    return Tally(time_s[first[:-1]] // HOUR_S, first, np.zeros((n, 5), np.int64))
+
+
+@kernel
+def _hours(time_s: IntArray, starts: IntArray) -> int:
+    n = 0
+    last = np.int64(0)
+    for i in range(time_s.size):
+        hour = time_s[i] // HOUR_S
+        if i == 0 or hour != last:
+            if starts.size:
+                starts[n] = i
+            n += 1
+            last = hour
+    return n
+
+
+@kernel
+def tally_hits(tally: Tally, item: ItemArray, size: IntArray, hit: BoolArray) -> None:
+    """Count whole files: `hit` says which access was served from disk."""
+    for hour in range(tally.hour.size):
+        row = tally.sums[hour]
+        for i in range(tally.first[hour], tally.first[hour + 1]):
+            row[REQUESTED] += size[item[i]]
+            if hit[i]:
+                row[HITS] += 1
+                row[HIT_BYTES] += size[item[i]]
+            else:
+                row[FETCHED] += size[item[i]]
+
+
+@kernel
+def tally_bytes(tally: Tally, item: ItemArray, size: IntArray, hit_bytes: IntArray) -> None:
+    """Count parts of files: `hit_bytes` of each access were served from disk."""
+    for hour in range(tally.hour.size):
+        row = tally.sums[hour]
+        for i in range(tally.first[hour], tally.first[hour + 1]):
+            need = size[item[i]]
+            row[REQUESTED] += need
+            row[HITS] += hit_bytes[i] == need
+            row[HIT_BYTES] += hit_bytes[i]
+            row[FETCHED] += need - hit_bytes[i]

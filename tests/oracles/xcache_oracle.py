@@ -1,0 +1,241 @@
+"""An XCache in plain Python, for the engine's tests: one dict of files, every order found by sorting it.
+
+It follows the purge of XRootD as read in its source, event by event, and shares no code with the engine.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+import numpy as np
+
+from replay.planner import CacheState
+
+CHECK, COUNT, CYCLE, BOUNDARY, ACCESS = range(5)
+
+
+def ids(values):
+    return np.array(values, np.int64)
+
+
+class File:
+    """A resident file: bytes, and its last use as (time, 0 for a close or 1 for a touch, sequence)."""
+
+    def __init__(self):
+        self.held, self.use, self.session = 0, None, None
+
+    def is_open(self, now):
+        return self.session is not None and self.use[0] >= now
+
+
+class Brute:
+    """A cache, given `config`; the caller tells it what happens, in order."""
+
+    def __init__(self, trace, config, elsewhere=()):
+        self.size = trace.size_bytes.tolist()
+        self.config = config
+        self.low = int(config.low_watermark * config.capacity_bytes)
+        self.high = int(config.high_watermark * config.capacity_bytes)
+        names = [None] * trace.n_items if trace.names is None else trace.names.to_pylist()
+        self.refused = {
+            i for i, name in enumerate(names) if any(fnmatch.fnmatchcase(name, p) for p in config.never_cache)
+        }
+        self.refused |= set(elsewhere)
+        self.files, self.pins, self.fresh, self.away, self.ssd = {}, set(), set(), set(), []
+        self.sequence = self.inflow = self.wasted = self.read = self.peak = self.checks = 0
+        self.age = None
+
+    @property
+    def used(self):
+        return sum(file.held for file in self.files.values())
+
+    def hold(self, file, extra):
+        self.files[file].held += extra
+        self.inflow += extra
+        self.peak = max(self.peak, self.used)
+
+    def touch(self, file, now):
+        self.sequence += 1
+        record = self.files[file]
+        if not record.is_open(now):
+            record.use, record.session = (now, 1, self.sequence), None
+
+    def use(self, file, now, close, index):
+        record = self.files.setdefault(file, File())
+        if record.use is None or record.session is None or record.use[0] < now:
+            record.session = (now, index)
+        if record.use is None or record.use[1] == 1 or (close, 0, index) > record.use:
+            record.use = (close, 0, index)
+
+    def remove(self, file):
+        held = self.files.pop(file).held
+        self.pins.discard(file)
+        if file in self.ssd:
+            self.ssd.remove(file)
+        if file in self.fresh:
+            self.fresh.remove(file)
+            self.wasted += held
+
+    def check(self, now):
+        self.checks += 1
+        need = self.used - self.low if self.used > self.high else 0
+        is_cold_turn = self.config.cold_age_s and self.checks % self.config.cold_every == 0
+        oldest = now - self.config.cold_age_s if is_cold_turn else -(10**18)
+        order = []
+        for file, record in self.files.items():
+            if record.is_open(now):
+                order.append((record.session[0], 2, record.session[1], file))
+            else:
+                order.append((*record.use, file))
+        seen = freed = 0
+        for stamp, *_, file in sorted(order):
+            if stamp >= oldest and (freed >= need or seen >= 2 * need):
+                break
+            record = self.files[file]
+            seen += record.held
+            if record.is_open(now):
+                continue
+            freed += record.held
+            if file not in self.pins:
+                self.age = now - stamp
+            self.remove(file)
+
+    def access(self, file, now, close, index, asked):
+        """(asked, hit, bytes from disk, fetched, refetched, bypassed, bytes from the SSD)"""
+        block = self.config.block_bytes
+        want = self.size[file]
+        if block:
+            want = min(want, -(-asked // block) * block)
+        again, record = file in self.away, self.files.get(file)
+        self.away.discard(file)
+        have = record.held if record else 0
+        if file in self.fresh:
+            self.fresh.remove(file)
+            self.read += have
+        served = min(asked, have)
+        fast = served if file in self.ssd else 0
+        fits = self.used + want - have <= self.config.capacity_bytes and file not in self.refused
+        fetched, hit, bypassed = want - have, False, 0
+        if record and want <= have:
+            fetched, hit = 0, True
+        elif not fits:
+            fetched = bypassed = asked - served
+        if record or fits:
+            self.use(file, now, close, index)
+        if not hit and fits:
+            self.hold(file, fetched)
+        if file in self.files:
+            self.promote(file)
+        return asked, hit, served, fetched, fetched * again, bypassed, fast
+
+    def promote(self, file):
+        if file in self.ssd:
+            self.ssd.remove(file)
+        elif self.files[file].held > self.config.ssd_bytes:
+            return
+        self.ssd.append(file)
+        while sum(self.files[f].held for f in self.ssd) > self.config.ssd_bytes:
+            self.ssd.pop(0)
+
+    def act(self, actions, now, budget):
+        fetched = self.inflow = over = 0
+        for file in actions.evict.tolist():
+            if file in self.files:
+                self.remove(file)
+                self.away.add(file)
+        self.pins -= set(actions.unpin.tolist())
+        for file in actions.prefetch.tolist():
+            size = self.size[file]
+            if file in self.files or file in self.refused or self.used + size > self.config.capacity_bytes:
+                continue
+            if fetched + size > budget:
+                over += size
+                continue
+            self.files[file] = File()
+            self.files[file].use = (-1, 1, 0)
+            self.touch(file, now)
+            self.hold(file, size)
+            self.fresh.add(file)
+            self.away.discard(file)
+            fetched += size
+        for file in sorted(self.pins):
+            self.touch(file, now)
+        for file in reversed(actions.pin.tolist()):
+            if file in self.files:
+                self.pins.add(file)
+                self.touch(file, now)
+        return fetched, over
+
+    def state(self, now):
+        files = ids(sorted(self.files))
+        return CacheState(
+            as_of_s=now,
+            capacity_bytes=self.config.capacity_bytes,
+            low_watermark=self.config.low_watermark,
+            high_watermark=self.config.high_watermark,
+            item=files,
+            bytes_on_disk=ids([self.files[f].held for f in files]),
+            last_access_s=ids([self.files[f].use[0] for f in files]),
+            pinned=np.array([f in self.pins for f in files], bool),
+            inflow_bytes=self.inflow,
+            lru_age_s=self.age,
+        )
+
+
+def events(trace, config, *, span, cycle_s, plan_from_s, count_from_s):
+    """(time, kind, access) in the engine's order of one second: check, count, boundary, accesses."""
+    start, end = span
+    first = -(-max(start, plan_from_s) // cycle_s) * cycle_s
+    yield from ((int(t), ACCESS, i) for i, t in enumerate(trace.time_s))
+    yield from ((t, CHECK, 0) for t in range(start + 1, end + 2) if t % config.purge_interval_s == 0)
+    yield from ((t, BOUNDARY, 0) for t in range(first, end + 1, cycle_s))
+    yield (count_from_s, COUNT, 0)
+    yield (first - cycle_s, CYCLE, 0)
+
+
+def brute_simulate(trace, config, *, planner, cycle_s, plan_from_s, count_from_s, span=None, elsewhere=()):
+    """The engine's Result as a dict, and the fill at the end of each hour.
+
+    `span`: first and last second of the replay, if not those of the trace; `elsewhere`: files it never holds.
+    """
+    closes = (trace.time_s if trace.close_s is None else trace.close_s).tolist()
+    sizes = trace.size_bytes[trace.item]
+    asked = (sizes if config.block_bytes is None else trace.read_bytes).tolist()
+    disk, counting, rows, fetched, over, fill = Brute(trace, config, elsewhere), False, [], 0, 0, {}
+    moments = {"cycle_s": cycle_s, "plan_from_s": plan_from_s, "count_from_s": count_from_s}
+    span = span or (int(trace.time_s[0]), int(trace.time_s[-1]))
+    for now, kind, i in sorted(events(trace, config, span=span, **moments)):
+        if kind == CHECK:
+            disk.check(now)
+        elif kind == COUNT:
+            counting, over = True, 0
+            disk.wasted, disk.read, disk.peak = 0, 0, disk.used
+            fetched = sum(disk.files[f].held for f in disk.fresh)
+        elif kind == CYCLE:
+            disk.inflow = 0
+        elif kind == BOUNDARY and planner is not None:
+            limit = config.wan_bytes_per_s
+            budget = 10**18 if limit is None else max(0, limit * cycle_s - disk.inflow)
+            came, kept_out = disk.act(planner.actions(disk.state(now)), now, budget)
+            fetched, over = fetched + came, over + kept_out
+        elif kind == ACCESS:
+            row = disk.access(int(trace.item[i]), now, closes[i], i, asked[i])
+            if counting:
+                rows.append(row)
+                fill[now // 3600 * 3600] = disk.used
+    requested, hits, served, demand, again, past, fast = (sum(column) for column in zip(*rows, strict=True))
+    return {
+        "requests": len(rows),
+        "hits": hits,
+        "bytes_requested": requested,
+        "hit_bytes": served,
+        "wan_bytes": demand + fetched,
+        "prefetch_bytes": fetched,
+        "prefetch_read_bytes": disk.read,
+        "prefetch_over_limit_bytes": over,
+        "wasted_bytes": disk.wasted + sum(disk.files[f].held for f in disk.fresh),
+        "refetch_bytes": again,
+        "bypassed_bytes": past,
+        "ssd_hit_bytes": fast,
+        "peak_usage_bytes": disk.peak,
+    }, fill
