@@ -10,7 +10,10 @@ setup(
     description="Forecast re-access of LHC data files and act on it in XCache servers",
     python_requires=">=3.11,<3.14",
     packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
-    package_data={"conf": ["base.toml", "caches/*", "workloads/*.toml"], "jobs": ["report/*.html"]},
+    package_data={
+        "conf": ["base.toml", "caches/*", "workloads/*.toml", "fleets/*.toml"],
+        "jobs": ["report/*.html"],
+    },
     install_requires=[
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
@@ -44,6 +47,8 @@ setup(
             "build",
             "hypothesis",
             "import-linter",
+            # The judge of our policies (GPL-3: for tests only, never needed to run). Linux on x86_64 only.
+            "libcachesim==0.3.5",
             "mypy",
             "pandas-stubs",
             "pytest>=9.2,<10",

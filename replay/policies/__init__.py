@@ -3,51 +3,94 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
 from features.errors import ConfigError
-from replay.planner import BoolArray
-from replay.policies.clairvoyant import belady, clairvoyant
+from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
+from replay.policies.fifo import fifo
+from replay.policies.gdsf import gdsf
+from replay.policies.lfu import lfu
+from replay.policies.lfu_da import lfu_da
 from replay.policies.lru import lru
+from replay.policies.policy import Policy
+from replay.policies.s3fifo import s3fifo
+from replay.policies.scores import Scores, score_policies
+from replay.policies.sieve import sieve
+from replay.policies.two_queues import two_queues
 from replay.result import Result, summarise
 from replay.trace import Trace
 from replay.window import window
 
-# (trace, capacity_bytes, hit) -> peak usage in bytes. Sets hit[i] where access i is served from the cache.
-# Whole files; a file larger than the capacity is a miss and leaves the cache as it was.
-Policy = Callable[[Trace, int, BoolArray], int]
+__all__ = ["NAMES", "POLICIES", "Policy", "Scores", "canonical", "run_policy", "score_policies"]
 
 POLICIES: dict[str, Policy] = {
     "lru": lru,
-    "belady": belady,
+    "fifo": fifo,
+    "lfu": lfu,
+    "lfu-da": lfu_da,
+    "sieve": sieve,
+    "s3fifo": s3fifo,
+    "2q": two_queues,
+    "gdsf": gdsf,
     "clairvoyant": clairvoyant,
+    "clairvoyant-bypass": clairvoyant_bypass,
 }
 
+# With those that need scores, which `score_policies` makes.
+NAMES = (*POLICIES, "score", "score-tail")
 
-def run_policy(name: str, trace: Trace, capacity_bytes: int, *, count_from_s: int | None = None) -> Result:
+_ALIASES = {"belady": "clairvoyant"}
+
+
+def canonical(name: str) -> str:
+    """The name in `NAMES` that `name` means: case, `-` and `_` do not count, `belady` is `clairvoyant`.
+
+    Raises ConfigError for one that means none.
+    """
+    wanted = _bare(name)
+    for known in NAMES:
+        if _bare(known) == wanted:
+            return known
+    if wanted in _ALIASES:
+        return _ALIASES[wanted]
+    raise ConfigError("policy", f"no policy {name!r}; there are {', '.join(NAMES)}")
+
+
+def run_policy(
+    name: str,
+    trace: Trace,
+    capacity_bytes: int,
+    *,
+    count_from_s: int | None = None,
+    policy: Policy | None = None,
+) -> Result:
     """Replay `trace` under the policy called `name`, counting from `count_from_s` (None: everything).
 
-    Evictions happen at the access that needs the room; watermarks and plans are `replay.engine`'s.
-    The peak is that of the whole replay. Raises ConfigError for an unknown name, InputError for an
-    empty window.
+    `policy` is what to run under that name, for those of `score_policies` and ones of your own. Evictions
+    happen at the access that needs the room; watermarks and plans are `replay.engine`'s. The peak is that of
+    the whole replay. Raises ConfigError for an unknown name, InputError for an empty window.
     """
-    if name not in POLICIES:
-        raise ConfigError("policy", f"no policy {name!r}; there are {', '.join(POLICIES)}")
+    if policy is None:
+        name = canonical(name)
+        if name not in POLICIES:
+            raise ConfigError("policy", f"{name} needs scores; pass one that score_policies made")
+        policy = POLICIES[name]
     counted = window(trace, count_from_s)
     started = time.perf_counter()
     hit = np.zeros(trace.n_accesses, np.bool_)
-    peak = POLICIES[name](trace, capacity_bytes, hit)
+    peak = policy(trace, capacity_bytes, hit)
     seconds = time.perf_counter() - started
-    hit = hit[counted.first :]
     return summarise(
         name,
         trace,
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
-        hit=hit,
-        hit_bytes=np.where(hit, trace.size_bytes[trace.item[counted.first :]], 0),
+        hit=hit[counted.first :],
         peak_usage_bytes=peak,
         seconds=seconds,
     )
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

@@ -5,42 +5,48 @@ With files of unequal size it is no bound on hits; on bytes it lies within 1e-4 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.farthest import Positions, add, discard, farthest, no_positions
-from replay.kernels.jit import kernel
+from replay.kernels.jit import bare
 from replay.planner import BoolArray
-from replay.trace import Requests, Trace
+from replay.trace import IndexArray, Trace
 
 
-def belady(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Admit every file that fits the cache. Returns the peak usage in bytes."""
-    return _run(trace, capacity_bytes, False, hit)
+class Residents(NamedTuple):
+    """`resident` per file; `dead`: a stack of those resident that are never read again."""
+
+    resident: BoolArray
+    dead: IndexArray
 
 
 def clairvoyant(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """As `belady`, but a file that would itself be the farthest is passed by. Returns the peak usage."""
-    return _run(trace, capacity_bytes, True, hit)
+    """Admit every file that fits the cache. Returns the peak usage in bytes."""
+    return _replay(trace, capacity_bytes, False, hit)
 
 
-def _run(trace: Trace, capacity: int, bypass: bool, hit: BoolArray) -> int:
+def clairvoyant_bypass(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """As `clairvoyant`, but a file that would itself be the farthest is passed by. Returns the peak usage."""
+    return _replay(trace, capacity_bytes, True, hit)
+
+
+def _replay(trace: Trace, capacity: int, bypass: bool, hit: BoolArray) -> int:
+    m = trace.n_items
+    residents = Residents(np.zeros(m, np.bool_), np.empty(m, np.int32))
     positions = no_positions(trace.n_accesses)
-    requests = Requests(trace.item, trace.size_bytes, trace.following)
-    return int(_belady(requests, capacity, bypass, positions, hit))
+    return int(_run(accesses(trace, capacity, hit), trace.following, bypass, positions, residents))
 
 
-@kernel
-def _belady(
-    requests: Requests,
-    capacity: int,
-    bypass: bool,
-    positions: Positions,
-    hit: BoolArray,
+@bare
+def _run(
+    reads: Accesses, following: IndexArray, bypass: bool, positions: Positions, residents: Residents
 ) -> int:
-    item, size, following = requests
+    item, size, capacity, hit = reads
+    resident, dead = residents
     n = item.size
-    resident = np.zeros(size.size, np.bool_)
-    dead = np.empty(size.size, np.int64)
     n_dead = 0
     used = 0
     peak = 0
@@ -48,9 +54,8 @@ def _belady(
         file = item[i]
         if resident[file]:
             hit[i] = True
-            discard(positions, i)
         else:
-            need = int(size[file])
+            need = size[file]
             if need > capacity:
                 continue
             while used + need > capacity:
@@ -62,9 +67,9 @@ def _belady(
                     if bypass and following[i] >= last:
                         break
                     discard(positions, last)
-                    victim = np.int64(item[last])
+                    victim = item[last]
                 resident[victim] = False
-                used -= int(size[victim])
+                used -= size[victim]
             if used + need > capacity:
                 continue
             resident[file] = True

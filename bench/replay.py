@@ -1,0 +1,204 @@
+"""Our policies beside libCacheSim's own C loop on zipf10m: speed at 5 % of the footprint, and equality.
+
+bench/replay.py             M accesses per CPU second of one thread: medians of three runs, in turns
+bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails where one differs by 1e-9
+bench/replay.py --golden F  write libCacheSim's figures at those sizes, for the tests
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numba
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracles")]
+
+from libcachesim_oracle import JUDGED, judge, write_lcs  # noqa: E402
+from zipf10m import DAY_S, zipf10m  # noqa: E402
+
+from replay.bounds import byte_bound, object_bound  # noqa: E402
+from replay.config import CacheConfig  # noqa: E402
+from replay.curve import lru_curve  # noqa: E402
+from replay.engine import simulate  # noqa: E402
+from replay.kernels.heap import FloatArray  # noqa: E402
+from replay.policies import POLICIES, run_policy, score_policies  # noqa: E402
+from replay.trace import Trace  # noqa: E402
+
+FRACTIONS = (0.01, 0.05, 0.10, 0.20)
+RUNS = 3
+SAME = 1e-9
+# What the project promises: multiples of libCacheSim's speed, and M accesses a second.
+PROMISED = {"lru": 3.0, "sieve": 3.0, "s3fifo": 2.0, "gdsf": 6.0, "clairvoyant": 1.5}
+PROMISED_ALONE = {"XCache, 90/95 %": 4.0, "LRU curve, all sizes": 4.0}
+
+
+class DailyScores:
+    """Scores drawn anew for each of the trace's days."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.boundaries = np.arange(0, trace.time_s[-1], DAY_S)
+        self._score = np.random.default_rng(1).random(trace.n_items)
+
+    def at(self, k: int, /) -> FloatArray:
+        """Those of day `k`."""
+        return np.roll(self._score, 7919 * k)
+
+
+def main() -> int:
+    """Print a table; 1 if something is not as promised."""
+    trace = zipf10m()
+    trace.following  # noqa: B018  made once for all that look ahead; timed by itself below
+    with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
+        path = Path(folder, "zipf10m.lcs")
+        write_lcs(trace, path)
+        match sys.argv[1:]:
+            case ["--exact"]:
+                return exact(trace, path)
+            case ["--golden", target]:
+                return golden(trace, path, Path(target))
+            case []:
+                return speeds(trace, path)
+    print(__doc__)
+    return 2
+
+
+def exact(trace: Trace, path: Path) -> int:
+    """Compare every policy that libCacheSim has too, at every size."""
+    wrong = 0
+    for fraction in FRACTIONS:
+        capacity = int(fraction * trace.footprint_bytes)
+        for policy in JUDGED:
+            theirs, ours = judge(policy, path, capacity), run_policy(policy, trace, capacity)
+            off = max(
+                abs(theirs.object_miss_ratio - ours.object_miss_ratio),
+                abs(theirs.byte_miss_ratio - ours.byte_miss_ratio),
+            )
+            wrong += off > SAME
+            print(
+                f"{fraction:5.0%} {policy:12} {ours.object_miss_ratio:.9f} {ours.byte_miss_ratio:.9f}"
+                f"  largest difference {off:.1e}{'' if off <= SAME else '  DIFFERS'}"
+            )
+    return int(wrong > 0)
+
+
+def golden(trace: Trace, path: Path, target: Path) -> int:
+    """Write libCacheSim's figures."""
+    with target.open("w", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["policy", "capacity_bytes", "object_miss_ratio", "byte_miss_ratio"])
+        for policy in JUDGED:
+            for fraction in FRACTIONS:
+                capacity = int(fraction * trace.footprint_bytes)
+                rows.writerow([policy, capacity, *map(repr, judge(policy, path, capacity)[:2])])
+    return 0
+
+
+def speeds(trace: Trace, path: Path) -> int:
+    """Time each of ours beside its twin, then what has no twin."""
+    capacity = int(0.05 * trace.footprint_bytes)
+    n = trace.n_accesses / 1e6
+    print(
+        f"bare look-up of one int32 per access  {n / bare_lookup(trace):7.1f} M/s: what no replay can reach"
+    )
+    print(f"Trace.following, once per trace       {n / following(trace):7.1f} M/s")
+    print("\npolicy              ours M/s  libCacheSim M/s   ratio  miss ratios equal")
+    slow = [policy for policy in POLICIES if not _policy_line(policy, trace, path, capacity)]
+    print("\nnot in libCacheSim          M/s   peak MB beside the trace")
+    scored = score_policies(DailyScores(trace))
+    alone: dict[str, Callable[[], object]] = {
+        "score, new daily": partial(run_policy, "score", trace, capacity, policy=scored["score"]),
+        "score-tail, new daily": partial(
+            run_policy, "score-tail", trace, capacity, policy=scored["score-tail"]
+        ),
+        "byte bound": partial(byte_bound, trace, capacity),
+        "object bound": partial(object_bound, trace, capacity),
+        "XCache, 90/95 %": partial(simulate, trace, CacheConfig(capacity)),
+        "LRU curve, all sizes": partial(lru_curve, trace),
+    }
+    for name, run in alone.items():
+        rate, wanted = n / timed(run), PROMISED_ALONE.get(name, 0.0)
+        slow += [name] * (rate < wanted)
+        print(f"{name:22} {rate:8.1f} {peak_mb(run):8.0f}{f'   promised {wanted:.1f}' if wanted else ''}")
+    if slow:
+        print(f"\nslower than promised: {', '.join(slow)}")
+    return int(bool(slow))
+
+
+def _policy_line(policy: str, trace: Trace, path: Path, capacity: int) -> bool:
+    """Print one policy's line; was it as fast as promised, and equal?"""
+    hit = np.zeros(trace.n_accesses, np.bool_)
+    POLICIES[policy](trace, capacity, hit)  # compiles
+    result = run_policy(policy, trace, capacity)
+    n = trace.n_accesses / 1e6
+    ours, theirs, verdict = [], [], None
+    for _ in range(RUNS):
+        hit = np.zeros(trace.n_accesses, np.bool_)
+        ours.append(n / cpu(lambda hit=hit: POLICIES[policy](trace, capacity, hit)))  # type: ignore[misc]
+        if policy in JUDGED:
+            verdict = judge(policy, path, capacity)
+            theirs.append(n / verdict.cpu_seconds)
+    mine, wanted = statistics.median(ours), PROMISED.get(policy, 0.0)
+    if verdict is None:
+        print(f"{policy:19} {mine:8.1f}")
+        return True
+    twin = statistics.median(theirs)
+    equal = max(abs(verdict[0] - result.object_miss_ratio), abs(verdict[1] - result.byte_miss_ratio)) <= SAME
+    note = f"   promised {wanted:.1f}" if wanted else ""
+    print(f"{policy:19} {mine:8.1f} {twin:16.1f} {mine / twin:7.1f}  {'yes' if equal else 'NO'}{note}")
+    return equal and mine >= wanted * twin
+
+
+def bare_lookup(trace: Trace) -> float:
+    """CPU seconds of reading and writing one int32 per access, at random."""
+
+    @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+    def look(item, last):  # type: ignore[no-untyped-def]
+        total = 0
+        for i in range(item.size):
+            total += last[item[i]]
+            last[item[i]] = i
+        return total
+
+    last = np.zeros(trace.n_items, np.int32)
+    return timed(lambda: look(trace.item, last))
+
+
+def following(trace: Trace) -> float:
+    """CPU seconds of finding every next access."""
+    return timed(lambda: Trace(trace.time_s, trace.item, trace.size_bytes).following)
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Median CPU seconds of three runs after one that compiles."""
+    run()
+    return statistics.median(cpu(run) for _ in range(RUNS))
+
+
+def cpu(run: Callable[[], object]) -> float:
+    """CPU seconds of one run."""
+    started = time.process_time()
+    run()
+    return time.process_time() - started
+
+
+def peak_mb(run: Callable[[], object]) -> float:
+    """Most memory held at once by one run, beside what was there."""
+    tracemalloc.start()
+    run()
+    peak = tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
+    return peak
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""BeladySplit: the fewest WAN bytes."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.farthest import Positions, add, discard, expect, farthest, no_positions
+from replay.kernels.jit import bare
+from replay.planner import BoolArray, IntArray
+from replay.result import Result, summarise
+from replay.trace import Requests, Trace
+from replay.window import window
+
+
+class Kept(NamedTuple):
+    """`held`: bytes per file, now. Per access of the window, `hit`: all was held; `hit_bytes`: how much."""
+
+    held: IntArray
+    hit: BoolArray
+    hit_bytes: IntArray
+
+
+def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = None) -> Result:
+    """The fewest WAN bytes over the counted window, for caches that never hold more than `capacity_bytes`.
+
+    Files are cached by the byte with bypass, and the farthest next access is trimmed; it solves the linear
+    program of offline caching for bytes (BeladySplit). At `count_from_s` any bytes of files read before may
+    be there for free. So it holds for any policy and any plan whose prefetches are charged, with
+    `capacity_bytes` set to the peak usage observed in the window. Raises InputError.
+    """
+    counted = window(trace, count_from_s)
+    started = time.perf_counter()
+    n = trace.n_accesses
+    n_counted = n - counted.first
+    kept = Kept(
+        np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_), np.zeros(n_counted, np.int64)
+    )
+    requests = Requests(trace.item, trace.size_bytes, trace.following)
+    peak = _split(requests, capacity_bytes, counted.first, no_positions(n), kept)
+    seconds = time.perf_counter() - started
+    return summarise(
+        "bound",
+        trace,
+        capacity_bytes=capacity_bytes,
+        count_from_s=counted.count_from_s,
+        hit=kept.hit,
+        hit_bytes=kept.hit_bytes,
+        peak_usage_bytes=int(peak),
+        seconds=seconds,
+    )
+
+
+@bare
+def _split(requests: Requests, capacity: int, first: int, positions: Positions, kept: Kept) -> int:
+    held, hit, hit_bytes = kept
+    item, size, following = requests
+    n = item.size
+    used = 0
+    peak = 0
+    for i in range(n):
+        if i + AHEAD < n:
+            fetch(held, item[i + AHEAD])
+            fetch(size, item[i + AHEAD])
+            expect(positions, int(following[i + AHEAD]))
+        file = item[i]
+        if i >= first:
+            hit[i - first] = held[file] == size[file]
+            hit_bytes[i - first] = held[file]
+            used -= held[file]
+            held[file] = 0
+        # Of the accesses before the window only each file's last counts: it may be there at the start.
+        if first <= following[i] < n:
+            held[file] = size[file]
+            used += size[file]
+            add(positions, int(following[i]))
+        while used > capacity:
+            last = farthest(positions)
+            victim = item[last]
+            cut = min(used - capacity, held[victim])
+            held[victim] -= cut
+            used -= cut
+            if held[victim] == 0:
+                discard(positions, last)
+        peak = max(peak, used)
+    return peak

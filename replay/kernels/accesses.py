@@ -1,0 +1,22 @@
+"""What the loop of every policy reads and writes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from replay.planner import BoolArray, IntArray
+from replay.trace import ItemArray, Trace
+
+
+class Accesses(NamedTuple):
+    """Ids in time order, sizes per id, the cache's bytes, and where hits are marked."""
+
+    item: ItemArray
+    size: IntArray
+    capacity: int
+    hit: BoolArray
+
+
+def accesses(trace: Trace, capacity_bytes: int, hit: BoolArray) -> Accesses:
+    """The accesses of `trace`, to be served by a cache of `capacity_bytes`."""
+    return Accesses(trace.item, trace.size_bytes, capacity_bytes, hit)

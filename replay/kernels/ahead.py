@@ -1,0 +1,42 @@
+"""Ask the processor for array elements before they are needed.
+
+A replay reads a few bytes of state per access, at random; the trace tells which ones long before, and a
+request costs nothing when it comes early. Without it, on zipf10m, LRU takes 1.5 times as long, SIEVE 1.4,
+S3-FIFO and the byte bound 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+# Accesses ahead of the current one: 8 to 32 measure the same.
+AHEAD = 16
+
+
+def _emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    byte = ir.IntType(8).as_pointer()
+    flag = ir.IntType(32)
+    element = builder.bitcast(builder.gep(array.data, [args[1]]), byte)
+    declare: Any = cgutils.get_or_insert_function
+    function = declare(
+        builder.module, ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag]), "llvm.prefetch.p0"
+    )
+    # For reading, to be kept in every level of cache, as data.
+    builder.call(function, [element, flag(0), flag(3), flag(1)])
+    return context.get_dummy_value()
+
+
+def _typed(typing_context: Any, array: Any, index: Any) -> Any:
+    return types.void(array, types.intp), _emit
+
+
+# fetch(array, index): begin to load `array[index]` into the processor's cache. A wrong index does no harm.
+fetch = cast(Callable[[npt.NDArray[Any], int], None], intrinsic(_typed))

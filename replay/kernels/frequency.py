@@ -1,0 +1,104 @@
+"""Eviction by frequency, with or without ageing and size: LFU, LFU-DA and GDSF are one loop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.kernels.accesses import Accesses, accesses
+from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.heap import Entry, FloatArray, Heap, fill, no_entries, push, replace
+from replay.kernels.jit import bare
+from replay.planner import BoolArray
+from replay.trace import IndexArray, Trace
+
+
+class Value(NamedTuple):
+    """A file's key is L + frequency, or L + frequency · 1e6 / size; L is 0 or the key of the last victim.
+
+    `newcomer_may_go`: insert, then evict; otherwise make room first.
+    """
+
+    by_size: bool
+    ageing: bool
+    newcomer_may_go: bool
+
+
+class Files(NamedTuple):
+    """State per file: accesses since it came (0: absent), index of the last one, key."""
+
+    frequency: IndexArray
+    last: IndexArray
+    key: FloatArray
+
+
+def least_valuable(trace: Trace, capacity_bytes: int, value: Value, hit: BoolArray) -> int:
+    """Evict the smallest key, on a tie the least recently used. Returns the peak usage in bytes."""
+    m = trace.n_items
+    files = Files(np.zeros(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float64))
+    return int(_run(accesses(trace, capacity_bytes, hit), value, files, no_entries(m)))
+
+
+@bare
+def _run(reads: Accesses, value: Value, files: Files, heap: Heap) -> int:
+    item, size, capacity, hit = reads
+    frequency, last, key = files
+    n = item.size
+    inflation = 0.0
+    count = 0
+    used = 0
+    peak = 0
+    for i in range(n):
+        file = item[i]
+        if i + AHEAD < n:
+            fetch(frequency, item[i + AHEAD])
+            fetch(size, item[i + AHEAD])
+        need = size[file]
+        if need > capacity:
+            continue
+        present = frequency[file] > 0
+        hit[i] = present
+        frequency[file] += 1
+        last[file] = i
+        worth = frequency[file] * 1e6 / max(need, 1) if value.by_size else float(frequency[file])
+        key[file] = inflation + worth
+        if present:
+            continue
+        used += need
+        # A victim's place on top is left to the newcomer: that saves one of two ways through the heap.
+        vacant = False
+        while used > capacity:
+            if vacant:
+                count -= 1
+                fill(heap, count)
+            victim = _least(heap, count, files)
+            vacant = not (value.newcomer_may_go and key[file] < key[victim])
+            if not vacant:
+                victim = int(file)
+            frequency[victim] = 0
+            used -= size[victim]
+            if value.ageing:
+                inflation = key[victim]
+        if frequency[file] == 0:
+            continue
+        if not value.newcomer_may_go:
+            key[file] = inflation + worth
+        entry = Entry(key[file], i, int(file))
+        if vacant:
+            replace(heap, count, entry)
+        else:
+            push(heap, count, entry)
+            count += 1
+        peak = max(peak, used)
+    return peak
+
+
+@bare
+def _least(heap: Heap, count: int, files: Files) -> int:
+    """The file with the smallest key of now."""
+    while True:
+        file = int(heap.file[0])
+        if heap.tie[0] == files.last[file]:
+            return file
+        replace(heap, count, Entry(files.key[file], int(files.last[file]), file))

@@ -1,0 +1,56 @@
+"""LRU and FIFO in one loop without a list: the trace itself is the queue.
+
+Per file stands the index of the access that put it where it is in the queue (the last one, or the one that
+brought it in). A tail walks along the trace; what it has passed is gone, and a file is in the cache if its
+index is not behind the tail. So nothing is ever unlinked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from replay.kernels.accesses import Accesses, accesses
+from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.jit import bare
+from replay.planner import BoolArray
+from replay.trace import IndexArray, Trace
+
+
+def oldest_goes(trace: Trace, capacity_bytes: int, hit: BoolArray, *, by_use: bool) -> int:
+    """Evict the file that was read (`by_use`) or brought in longest ago. Returns the peak usage in bytes."""
+    placed = np.full(trace.n_items, -1, np.int32)
+    return int(_run(accesses(trace, capacity_bytes, hit), by_use, placed))
+
+
+@bare
+def _run(reads: Accesses, by_use: bool, placed: IndexArray) -> int:
+    item, size, capacity, hit = reads
+    n = item.size
+    tail = 0
+    used = 0
+    peak = 0
+    for i in range(n):
+        file = item[i]
+        if i + AHEAD < n:
+            fetch(placed, item[i + AHEAD])
+            fetch(size, item[i + AHEAD])
+        need = size[file]
+        if need > capacity:
+            continue
+        # Conditional values instead of branches here and below: what is a hit cannot be predicted.
+        present = placed[file] >= tail
+        hit[i] = present
+        if by_use:
+            placed[file] = i
+        else:
+            placed[file] = placed[file] if present else i
+        used += 0 if present else need
+        while used > capacity:
+            oldest = item[tail]
+            ahead = item[min(tail + AHEAD, n - 1)]
+            fetch(placed, ahead)
+            fetch(size, ahead)
+            used -= size[oldest] if placed[oldest] == tail else 0
+            tail += 1
+        peak = max(peak, used)
+    return peak

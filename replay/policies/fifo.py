@@ -1,0 +1,12 @@
+"""First in, first out."""
+
+from __future__ import annotations
+
+from replay.kernels.oldest import oldest_goes
+from replay.planner import BoolArray
+from replay.trace import Trace
+
+
+def fifo(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Evict the file that came first until the new one fits. Returns the peak usage in bytes."""
+    return oldest_goes(trace, capacity_bytes, hit, by_use=False)

@@ -1,0 +1,17 @@
+"""LFU with dynamic ageing (Arlitt et al., 2000): what was popular once does not stay for ever."""
+
+from __future__ import annotations
+
+from replay.kernels.frequency import Value, least_valuable
+from replay.planner import BoolArray
+from replay.trace import Trace
+
+
+def lfu_da(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Evict the smallest L + accesses since the file came in; L is the key of the last victim.
+
+    Returns the peak usage in bytes.
+    """
+    return least_valuable(
+        trace, capacity_bytes, Value(by_size=False, ageing=True, newcomer_may_go=False), hit
+    )

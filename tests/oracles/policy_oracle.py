@@ -1,0 +1,270 @@
+"""Every policy in plain Python: lists in order, sums and minima computed anew at each step."""
+
+from __future__ import annotations
+
+import math
+
+
+class Cache:
+    """Files in `files`, in an order that is the policy's own; `serve` says which accesses were hits."""
+
+    def __init__(self, trace, capacity):
+        self.trace, self.capacity = trace, capacity
+        self.files, self.now, self.last, self.count = [], 0, {}, {}
+        self.peak = 0
+
+    def serve(self):
+        hits = []
+        for now, file in enumerate(self.trace.item.tolist()):
+            self.now = now
+            present = file in self.content()
+            hits.append(present)
+            fits = self.size(file) <= self.capacity
+            if present:
+                self.count[file] += 1
+                self.hit(file)
+            elif fits:
+                self.miss(file)
+            if present or fits:
+                self.last[file] = self.now
+            assert self.used() <= self.capacity
+            self.peak = max(self.peak, self.used())
+        return hits
+
+    def size(self, file):
+        return int(self.trace.size_bytes[file])
+
+    def bytes_of(self, files):
+        return sum(map(self.size, files))
+
+    def content(self):
+        return self.files
+
+    def used(self):
+        return self.bytes_of(self.content())
+
+    def hit(self, file):
+        pass
+
+    def miss(self, file):
+        while self.used() + self.size(file) > self.capacity:
+            self.files.remove(self.victim(file))
+        self.enter(file)
+
+    def enter(self, file):
+        self.files.append(file)
+        self.count[file] = 1
+
+    def victim(self, newcomer):
+        raise NotImplementedError
+
+    def next_use(self, file):
+        later = self.trace.item[self.now + 1 :].tolist()
+        return later.index(file) if file in later else math.inf
+
+
+class Lru(Cache):
+    def victim(self, newcomer):
+        return min(self.files, key=self.last.__getitem__)
+
+
+class Fifo(Cache):
+    def victim(self, newcomer):
+        return self.files[0]
+
+
+class Lfu(Cache):
+    def victim(self, newcomer):
+        return min(self.files, key=lambda f: (self.count[f], self.last[f]))
+
+
+class Valued(Cache):
+    """Keys L + worth, L that of the last victim."""
+
+    def __init__(self, trace, capacity):
+        super().__init__(trace, capacity)
+        self.inflation, self.key = 0.0, {}
+
+    def worth(self, file):
+        return self.count[file]
+
+    def hit(self, file):
+        self.key[file] = self.inflation + self.worth(file)
+
+    def enter(self, file):
+        super().enter(file)
+        self.hit(file)
+
+    def victim(self, newcomer):
+        file = min(self.files, key=lambda f: (self.key[f], self.last[f]))
+        self.inflation = self.key[file]
+        return file
+
+
+class Gdsf(Valued):
+    def worth(self, file):
+        return self.count[file] * 1e6 / max(self.size(file), 1)
+
+    def miss(self, file):
+        self.last[file] = self.now
+        self.enter(file)
+        while self.used() > self.capacity:
+            self.files.remove(self.victim(file))
+
+
+class Sieve(Cache):
+    """`files` from the oldest to the newest; the hand is the place it looks at next."""
+
+    def __init__(self, trace, capacity):
+        super().__init__(trace, capacity)
+        self.hand, self.read = 0, set()
+
+    def hit(self, file):
+        self.read.add(file)
+
+    def miss(self, file):
+        while self.used() + self.size(file) > self.capacity:
+            met = self.files[self.hand]
+            if met in self.read:
+                self.read.remove(met)
+                self.hand += 1
+            else:
+                self.files.pop(self.hand)
+            if self.hand >= len(self.files):
+                self.hand = 0
+        self.enter(file)
+
+
+class TwoQueues(Cache):
+    def __init__(self, trace, capacity):
+        super().__init__(trace, capacity)
+        self.main, self.ghosts = [], []
+
+    def content(self):
+        return self.files + self.main
+
+    def hit(self, file):
+        if file in self.main:
+            self.main.remove(file)
+            self.main.append(file)
+
+    def miss(self, file):
+        known = file in self.ghosts
+        if known:
+            self.ghosts.remove(file)
+        while self.used() + self.size(file) > self.capacity:
+            too_many = self.bytes_of(self.files) > int(self.capacity * 0.25)
+            if self.files and (too_many or not self.bytes_of(self.main)):
+                gone = self.files.pop(0)
+                remember(self, gone, int(self.capacity * 0.5))
+            else:
+                self.main.pop(0)
+        self.count[file] = 1
+        (self.main if known else self.files).append(file)
+
+
+class S3Fifo(Cache):
+    def __init__(self, trace, capacity):
+        super().__init__(trace, capacity)
+        self.main, self.ghosts, self.credit, self.full_once = [], [], {}, False
+        self.small_bytes = int(capacity * 0.1)
+
+    def content(self):
+        return self.files + self.main
+
+    def hit(self, file):
+        self.credit[file] += 1
+
+    def miss(self, file):
+        known = file in self.ghosts
+        if known:
+            self.ghosts.remove(file)
+        elif self.size(file) > self.small_bytes:
+            return
+        while self.used() + self.size(file) > self.capacity:
+            self.full_once = True
+            main_bytes = self.capacity - self.small_bytes
+            if self.bytes_of(self.main) > main_bytes or not self.files:
+                self.evict_main()
+            else:
+                self.evict_small()
+        if not known and self.size(file) == self.small_bytes:
+            return
+        filled = not self.full_once and self.bytes_of(self.files) >= self.small_bytes
+        self.count[file], self.credit[file] = 1, 0
+        (self.main if known or filled else self.files).append(file)
+
+    def evict_small(self):
+        while self.files:
+            file = self.files.pop(0)
+            if self.credit[file] < 2:
+                remember(self, file, int(self.capacity * 0.9))
+                return
+            self.credit[file] = 0
+            self.main.append(file)
+
+    def evict_main(self):
+        while True:
+            file = self.main.pop(0)
+            if not self.credit[file]:
+                return
+            self.credit[file] = min(self.credit[file], 3) - 1
+            self.main.append(file)
+
+
+def remember(cache, file, limit):
+    if cache.size(file) > limit:
+        return
+    while cache.bytes_of(cache.ghosts) + cache.size(file) > limit:
+        cache.ghosts.pop(0)
+    cache.ghosts.append(file)
+
+
+class Clairvoyant(Cache):
+    def victim(self, newcomer):
+        # Among files never read again it matters to the peak alone which one goes.
+        return max(self.files, key=lambda f: (self.next_use(f), self.last[f]))
+
+
+class Bypass(Clairvoyant):
+    def miss(self, file):
+        while self.used() + self.size(file) > self.capacity:
+            victim = self.victim(file)
+            if self.next_use(victim) != math.inf and self.next_use(file) >= self.next_use(victim):
+                return
+            self.files.remove(victim)
+        self.enter(file)
+
+
+class ScoreTail(Cache):
+    """`scores`: the policy's; the tail starts where the newer files take more than its head's share."""
+
+    def __init__(self, trace, capacity, scores, tail_share):
+        super().__init__(trace, capacity)
+        self.scores, self.tail_share = scores, tail_share
+
+    def score(self, file):
+        past = [k for k, start in enumerate(self.scores.boundaries) if start <= self.trace.time_s[self.now]]
+        return self.scores.at(past[-1])[file] if past else 0.0
+
+    def victim(self, newcomer):
+        newest = sorted(self.files, key=self.last.__getitem__, reverse=True)
+        head = int((1 - self.tail_share) * self.capacity)
+        tail = [
+            f for n, f in enumerate(newest) if self.tail_share == 1 or self.bytes_of(newest[: n + 1]) > head
+        ]
+        return min(tail, key=lambda f: (self.score(f), self.last[f])) if tail else newest[-1]
+
+
+ORACLES = {
+    "lru": Lru,
+    "fifo": Fifo,
+    "lfu": Lfu,
+    "lfu-da": Valued,
+    "sieve": Sieve,
+    "s3fifo": S3Fifo,
+    "2q": TwoQueues,
+    "gdsf": Gdsf,
+    "clairvoyant": Clairvoyant,
+    "clairvoyant-bypass": Bypass,
+}

@@ -1,0 +1,128 @@
+"""Bounds: against a solver of linear programs, and above every policy."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from policy_oracle import Cache
+from scipy.optimize import linprog
+
+from features.errors import InputError
+from replay.bounds import byte_bound, object_bound
+from replay.policies import NAMES, POLICIES, run_policy, score_policies
+from replay.trace import Trace
+
+
+@st.composite
+def traces(draw, max_accesses=60):
+    m = draw(st.integers(1, 10))
+    items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=max_accesses))
+    sizes = draw(st.lists(st.integers(0, 20), min_size=m, max_size=m))
+    return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
+
+
+def spans(trace):
+    """(access, next access, size) of every access that has a next one."""
+    cache = Cache(trace, 0)
+    found = []
+    for cache.now, file in enumerate(trace.item.tolist()):
+        step = cache.next_use(file)
+        if step != math.inf:
+            found.append((cache.now, cache.now + 1 + step, cache.size(file)))
+    return found
+
+
+def best_kept(trace, capacity, kept, worth):
+    """The most worth of what is kept of each span: at no time more than the capacity in all."""
+    covers = np.array([[size * (a <= t < b) for a, b, size in kept] for t in range(trace.n_accesses)], float)
+    answer = linprog(
+        -np.array(worth, float), A_ub=covers, b_ub=np.full(trace.n_accesses, capacity), bounds=(0, 1)
+    )
+    return -answer.fun
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(max_accesses=25), st.integers(0, 60))
+def test_the_byte_bound_solves_the_linear_program(trace, capacity):
+    kept = spans(trace)
+    # A file of 0 bytes is always there in full, which moves no byte.
+    best = best_kept(trace, capacity, kept, [size for *_, size in kept]) if kept else 0
+    assert byte_bound(trace, capacity).hit_bytes == pytest.approx(best, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(max_accesses=25), st.integers(0, 60))
+def test_the_object_bound_is_above_the_linear_program(trace, capacity):
+    kept = [span for span in spans(trace) if span[2] <= capacity]
+    best = best_kept(trace, capacity, kept, np.ones(len(kept))) if kept else 0
+    assert object_bound(trace, capacity).hits >= math.floor(best + 1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(traces(), st.integers(0, 60))
+def test_the_object_bound_takes_the_cheapest(trace, capacity):
+    costs = sorted(size * (b - a) for a, b, size in spans(trace) if size <= capacity)
+    room, hits = Fraction(capacity * trace.n_accesses), 0
+    while hits < len(costs) and costs[hits] <= room:
+        room -= costs[hits]
+        hits += 1
+    assert object_bound(trace, capacity).hits == hits
+
+
+def test_costs_beyond_64_bits_are_ordered():
+    # A petabyte file kept over 20 000 accesses is more than an int64 holds.
+    item = np.concatenate([[0], np.repeat([1, 2], 10_000), [0]])
+    trace = Trace(np.arange(item.size), item, np.array([10**15, 1, 1]))
+    assert object_bound(trace, 10**15).hits == 2 * 9_999 + 1
+    assert object_bound(trace, 10**15 - 1).hits == 2 * 9_999
+
+
+class NextUse:
+    """Scores that know the future, every ten seconds: the sooner read, the better."""
+
+    def __init__(self, trace):
+        self.boundaries = np.arange(0, trace.n_accesses, 10)
+        self.cache = Cache(trace, 0)
+
+    def at(self, k, /):
+        self.cache.now = int(self.boundaries[k])
+        return -np.array([self.cache.next_use(file) for file in range(self.cache.trace.n_items)], float)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=100, deadline=None)
+@given(traces(), st.integers(0, 60), st.integers(0, 59))
+def test_no_policy_beats_a_bound(name, trace, capacity, start):
+    start = min(start, trace.n_accesses - 1)
+    policy = (POLICIES | score_policies(NextUse(trace)))[name]
+    for count_from_s in (None, start):
+        result = run_policy(name, trace, capacity, count_from_s=count_from_s, policy=policy)
+        in_bytes = byte_bound(trace, capacity, count_from_s=count_from_s)
+        objects = object_bound(trace, capacity, count_from_s=count_from_s)
+        assert result.requests == in_bytes.requests == objects.requests
+        assert in_bytes.wan_bytes <= result.wan_bytes
+        assert in_bytes.peak_usage_bytes <= capacity
+        assert objects.hits >= result.hits
+
+
+@settings(max_examples=100, deadline=None)
+@given(traces(), st.integers(0, 60), st.integers(0, 59))
+def test_a_longer_past_gives_no_fewer_hits(trace, capacity, start):
+    # What the window's bound may hold at its start is at least what the whole trace's bound can.
+    start = min(start, trace.n_accesses - 1)
+    alone = Trace(trace.time_s[start:], trace.item[start:], trace.size_bytes)
+    warm, cold = byte_bound(trace, capacity, count_from_s=start), byte_bound(alone, capacity)
+    assert warm.hit_bytes >= cold.hit_bytes
+    warm, cold = object_bound(trace, capacity, count_from_s=start), object_bound(alone, capacity)
+    assert warm.hits >= cold.hits
+
+
+@pytest.mark.parametrize("bound", [byte_bound, object_bound])
+def test_an_empty_window_is_refused(bound):
+    with pytest.raises(InputError, match="count from earlier"):
+        bound(Trace(np.array([5]), np.array([0]), np.array([1])), 10, count_from_s=6)
