@@ -1,4 +1,4 @@
-"""Replay of the accesses table: LRU, the clairvoyant, LRU + plan and the bound."""
+"""Replay of the site's own accesses: policies, LRU + plan and the bound, kept in the tables."""
 
 from __future__ import annotations
 
@@ -7,74 +7,58 @@ from collections.abc import Sequence
 
 from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
-from features.schema import ACCESSES, FILES, PREDICTIONS
+from features.schema import PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
 from jobs.console import Advance
 from jobs.planner import planner
+from jobs.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
 from jobs.settings import PlanSettings
 from jobs.tables import Key, Tables
-from replay.arrow import from_arrow
-from replay.compare import Row, compare
-from replay.trace import Trace
-
-_READ = ["accessed_at", "did", "size_bytes", "n_reads", "event_id", "known_at"]
+from jobs.traces import from_tables, sizes
+from replay.compare import PLAN, Row, compare
 
 
 def run(
     tables: Tables,
+    caches: Caches,
     *,
     first_day_s: int,
     last_day_s: int,
     history_s: int,
-    capacities: Sequence[int],
-    fractions: Sequence[float],
-    watermarks: tuple[float, float],
-    purge_interval_s: int,
+    site: str | None = None,
     region: str,
-    plan: PlanSettings | None,
+    plan: PlanSettings,
     cycle_s: int,
     on_progress: Advance,
-) -> list[dict[str, object]]:
+) -> ReplayAnswer:
     """Replay the days from `first_day_s` to `last_day_s` (first seconds of days, both count) into the tables.
 
-    The `history_s` before them warm the caches. Capacities are `capacities`, or else `fractions` of the bytes
-    of all files read in those days and the history. `plan`: None replays no plan; else predictions must be
-    there for every cycle of the counted days. Returns the rows of the replays table.
+    The `history_s` before them warm the caches. Fractions are of the bytes of all files read in those days
+    and the history. The policy lru+plan plans as production does, by `plan`: predictions must be there for
+    every cycle of the counted days. Returns the rows of the replays table, and what more is known of each.
     """
-    trace = _trace(tables, since_s=first_day_s - history_s, until_s=last_day_s)
-    sizes = list(capacities) or [int(share * trace.footprint_bytes) for share in fractions]
-    if plan is not None:
+    policies = named_policies(caches)
+    loaded = from_tables(tables, since_s=first_day_s - history_s, until_s=last_day_s, site=site)
+    trace, shared = loaded.trace, None
+    if PLAN in policies:
         _require_predictions(tables, region, first_day_s, last_day_s + DAY_S, cycle_s)
-    shared = None if plan is None else planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s)
-    total, done = len(sizes) * (3 if plan is None else 4), 0
-
-    def on_done(policy: str, capacity: int) -> None:
-        nonlocal done
-        done += 1
-        on_progress(done, total, policy)
-
+        shared = planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s)
     rows = compare(
         trace,
-        sizes,
-        watermarks=watermarks,
-        purge_interval_s=purge_interval_s,
-        planner_factory=lambda _: shared,
+        sizes(trace, capacities=caches.capacities, fractions=caches.fractions),
+        policies=policies,
+        xcache=xcache(caches),
+        planner=shared,
+        own=own_policies(caches, trace),
         cycle_s=cycle_s,
         plan_from_s=first_day_s,
         count_from_s=first_day_s,
-        on_done=on_done,
+        with_bound=caches.with_bound,
+        on_done=on_progress,
+        workers=caches.workers,
     )
-    return _write(tables, rows, trace.footprint_bytes, (day_label(last_day_s), region))
-
-
-def _trace(tables: Tables, *, since_s: int, until_s: int) -> Trace:
-    accesses = tables.read_arrow(ACCESSES, since=day_label(since_s), until=day_label(until_s), columns=_READ)
-    if not accesses.num_rows:
-        raise StaleInputError(
-            f"no access between {day_label(since_s)} and {day_label(until_s)}; pull them first"
-        )
-    files = tables.read_arrow(FILES, columns=["did", "size_bytes"]) if tables.exists(FILES) else None
-    return from_arrow(accesses, files=files).trace
+    written = _write(tables, rows, trace.footprint_bytes, (day_label(last_day_s), region))
+    return ReplayAnswer(written, loaded.notes)
 
 
 def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:
@@ -83,37 +67,16 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
     if missing:
         raise StaleInputError(
             f"no predictions for {len(missing)} of the replayed plan boundaries, the first at {missing[0]}; "
-            "run features and predict for those days, or replay without a plan"
+            "run features and predict for those days, or leave lru+plan out of --policy"
         )
 
 
 def _write(tables: Tables, rows: Sequence[Row], footprint_bytes: int, key: Key) -> list[dict[str, object]]:
-    replays = [_summary(row, footprint_bytes) for row in rows]
+    replays = [summary(row, footprint_bytes) for row in rows]
     tables.replace_rows(REPLAYS, replays, key)
     tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
     tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
     return replays
-
-
-def _summary(row: Row, footprint_bytes: int) -> dict[str, object]:
-    result, is_bound = row.result, row.policy == "bound"
-    return {
-        "policy": row.policy,
-        "capacity_bytes": row.capacity_bytes,
-        "capacity_fraction": row.capacity_bytes / footprint_bytes,
-        "requests": result.requests,
-        "hits": None if is_bound else result.hits,
-        "hit_ratio": None if is_bound else result.hit_ratio,
-        "byte_hit_ratio": result.byte_hit_ratio,
-        "bytes_requested": result.bytes_requested,
-        "wan_bytes": result.wan_bytes,
-        "prefetch_bytes": result.prefetch_bytes,
-        "wasted_bytes": result.wasted_bytes,
-        "refetch_bytes": result.refetch_bytes,
-        "peak_usage_bytes": result.peak_usage_bytes,
-        "byte_gap_closed": row.byte_gap_closed,
-        "seconds": result.seconds,
-    }
 
 
 def _days(row: Row) -> list[dict[str, object]]:

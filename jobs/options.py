@@ -1,0 +1,37 @@
+"""Options that mean the same in every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Conf = Annotated[
+    Path | None,
+    typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
+]
+TablesRoot = Annotated[
+    str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
+]
+Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
+
+TracePath = Annotated[
+    Path | None,
+    typer.Option(help="a trace: accesses table, Parquet, CSV, libCacheSim's; else the site's tables"),
+]
+Columns = Annotated[str, typer.Option(help="the trace's columns, as time=t,item=id,size=size")]
+TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, where numbers: s, ms, us, ns")]
+Kind = Annotated[str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")]
+Sort = Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")]
+Site = Annotated[str | None, typer.Option(help="only accesses of jobs at this site")]
+Since = Annotated[
+    str | None, typer.Option("--from", help="first UTC day that counts; earlier accesses warm the cache")
+]
+Until = Annotated[str | None, typer.Option("--to", help="last UTC day that counts")]
+Capacity = Annotated[str, typer.Option(help="capacities, as 50TB,100TB")]
+CapacityFraction = Annotated[
+    str, typer.Option(help="capacities as shares of the bytes of all files read, as 0.05,0.1")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="replays at a time, instead of one per core")]
+Out = Annotated[Path | None, typer.Option(help="also write the answer: .html, .svg, .csv, .parquet or .json")]

@@ -1,0 +1,206 @@
+"""The hit ratios of LRU at every capacity, from one pass over the trace.
+
+An access is a hit in every cache that holds its file and all that were read since the file's last access: the
+byte-weighted stack distance (Mattson et al., 1970), kept by a Fenwick tree over the order of last accesses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.kernels.fenwick import add, build, sum_before
+from replay.kernels.jit import bare
+from replay.planner import IntArray
+from replay.trace import ItemArray, Trace
+from replay.window import window
+
+
+class Gain(NamedTuple):
+    """What a larger cache adds to both ratios."""
+
+    hit_ratio: float
+    byte_hit_ratio: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curve:
+    """What LRU gets at every capacity.
+
+    `capacity_bytes`: int64[k], ascending, where anything changes; `hits` and `hit_bytes`: int64[k], what a
+    cache of that capacity gets, up to the next. Equal to a replay from `exact_from_bytes` on, the size of the
+    largest file read: below it a replay passes by files that do not fit, which the curve does not model.
+    """
+
+    capacity_bytes: IntArray
+    hits: IntArray
+    hit_bytes: IntArray
+    requests: int
+    bytes_requested: int
+    exact_from_bytes: int
+
+    def hit_ratio_at(self, capacity_bytes: int) -> float:
+        """Share of the requests that are hits."""
+        return _at(self.capacity_bytes, self.hits, capacity_bytes) / self.requests
+
+    def byte_hit_ratio_at(self, capacity_bytes: int) -> float:
+        """Share of the bytes requested that are hits; 0 if none were requested."""
+        hit_bytes = _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
+        return hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
+
+    def doubling_adds(self, capacity_bytes: int) -> Gain:
+        """What twice `capacity_bytes` has over it."""
+        twice = 2 * capacity_bytes
+        return Gain(
+            self.hit_ratio_at(twice) - self.hit_ratio_at(capacity_bytes),
+            self.byte_hit_ratio_at(twice) - self.byte_hit_ratio_at(capacity_bytes),
+        )
+
+    def capacity_for(
+        self, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
+    ) -> int | None:
+        """The least capacity with the ratios asked for; None if no cache has them.
+
+        Where that is below `exact_from_bytes` it is `exact_from_bytes`, which is enough.
+        """
+        wanted = (
+            (hit_ratio, self.hits, self.requests),
+            (byte_hit_ratio, self.hit_bytes, self.bytes_requested),
+        )
+        least = [_first(found, ratio, of) for ratio, found, of in wanted if ratio is not None]
+        index = max(least, default=-1)
+        if index < 0:
+            return 0
+        if index == self.capacity_bytes.size:
+            return None
+        return max(int(self.capacity_bytes[index]), self.exact_from_bytes)
+
+
+def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
+    """The curve of `trace`, counting accesses from `count_from_s` on (None: all). Raises InputError.
+
+    Time O(n log m); memory about 32 bytes an access that is no first one.
+    """
+    first = window(trace, count_from_s).first
+    bytes_requested = int(trace.size_bytes[trace.item[first:]].sum())
+    read = np.zeros(trace.n_items, np.bool_)
+    read[trace.item] = True
+    n_read = int(read.sum())
+    distance = np.empty(trace.n_accesses - min(n_read, first), np.int64)
+    amount = np.empty(distance.size, np.int64)
+    stack = _empty_stack(trace.n_items, min(2 * n_read, trace.n_accesses))
+    n = int(_distances(_Accesses(trace.item, trace.size_bytes, first), stack, distance, amount))
+    distance, amount = distance[:n], amount[:n]
+    # Sorting twice is faster than carrying the distances along: numpy sorts both with vector instructions.
+    order = np.argsort(distance)
+    distance.sort()
+    hits = np.empty(n, np.int64)
+    k = int(_accumulate(distance, amount, order, hits))
+    return Curve(
+        capacity_bytes=distance[:k],
+        hits=hits[:k],
+        hit_bytes=order[:k],
+        requests=trace.n_accesses - first,
+        bytes_requested=bytes_requested,
+        exact_from_bytes=int(trace.size_bytes[read].max()),
+    )
+
+
+def _at(capacity_bytes: IntArray, cumulative: IntArray, at_bytes: int) -> int:
+    index = int(np.searchsorted(capacity_bytes, at_bytes, side="right"))
+    return int(cumulative[index - 1]) if index else 0
+
+
+def _first(cumulative: IntArray, ratio: float, of: int) -> int:
+    """Index of the first capacity with the ratio; -1 if none at all is needed."""
+    if ratio <= 0:
+        return -1
+    needed = math.ceil(ratio * of)
+    # The product may round to just above the whole number that has the ratio.
+    needed -= of > 0 and (needed - 1) / of >= ratio
+    return int(np.searchsorted(cumulative, needed))
+
+
+class _Accesses(NamedTuple):
+    item: ItemArray
+    size: IntArray
+    first: int
+
+
+class _Stack(NamedTuple):
+    """Files in the order of their last access: slots that hold a file or none (-1), and sums of sizes."""
+
+    slot_of: IntArray
+    held: ItemArray
+    tree: IntArray
+
+
+def _empty_stack(n_items: int, slots: int) -> _Stack:
+    return _Stack(np.full(n_items, -1, np.int64), np.full(slots, -1, np.int32), np.zeros(slots + 1, np.int64))
+
+
+@bare
+def _distances(accesses: _Accesses, stack: _Stack, distance: IntArray, amount: IntArray) -> int:
+    """Distance and size of each access from `first` on whose file was read before; their number."""
+    item, size, first = accesses
+    slot_of, held, tree = stack
+    total = 0
+    free = 0
+    n = 0
+    for i in range(item.size):
+        file = item[i]
+        if free == held.size:
+            free = _renumber(stack, size)
+        slot = slot_of[file]
+        if slot < 0:
+            total += size[file]
+        else:
+            if i >= first:
+                distance[n] = total - sum_before(tree, slot)
+                amount[n] = size[file]
+                n += 1
+            add(tree, slot, -size[file])
+            held[slot] = -1
+        slot_of[file] = free
+        held[free] = file
+        add(tree, free, size[file])
+        free += 1
+    return n
+
+
+@bare
+def _renumber(stack: _Stack, size: IntArray) -> int:
+    """Move the files to the first slots, in order; the first free slot. Few slots stay in the CPU's cache."""
+    slot_of, held, tree = stack
+    free = 0
+    tree[:] = 0
+    for slot in range(held.size):
+        file = held[slot]
+        held[slot] = -1
+        if file >= 0:
+            held[free] = file
+            slot_of[file] = free
+            tree[free + 1] = size[file]
+            free += 1
+    build(tree)
+    return free
+
+
+@bare
+def _accumulate(distance: IntArray, amount: IntArray, order: IntArray, hits: IntArray) -> int:
+    """Put the distinct distances first, with cumulative hits in `hits` and bytes in `order`; their number."""
+    k = 0
+    total = 0
+    for i in range(distance.size):
+        total += amount[order[i]]
+        # No entry is written that is still to be read: k <= i.
+        if i + 1 < distance.size and distance[i + 1] == distance[i]:
+            continue
+        distance[k] = distance[i]
+        hits[k] = i + 1
+        order[k] = total
+        k += 1
+    return k

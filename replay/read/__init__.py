@@ -1,0 +1,71 @@
+"""Traces read from files: the `accesses` table, any Parquet or CSV, and libCacheSim's binary formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from features.errors import InputError
+from replay.read.assemble import Choice, LoadedTrace, assemble
+from replay.read.binary import read_lcs, read_oracle_general
+from replay.read.kinds import LCS, ORACLE, house_parts, kind_of
+from replay.read.roles import Roles, foreign_roles, house_roles, is_house
+from replay.read.source import Source, parquet
+from replay.read.text import read_csv
+from replay.read.times import UNITS
+
+__all__ = ["KINDS", "LoadedTrace", "read_trace"]
+
+KINDS = ("auto", "accesses", "table", ORACLE, LCS)
+"""What `kind` may be; `accesses` and `table` are Parquet or CSV, told apart by their content."""
+
+_AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
+_BINARY = {ORACLE: read_oracle_general, LCS: read_lcs}
+
+
+def read_trace(
+    path: Path,
+    *,
+    columns: Mapping[str, str] = _AS_THEY_ARE,
+    time_unit: str = "s",
+    kind: str = "auto",
+    site: str | None = None,
+    since_s: int | None = None,
+    until_s: int | None = None,
+    keep: Sequence[str] = (),
+    sort: bool = False,
+) -> LoadedTrace:
+    """The trace in a file or folder; `docs/replay.md` lists the kinds and what happens to faulty rows.
+
+    `columns` names a foreign table's columns by role (time, item, size, close, read); `time_unit` (s, ms,
+    us, ns) is that of numbers, timestamps bring their own. Only accesses of `site` at since_s <= time <
+    until_s are kept. `keep`: columns to have beside the trace, where they exist. `sort`: a foreign table
+    may be out of time order. Raises InputError, SchemaError.
+    """
+    if kind not in KINDS:
+        raise InputError(f"no trace kind {kind!r}; there are {', '.join(KINDS)}")
+    if time_unit not in UNITS:
+        raise InputError(f"no time unit {time_unit!r}; there are {', '.join(UNITS)}")
+    if not path.exists():
+        raise InputError(f"there is no trace {path}; check the path")
+    choice = Choice(site, since_s, until_s, tuple(keep))
+    accesses, files = house_parts(path)
+    found = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
+    if found in _BINARY:
+        source, roles = _BINARY[found](accesses), Roles("time", "item", "size")
+    else:
+        source = _open(found, accesses)
+        roles = _roles(source, kind, columns)
+    catalogue = None if files is None else parquet(files, repeated=False)
+    return assemble(source, roles, choice, time_unit=time_unit, sort=sort, files=catalogue)
+
+
+def _open(found: str, path: Path) -> Source:
+    return parquet(path) if found == "parquet" else read_csv(path)
+
+
+def _roles(source: Source, kind: str, columns: Mapping[str, str]) -> Roles:
+    if kind == "accesses" or (kind == "auto" and not columns and is_house(source)):
+        return house_roles(source)
+    return foreign_roles(source, columns)

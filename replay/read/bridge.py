@@ -1,0 +1,52 @@
+"""From Arrow to numpy and back by their buffers.
+
+Arrow's own conversions load pandas on first use, which takes longer than reading a small trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replay.planner import BoolArray
+
+
+def values_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """The numbers of a column, meaningless where null; one chunk is not copied and not writeable."""
+    # Arrow calls integers as numpy does.
+    dtype = np.dtype(np.float64 if column.type == pa.float64() else str(column.type))
+    chunks = [_values(chunk, dtype) for chunk in column.chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
+    return np.concatenate(chunks) if chunks else np.empty(0, dtype)
+
+
+def valid(column: pa.ChunkedArray) -> BoolArray:
+    """Which rows are not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    return np.concatenate([_bits(chunk) for chunk in pc.is_valid(column).chunks])
+
+
+def array_of(values: npt.NDArray[Any], *, absent: BoolArray | None = None) -> pa.Array:
+    """An Arrow array over the memory of `values`; null where `absent`."""
+    is_flag = values.dtype == np.bool_
+    held = np.packbits(values, bitorder="little") if is_flag else np.ascontiguousarray(values)
+    mask = None
+    if absent is not None and absent.any():
+        mask = pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    kind = pa.bool_() if is_flag else pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, values.size, [mask, pa.py_buffer(held)])
+
+
+def _values(chunk: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
+
+
+def _bits(flags: pa.Array) -> BoolArray:
+    bits = np.unpackbits(np.frombuffer(flags.buffers()[1], np.uint8), bitorder="little")
+    return bits[flags.offset : flags.offset + len(flags)].astype(np.bool_)

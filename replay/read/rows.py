@@ -1,0 +1,27 @@
+"""Rows of a table that make the trace, as indices into the table."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from replay.planner import BoolArray, IntArray
+
+Rows: TypeAlias = IntArray | None
+"""Row numbers, in order; None: all rows as they stand, which costs no memory."""
+
+_Value = TypeVar("_Value", bound=np.generic)
+
+
+def pick(rows: Rows, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
+    """`values` of the rows chosen."""
+    return values if rows is None else values[rows]
+
+
+def narrowed(rows: Rows, kept: BoolArray) -> Rows:
+    """The rows among `rows` that `kept` (one entry per row of the table) has."""
+    if kept.all():
+        return rows
+    return np.flatnonzero(kept) if rows is None else rows[kept[rows]]

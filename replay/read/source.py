@@ -1,0 +1,137 @@
+"""Where columns come from: a table in memory, or Parquet files that are read one column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from features.errors import InputError
+
+_Read = TypeVar("_Read")
+
+_NEVER_REPEATED = ("event_id",)
+"""A dictionary of what is unique would be larger than the column."""
+
+
+class Source(Protocol):
+    """Rows by column. `label` is what messages call it."""
+
+    label: str
+    schema: pa.Schema
+
+    def take(self, name: str) -> pa.ChunkedArray:
+        """The column `name`; a source may give each only once, to keep no second copy of it."""
+        ...
+
+    def where(self, row: int) -> str:
+        """Where row `row` (from 0) stands, as `reads.csv row 18` (data rows count from 1)."""
+        ...
+
+
+class TableSource:
+    """A table in memory; each column is let go as it is taken."""
+
+    def __init__(self, label: str, table: pa.Table) -> None:
+        self.label = label
+        self.schema = table.schema
+        self._columns: dict[str, pa.ChunkedArray] = dict(zip(table.column_names, table.columns, strict=True))
+
+    def take(self, name: str) -> pa.ChunkedArray:
+        """The column `name`."""
+        return self._columns.pop(name)
+
+    def where(self, row: int) -> str:
+        """As `Source.where`."""
+        return f"{self.label} row {row + 1}"
+
+
+class ParquetSource:
+    """Parquet files with the same columns, one after the other; `key=value` folders are columns too."""
+
+    def __init__(
+        self, label: str, root: Path, files: Sequence[pq.ParquetFile], paths: Sequence[Path]
+    ) -> None:
+        self.label = label
+        self._files = files
+        self._paths = paths
+        self._folders = [_folder_values(path.relative_to(root)) for path in paths]
+        self.schema = files[0].schema_arrow
+        for key in self._folders[0]:
+            self.schema = self.schema.append(pa.field(key, pa.string()))
+
+    def take(self, name: str) -> pa.ChunkedArray:
+        """The column `name`. Raises InputError."""
+        pieces: list[pa.Array] = []
+        for file, path, folder in zip(self._files, self._paths, self._folders, strict=True):
+            if name in folder:
+                pieces.append(pa.repeat(folder[name], file.metadata.num_rows))
+            else:
+                pieces += _parquet_read(path, partial(self._column, file, name))
+        return pa.chunked_array(pieces, self.schema.field(name).type)
+
+    def _column(self, file: pq.ParquetFile, name: str) -> list[pa.Array]:
+        column, kind = file.read(columns=[name])[name], self.schema.field(name).type
+        return list((column if column.type == kind else column.cast(kind)).chunks)
+
+    def where(self, row: int) -> str:
+        """As `Source.where`, with the file of a folder that holds the row."""
+        for file, path in zip(self._files, self._paths, strict=True):
+            if row < file.metadata.num_rows:
+                return f"{path} row {row + 1}"
+            row -= file.metadata.num_rows
+        return self.label
+
+
+def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
+    """A Parquet file, or all below a folder in the order of their paths. Raises InputError.
+
+    Strings are read as dictionaries, which makes them small if they are `repeated`.
+    """
+    paths = _below(path) if path.is_dir() else [path]
+    if not paths:
+        raise InputError(f"{path} holds no Parquet file; give a file, or a folder that has some")
+    root = path if path.is_dir() else path.parent
+    files = [_parquet_read(one, partial(_opened, one, repeated)) for one in paths]
+    return ParquetSource(str(path), root, files, paths)
+
+
+def _opened(path: Path, repeated: bool) -> pq.ParquetFile:
+    texts = [f.name for f in pq.read_schema(path) if _is_text(f.type) and f.name not in _NEVER_REPEATED]
+    return pq.ParquetFile(path, read_dictionary=texts if repeated else None)
+
+
+def _folder_values(path: Path) -> dict[str, str]:
+    pairs = (part.partition("=") for part in path.parts[:-1])
+    return {key: unquote(value) for key, equals, value in pairs if equals}
+
+
+def column_names(source: Source) -> str:
+    """The columns of `source`, for a message."""
+    return ", ".join(source.schema.names) or "none"
+
+
+def _below(folder: Path) -> list[Path]:
+    hidden = ("_", ".")
+    return sorted(
+        path
+        for path in folder.rglob("*.parquet")
+        if path.is_file() and not any(part.startswith(hidden) for part in path.relative_to(folder).parts)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _parquet_read(path: Path, read: Callable[[], _Read]) -> _Read:
+    try:
+        return read()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{path} cannot be read as Parquet: {first}; write it again") from None

@@ -1,0 +1,129 @@
+"""Times of a trace: ticks as they are stated, and whole seconds since 1970."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import InputError, SchemaError
+from replay.planner import IntArray
+from replay.read.bridge import valid, values_of
+from replay.read.rows import Rows, pick
+from replay.read.source import Source
+from replay.read.values import is_text, refuse_null, whole_numbers
+
+TickArray: TypeAlias = npt.NDArray[np.int64 | np.float64]
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+_DAY_S = 86400
+_YEAR_S = 365.2425 * _DAY_S
+_LAST_S = 253_402_300_799  # the end of the year 9999, where dates end
+_LONGEST_YEARS = 1000
+
+
+class Ticks(NamedTuple):
+    """Times of every row as stated, `per_second` of them in a second."""
+
+    value: TickArray
+    per_second: int
+
+    def seconds(self, rows: Rows) -> IntArray:
+        """Whole seconds of the rows chosen, the fraction cut off."""
+        value = pick(rows, self.value)
+        whole = value if self.per_second == 1 and value.dtype == np.int64 else value // self.per_second
+        return whole.astype(np.int64, copy=False)
+
+
+def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
+    """The column `name` of `source`: numbers in `time_unit`, timestamps, days, or ISO 8601 strings.
+
+    Raises InputError naming the row for one that is missing, negative or no time, and for a span that shows
+    a wrong unit; SchemaError for other types.
+    """
+    column = source.take(name)
+    if not len(column):
+        raise InputError(f"{source.label} has no row; choose days or a source that has some")
+    refuse_null(source, column, name)
+    ticks = _ticks(source, column, name, UNITS[time_unit])
+    _check(source, ticks, name, time_unit)
+    return ticks
+
+
+def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, npt.NDArray[np.bool_]]:
+    """As `read_ticks` without its checks, and the rows that state no time; their ticks mean nothing."""
+    column = source.take(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string())
+    absent = ~valid(column)
+    if absent.all():
+        return Ticks(np.zeros(len(column), np.int64), 1), absent
+    ticks = _ticks(source, column, name, UNITS[time_unit])
+    return (Ticks(np.where(absent, 0, ticks.value), ticks.per_second) if absent.any() else ticks), absent
+
+
+def _ticks(source: Source, column: pa.ChunkedArray, name: str, per_second: int) -> Ticks:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return Ticks(values_of(column.cast(pa.int64())), UNITS[kind.unit])
+    if pa.types.is_date32(kind):
+        days: IntArray = values_of(column.cast(pa.int32())).astype(np.int64)
+        return Ticks(days * _DAY_S, 1)
+    if pa.types.is_floating(kind):
+        values = values_of(column.cast(pa.float64()))
+        wrong = ~np.isfinite(values) & valid(column)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise InputError(f"{source.where(row)} has {name} {values[row]}; correct or drop the row")
+        return Ticks(values, per_second)
+    if pa.types.is_integer(kind):
+        return Ticks(whole_numbers(source, column, name), per_second)
+    if is_text(kind):
+        return Ticks(_iso(source, column.cast(pa.string()), name), UNITS["us"])
+    raise SchemaError(f"{source.label}: {name} is {kind}; times are numbers, timestamps or ISO 8601 strings")
+
+
+def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
+    # With a zone and without are two types to Arrow; a file has one of them.
+    for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
+        try:
+            ticks: IntArray = values_of(column.cast(kind).cast(pa.int64()))
+        except pa.ArrowInvalid:
+            continue
+        return ticks
+    row = _odd_one(column)
+    raise InputError(
+        f"{source.where(row)} has {name} {column[row].as_py()!r}; times are numbers or "
+        "2026-03-01T04:00:00Z, all with a zone or all without"
+    )
+
+
+def _odd_one(column: pa.ChunkedArray) -> int:
+    """The first row that is written like no time, or else not like the first row."""
+    moment = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+    as_moment = pc.match_substring_regex(column, moment)
+    as_number = pc.match_substring_regex(column, r"^-?\d+(\.\d+)?$")
+    zoned = pc.match_substring_regex(column, moment + r"(Z|[+-]\d{2}:?\d{2})$")
+    strange: int = pc.index(pc.or_(as_moment, as_number), False).as_py()
+    if strange >= 0:
+        return strange
+    unlike = (pc.index(like, not like[0].as_py()).as_py() for like in (as_moment, zoned))
+    return max(0, int(max(unlike)))
+
+
+def _check(source: Source, ticks: Ticks, name: str, time_unit: str) -> None:
+    first, last = ticks.value.min(), ticks.value.max()
+    if first < 0:
+        row = int(ticks.value.argmin())
+        raise InputError(f"{source.where(row)} has {name} {first}, before 1970; correct or drop the row")
+    years = float(last - first) / ticks.per_second / _YEAR_S
+    if years > _LONGEST_YEARS or last / ticks.per_second > _LAST_S:
+        row = int(ticks.value.argmax())
+        raise InputError(
+            f"{source.label}: {name} spans {years:.0f} years and reaches {last} ({source.where(row)}) in "
+            f"units of {time_unit}; say the unit with --time-unit, one of {', '.join(UNITS)}"
+        )

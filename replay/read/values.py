@@ -1,0 +1,133 @@
+"""Columns as numpy arrays, or an error that names the row that is at fault."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import InputError, SchemaError
+from replay.planner import IntArray
+from replay.read.bridge import valid, values_of
+from replay.read.source import Source
+from replay.trace import ItemArray
+
+UNKNOWN = -1
+"""Stands for a number that a row does not state."""
+
+
+class Codes(NamedTuple):
+    """Dense ids of the rows (int32), and the value each id stands for."""
+
+    code: ItemArray
+    values: pa.Array
+
+
+def refuse_null(source: Source, column: pa.ChunkedArray, name: str) -> None:
+    """Raise InputError with the first row that has no value."""
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise InputError(f"{source.where(row)} has no {name}; correct or drop the row")
+
+
+def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
+    """Integers, or floats and strings that are whole, as int64; UNKNOWN where null.
+
+    Raises InputError with the first row that is no whole number, SchemaError for other types.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(pa.string()), pa.string()
+    if not (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_null(kind)
+    ):
+        raise SchemaError(f"{source.label}: {name} is {kind}; it must be whole numbers")
+    if kind != pa.int64():
+        try:
+            column = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise _no_whole_number(source, column, name) from None
+    numbers: IntArray = values_of(column)
+    if column.null_count:
+        numbers = np.where(valid(column), numbers, UNKNOWN)
+    return numbers
+
+
+def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
+    """`whole_numbers`, none below `minimum` (nulls are UNKNOWN). Raises InputError with the first row."""
+    numbers = whole_numbers(source, column, name)
+    low = numbers < minimum
+    if column.null_count:
+        low &= valid(column)
+    if low.any():
+        row = int(low.argmax())
+        raise InputError(
+            f"{source.where(row)} has {name} {numbers[row]}, below {minimum}; correct or drop the row"
+        )
+    return numbers
+
+
+def encode(source: Source, column: pa.ChunkedArray, name: str) -> Codes:
+    """Dense ids of integers or strings, in order of appearance as far as the source has not coded them.
+
+    Raises InputError with the row of a missing or negative one, SchemaError for other types.
+    """
+    refuse_null(source, column, name)
+    kind = column.type
+    if pa.types.is_integer(kind) and column.num_chunks and pc.min(column).as_py() < 0:
+        row = pc.index(pc.less(column, 0), True).as_py()
+        raise InputError(f"{source.where(row)} has {name} {column[row].as_py()}, below 0; correct the row")
+    if not (pa.types.is_integer(kind) or is_text(kind)):
+        raise SchemaError(f"{source.label}: {name} is {kind}; files are integers or strings")
+    encoded = _encoded(column)
+    del column  # at this size the difference is felt
+    return _codes(encoded)
+
+
+def codes_of(column: pa.ChunkedArray) -> Codes:
+    """Dense ids of any column; nulls get UNKNOWN."""
+    return _codes(_encoded(column))
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as a dictionary, the same one in every chunk."""
+    try:
+        if pa.types.is_dictionary(column.type):
+            return column.unify_dictionaries()
+        return column.dictionary_encode()
+    except pa.ArrowException as error:  # a dictionary of strings ends at 2 GiB
+        raise InputError(
+            f"the names are too long together ({error}); give shorter ones, or numbers"
+        ) from None
+
+
+def _codes(column: pa.ChunkedArray) -> Codes:
+    if not column.num_chunks:
+        return Codes(np.zeros(0, np.int32), pa.nulls(0, pa.string()))
+    code = np.empty(len(column), np.int32)
+    start = 0
+    for chunk in column.chunks:
+        code[start : start + len(chunk)] = values_of(pa.chunked_array([chunk.indices]))
+        start += len(chunk)
+    if column.null_count:
+        code[~valid(column)] = UNKNOWN
+    return Codes(code, column.chunk(0).dictionary)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type holds strings, plain or as a dictionary."""
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain))
+
+
+def _no_whole_number(source: Source, column: pa.ChunkedArray, name: str) -> InputError:
+    whole = pc.match_substring_regex(column.cast(pa.string()), r"^-?\d{1,18}(\.0*)?$")
+    row = max(0, pc.index(whole, False).as_py())
+    return InputError(
+        f"{source.where(row)} has {name} {column[row].as_py()!r}, no whole number; correct the row"
+    )

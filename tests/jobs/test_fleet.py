@@ -1,0 +1,87 @@
+"""Several caches from a TOML file."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from features.errors import ConfigError
+from jobs import fleet
+from replay.read import LoadedTrace
+from replay.trace import Trace
+
+
+def write(folder, text):
+    path = folder / "fleet.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_shipped_fleet_is_socals():
+    federation = fleet.load(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
+    assert len(federation.caches) == 24
+    assert federation.capacity_bytes == pytest.approx(2.5e15, rel=0.01)
+    assert federation.caches["small-12"].wan_bytes_per_s == 1_250_000_000
+    assert federation.wan_bytes_per_s == 5_000_000_000
+
+
+def test_every_key_reaches_the_cache(tmp_path):
+    path = write(
+        tmp_path,
+        """
+        [defaults]
+        watermarks = [0.5, 0.6]
+        [[caches]]
+        name = "a"
+        capacity = "10TB"
+        purge_interval = "1m"
+        cold_age = "30d"
+        cold_every = 6
+        block_size = "1MB"
+        ssd = "1TB"
+        never_cache = ["*panda.um*"]
+        """,
+    )
+    config = fleet.load(path).caches["a"]
+    assert (config.low_watermark, config.high_watermark, config.purge_interval_s) == (0.5, 0.6, 60)
+    assert (config.cold_age_s, config.cold_every) == (30 * 86400, 6)
+    assert (config.block_bytes, config.ssd_bytes, config.never_cache) == (10**6, 10**12, ("*panda.um*",))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("caches = 7", "fleet.toml"),
+        ("[[caches]]\nname = 'a'", "capacity"),
+        ("[[caches]]\nname = 'a/b'\ncapacity = '1TB'", "name"),
+        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nsize = 3", "size"),
+        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "same name"),
+        ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nwatermarks = [0.9, 0.8]", "watermarks"),
+        ("", "caches"),
+        ("[[", "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, told):
+    with pytest.raises(ConfigError, match=told):
+        fleet.load(write(tmp_path, text))
+
+
+def test_rows_are_of_all_and_of_each(tmp_path):
+    path = write(tmp_path, "[[caches]]\nname = 'n'\ncount = 2\ncapacity = '1000'")
+    rng = np.random.default_rng(1)
+    trace = Trace(
+        np.sort(rng.integers(0, 90_000, 3000)),
+        rng.integers(0, 100, 3000),
+        rng.integers(1, 60, 100),
+        names=pa.array([f"x:f{i}" for i in range(100)]),
+    )
+    loaded = LoadedTrace(trace, 0, pa.table({}), ())
+    rows = fleet.run(loaded, fleet.load(path), count_from_s=None).rows
+    assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
+    for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):
+        assert rows[0][key] == rows[1][key] + rows[2][key]
+    assert rows[0]["requests"] == 3000

@@ -1,0 +1,227 @@
+"""`cachecast replay` and `cachecast curve`, as they are typed, on a real trace."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from features.errors import CachecastError
+from jobs.cli import app
+
+ROW = [
+    *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),
+    *("object_miss_ratio", "byte_miss_ratio", "bytes_requested", "wan_bytes", "prefetch_bytes"),
+    *("wasted_bytes", "refetch_bytes", "peak_usage_bytes", "peak_hour_wan_bytes", "byte_gap_closed"),
+    *("object_gap_closed", "seconds"),
+]
+# Object and byte miss ratio at 1, 5, 10, 20 % of the footprint, as libcachesim has them.
+CLOUDPHYSICS = {
+    "lru": [(0.8338837, 0.9800275), (0.8228537, 0.9689885), (0.8096810, 0.9518164), (0.7332795, 0.8641825)],
+    "clairvoyant": [
+        (0.8004777, 0.9393003),
+        (0.7234351, 0.8249635),
+        (0.6512751, 0.7320235),
+        (0.5736002, 0.6227398),
+    ],
+}
+TINY = "time,id,size\n1,a,10\n2,b,10\n3,a,10\n4,c,10\n5,a,10\n6,b,10\n"
+
+
+def cachecast(*words: str | Path) -> Result:
+    answer = CliRunner().invoke(app, list(map(str, words)))
+    if answer.exception and not isinstance(answer.exception, SystemExit):
+        raise answer.exception
+    return answer
+
+
+@pytest.fixture(scope="module")
+def cloudphysics(request: pytest.FixtureRequest) -> list[str]:
+    shared = request.getfixturevalue("shared")
+    path = shared / "data/cloudphysics_io.csv.gz"
+    return ["--trace", str(path), "--columns", "time=time,item=lbn,size=size"]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.csv"
+    path.write_text(TINY)
+    return path
+
+
+def test_replay_has_the_published_figures(cloudphysics: list[str]) -> None:
+    answer = cachecast("replay", *cloudphysics, "--policy", "lru,belady", "--json")
+    rows = json.loads(answer.stdout)
+    assert all(list(row) == ROW for row in rows)
+    assert [row["policy"] for row in rows] == ["lru", "clairvoyant", "bound"] * 4
+    for policy, figures in CLOUDPHYSICS.items():
+        found = [row for row in rows if row["policy"] == policy]
+        for row, fraction, (objects, in_bytes) in zip(found, (0.01, 0.05, 0.1, 0.2), figures, strict=True):
+            assert row["capacity_bytes"] == int(fraction * 2_029_769_728)
+            assert row["object_miss_ratio"] == pytest.approx(objects, abs=1e-7)
+            assert row["byte_miss_ratio"] == pytest.approx(in_bytes, abs=1e-7)
+            assert row["requests"] == 113_872
+    assert "state another size" in answer.stderr
+
+
+def test_curve_agrees_with_replay_and_says_what_a_ratio_needs(cloudphysics: list[str]) -> None:
+    wanted = ["--capacity-fraction", "0.01,0.2", "--byte-hit-ratio", "0.3,0.9", "--hit-ratio", "0.5"]
+    answer = json.loads(cachecast("curve", *cloudphysics, *wanted, "--json").stdout)
+    points = {point["capacity_bytes"]: point for point in answer["points"]}
+    for at, fraction in ((0, 0.01), (3, 0.2)):
+        point = points[int(fraction * 2_029_769_728)]
+        assert 1 - point["hit_ratio"] == pytest.approx(CLOUDPHYSICS["lru"][at][0], abs=1e-7)
+        assert 1 - point["byte_hit_ratio"] == pytest.approx(CLOUDPHYSICS["lru"][at][1], abs=1e-7)
+    listed = list(points)
+    assert listed == sorted(listed)
+    assert len(listed) >= 20
+    assert listed[-1] == answer["footprint_bytes"] == 2_029_769_728
+    known = [point for point in points.values() if point["bound_byte_hit_ratio"] is not None]
+    assert len(known) == 5
+    for point in known:
+        assert point["byte_hit_ratio"] <= point["bound_byte_hit_ratio"] + 1e-12
+        assert point["clairvoyant_byte_hit_ratio"] <= point["bound_byte_hit_ratio"] + 1e-12
+    hit, near, far = answer["needs"]
+    assert far["capacity_bytes"] is None
+    for need, key in ((hit, "hit_ratio"), (near, "byte_hit_ratio")):
+        sizes = f"{need['capacity_bytes']},{need['capacity_bytes'] - 1}"
+        words = ["replay", *cloudphysics, "--policy", "lru", "--no-bound", "--capacity", sizes, "--json"]
+        checked = cachecast(*words)
+        enough, less = json.loads(checked.stdout)
+        assert less[key] < need["ratio"] <= enough[key]
+    assert answer["answers"][2].startswith("A byte hit ratio of 90.0 % is out of reach: at most 53.5 %")
+    assert "LRU needs" in answer["answers"][0]
+    assert answer["answers"][3].startswith("Doubling 20.3 MB lifts LRU's byte hit ratio from 2.0 % to")
+
+
+def test_the_tables_in_a_terminal(tiny: Path) -> None:
+    answer = cachecast("replay", "--trace", tiny, "--capacity", "20B")
+    for word in ("lru", "s3fifo", "clairvoyant", "bound", "20 B", "100.0 %"):
+        assert word in answer.stdout
+    answer = cachecast("curve", "--trace", tiny)
+    assert "For a byte hit ratio of 50.0 % LRU needs 30 B (100.0 % of the footprint)." in " ".join(
+        answer.stdout.split()
+    )
+
+
+def test_below_the_largest_file_lru_itself_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time,id,size\n1,a,1\n2,b,100\n3,a,1\n4,c,1\n5,a,1\n")
+    points = json.loads(cachecast("curve", "--trace", path, "--capacity", "2", "--json").stdout)["points"]
+    small = next(point for point in points if point["capacity_bytes"] == 2)
+    assert (small["replayed"], small["hit_ratio"]) == (True, 0.4)
+
+
+def test_days_warm_and_end_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("time,id,size\n" + "".join(f"2026-03-0{day}T00:00:00Z,a,1\n" for day in range(1, 6)))
+    words = ["replay", "--trace", path, "--capacity", "1", "--policy", "lru", "--json"]
+    (row, _) = json.loads(cachecast(*words, "--from", "2026-03-02", "--to", "2026-03-03").stdout)
+    assert (row["requests"], row["hits"]) == (2, 2)
+    (row, _) = json.loads(cachecast(*words, "--to", "2026-03-03").stdout)
+    assert (row["requests"], row["hits"]) == (3, 2)
+
+
+def test_watermarks_make_lru_an_xcache(cloudphysics: list[str]) -> None:
+    words = ["replay", *cloudphysics, "--capacity", "200MB", "--policy", "lru,sieve", "--json"]
+    plain, sieve, _ = json.loads(cachecast(*words).stdout)
+    marked, beside, _ = json.loads(
+        cachecast(*words, "--watermarks", "0.8,0.9", "--purge-interval", "60").stdout
+    )
+    assert marked["wan_bytes"] != plain["wan_bytes"]
+    assert beside["capacity_bytes"] == sieve["capacity_bytes"]
+
+
+def test_scores_from_a_file(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").write_text("as_of,item,score\n0,a,1\n0,b,2\n")
+    words = ["replay", "--trace", tiny, "--capacity", "20", "--policy", "score,score-tail", "--json"]
+    rows = json.loads(cachecast(*words, "--scores", tmp_path / "scores.csv").stdout)
+    assert [row["policy"] for row in rows] == ["score", "score-tail", "bound"]
+    assert rows[0]["hits"] == 2  # c pushes a out, b stays
+
+
+@pytest.mark.parametrize("command", ["replay", "curve"])
+@pytest.mark.parametrize("suffix", [".html", ".svg", ".csv", ".parquet", ".json"])
+def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, command: str, suffix: str) -> None:
+    out = tmp_path / f"answer{suffix}"
+    words = ["--trace", tiny, "--capacity", "20", "--json", "--out", out]
+    answer = json.loads(cachecast(command, *words).stdout)
+    rows = answer if command == "replay" else answer["points"]
+    if suffix in (".html", ".svg"):
+        text = out.read_text()
+        assert text.count("<svg") == 1
+        assert ("<html" in text) == (suffix == ".html")
+    elif suffix == ".csv":
+        with out.open() as file:
+            assert [row["capacity_bytes"] for row in csv.DictReader(file)] == [
+                str(row["capacity_bytes"]) for row in rows
+            ]
+    else:
+        found = json.loads(out.read_text()) if suffix == ".json" else pq.read_table(out).to_pylist()
+        assert found == rows
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--policy", "lru+plan"], "needs the site's tables"),
+        (["--policy", "score"], "score needs scores; give them with --scores"),
+        (["--policy", "fifo9"], "no policy 'fifo9'"),
+        (["--capacity", "0"], "a cache needs room"),
+        (["--capacity-fraction", "0.0001"], "a cache needs room"),
+        (["--out", "x.pdf"], "must end in one of .html"),
+        (["--out", "no/where.html"], "there is no folder no"),
+        (["--columns", "item=nothing"], "has no column nothing; it has time, id, size"),
+        (["--columns", "item"], "not names of columns"),
+        (["--purge-interval", "60"], "give --watermarks"),
+        (["--kind", "best"], "no trace kind 'best'"),
+        (["--capacity", "9", "--from", "2030-01-01"], "after the last access"),
+        (["--site", "here"], "no column site"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_told(tiny: Path, words: list[str], told: str) -> None:
+    with pytest.raises(CachecastError, match=told.replace("+", r"\+")):
+        cachecast("replay", "--trace", tiny, *words)
+
+
+def test_without_a_trace_days_are_needed_and_trace_options_refused() -> None:
+    for command in ("replay", "curve"):
+        with pytest.raises(CachecastError, match="give --trace, or the days"):
+            cachecast(command)
+        with pytest.raises(CachecastError, match="options that describe a trace"):
+            cachecast(command, "--sort")
+
+
+HEAVY = ("pyspark", "mlflow", "pandas", "sklearn", "matplotlib", "lightgbm", "jinja2")
+
+
+@pytest.mark.parametrize(
+    ("words", "light"),
+    [
+        (["--help"], (*HEAVY, "numba")),
+        (["replay", "--help"], (*HEAVY, "numba")),
+        (["curve", "--help"], (*HEAVY, "numba")),
+        (["replay", "--trace", "TINY", "--capacity", "20"], HEAVY),
+        (["curve", "--trace", "TINY", "--out", "OUT"], HEAVY),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_what_is_not_needed_is_not_loaded(
+    tiny: Path, tmp_path: Path, words: list[str], light: tuple[str, ...]
+) -> None:
+    code = (
+        "import sys\nfrom jobs.cli import app\ntry:\n    app(sys.argv[2:])\nexcept SystemExit as end:\n"
+        "    assert not end.code\n"
+        "print([m for m in sys.argv[1].split(',') if m in sys.modules], file=sys.stderr)"
+    )
+    paths = {"TINY": str(tiny), "OUT": str(tmp_path / "c.csv")}
+    command = [sys.executable, "-c", code, ",".join(light), *(paths.get(word, word) for word in words)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert answer.stderr.splitlines()[-1] == "[]"

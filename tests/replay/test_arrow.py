@@ -1,0 +1,141 @@
+"""Traces from the house's tables in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.errors import InputError, SchemaError
+from replay.arrow import from_arrow
+
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+def accesses(*rows):
+    """Rows (seconds after START, did, size_bytes, n_reads, event_id)."""
+    columns = list(zip(*rows, strict=True)) or [[]] * 5
+    return pa.table(
+        {
+            "accessed_at": times(columns[0]),
+            "did": pa.array(columns[1], pa.string()),
+            "size_bytes": pa.array(columns[2], pa.int64()),
+            "n_reads": pa.array(columns[3], pa.int64()),
+            "event_id": pa.array(columns[4], pa.string()),
+        }
+    )
+
+
+def times(seconds):
+    at = [None if s is None else START + dt.timedelta(seconds=s) for s in seconds]
+    return pa.array(at, pa.timestamp("us", tz="UTC"))
+
+
+def since_start(values):
+    return [int(value) - int(START.timestamp()) for value in values]
+
+
+def test_rows_are_ordered_by_time_and_event():
+    table = accesses((5, "b", 2, 1, "y"), (5, "a", 1, 1, "x"), (1.5, "b", 2, 2, "z"))
+    trace, dropped, _, notes = from_arrow(table)
+    assert since_start(trace.time_s) == [1, 1, 5, 5]
+    assert [trace.names[i].as_py() for i in trace.item] == ["b", "b", "a", "b"]
+    assert (dropped, notes) == (0, ())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.text("ab", min_size=1, max_size=2)), min_size=1, max_size=20))
+def test_any_order_of_rows_gives_the_same_trace(rows):
+    table = accesses(*((at, f"f{i}", i + 1, 1, f"{event}{i}") for i, (at, event) in enumerate(rows)))
+    expected = sorted((at, f"{event}{i}", f"f{i}") for i, (at, event) in enumerate(rows))
+    chunks = pa.concat_tables([table.slice(i, 3) for i in range(0, len(rows), 3)])
+    for one in (table, chunks, table.take(list(range(len(rows)))[::-1])):
+        trace = from_arrow(one).trace
+        assert since_start(trace.time_s) == [at for at, _, _ in expected]
+        assert [trace.names[i].as_py() for i in trace.item] == [name for _, _, name in expected]
+
+
+def test_a_size_is_the_first_stated_then_the_catalogues_then_unknown():
+    table = accesses(
+        (1, "a", None, 1, "1"),
+        (2, "a", 7, 1, "2"),
+        (3, "a", 9, 1, "3"),
+        (4, "b", None, 1, "4"),
+        (5, "c", None, 1, "5"),
+    )
+    files = pa.table({"did": ["d", "b", "a"], "size_bytes": [4, 2, 1]})
+    loaded = from_arrow(table, files=files)
+    trace = loaded.trace
+    assert dict(zip(trace.names.to_pylist(), trace.size_bytes.tolist(), strict=True)) == {
+        "a": 7,
+        "b": 2,
+        "d": 4,
+    }
+    assert (loaded.n_unsized_rows, trace.item.tolist(), trace.footprint_bytes) == (1, [0, 0, 0, 1], 9)
+    assert loaded.notes == (
+        "rows left out, since no source knows their file's size: 1",
+        "rows that state another size than their file's first, which counts: 1",
+    )
+
+
+def test_the_first_size_is_that_of_the_first_access_not_of_the_first_row():
+    assert from_arrow(accesses((9, "a", 5, 1, "y"), (1, "a", 6, 1, "x"))).trace.size_bytes.tolist() == [6]
+
+
+def test_closes_and_reads_are_taken_where_stated():
+    table = accesses((1, "a", 10, 1, "1"), (2, "a", 10, 1, "2"), (3, "a", 10, 2, "3"), (4, "a", 10, 1, "4"))
+    table = table.append_column("closed_at", times([5, None, 2, 4]))
+    table = table.append_column("read_bytes", pa.array([4, None, 18, 11]))
+    loaded = from_arrow(table)
+    assert since_start(loaded.trace.close_s) == [5, 2, 3, 3, 4]
+    assert loaded.trace.read_bytes.tolist() == [4, 10, 9, 9, 10]
+    assert loaded.notes == (
+        "accesses that close before they open, taken as closed at once: 2",
+        "accesses that read more than their file's size, taken as read whole: 1",
+    )
+
+
+def test_whole_reads_that_end_at_once_cost_nothing():
+    table = accesses((1, "a", 10, 1, "1"))
+    table = table.append_column("closed_at", times([1])).append_column("read_bytes", pa.array([10]))
+    trace = from_arrow(table).trace
+    assert (trace.close_s, trace.read_bytes) == (None, None)
+
+
+def test_a_site_is_chosen_before_sizes_are_looked_for():
+    table = accesses((1, "a", 1, 1, "1"), (2, "a", 2, 1, "2"), (3, "b", 3, 1, "3"))
+    table = table.append_column("site", pa.array(["X", "Y", "Y"]))
+    trace = from_arrow(table, site="Y").trace
+    assert trace.names.to_pylist() == ["a", "b"]
+    assert trace.size_bytes.tolist() == [2, 3]
+    with pytest.raises(InputError, match="no access of site 'Z'; its sites are X, Y"):
+        from_arrow(table, site="Z")
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "match"),
+    [
+        (accesses((1, "a", 1, 1, "x")).drop(["did"]), SchemaError, "no column did; it has accessed_at"),
+        (accesses((1, "a", 1, 1, "x"), (2, "a", -3, 1, "y")), InputError, "row 2 has size_bytes -3"),
+        (accesses((1, "a", 1, 0, "x")), InputError, "row 1 has n_reads 0"),
+        (accesses((1, "a", 1, 1, "x"), (2, None, 1, 1, "y")), InputError, "row 2 has no did"),
+        (accesses((1, "a", 1, 1, "x"), (None, "a", 1, 1, "y")), InputError, "row 2 has no accessed_at"),
+        (accesses((1, "a", 1, 1, "x"), (1, "a", 1, 1, None)), InputError, "row 2 has no event_id"),
+        (accesses(), InputError, "no row"),
+        (accesses((1, "a", None, 1, "x")), InputError, "known size"),
+    ],
+)
+def test_faults_are_named(table, error, match):
+    with pytest.raises(error, match=match):
+        from_arrow(table)
+
+
+def test_a_catalogue_with_a_file_twice_is_refused():
+    files = pa.table({"did": ["a", "a"], "size_bytes": [1, 1]})
+    with pytest.raises(InputError, match="twice"):
+        from_arrow(accesses((1, "a", 1, 1, "x")), files=files)
+    with pytest.raises(SchemaError, match="files has no column size_bytes"):
+        from_arrow(accesses((1, "a", 1, 1, "x")), files=files.drop(["size_bytes"]))

@@ -1,0 +1,120 @@
+"""The curve equals a replay of LRU at every capacity, and a slow stack distance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.errors import InputError
+from replay.curve import lru_curve
+from replay.policies import run_policy
+from replay.read import read_trace
+from replay.trace import Trace
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@st.composite
+def traces(draw):
+    m = draw(st.integers(1, 10))
+    items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=80))
+    sizes = draw(st.lists(st.integers(0, 9), min_size=m, max_size=m))
+    return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
+
+
+def distances(trace):
+    """(index, bytes of the distinct files read since the last access, the file's own included)."""
+    items = trace.item.tolist()
+    for i, item in enumerate(items):
+        if item in items[:i]:
+            last = max(j for j in range(i) if items[j] == item)
+            yield i, sum(int(trace.size_bytes[f]) for f in set(items[last:i]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(traces(), st.integers(0, 79))
+def test_it_is_the_stack_distances_sorted(trace, start):
+    start = min(start, trace.n_accesses - 1)
+    curve = lru_curve(trace, count_from_s=start)
+    found = [(d, int(trace.size_bytes[trace.item[i]])) for i, d in distances(trace) if i >= start]
+    assert curve.capacity_bytes.tolist() == sorted({d for d, _ in found})
+    for capacity, hits, hit_bytes in zip(curve.capacity_bytes, curve.hits, curve.hit_bytes, strict=True):
+        assert hits == sum(d <= capacity for d, _ in found)
+        assert hit_bytes == sum(size for d, size in found if d <= capacity)
+    assert curve.requests == trace.n_accesses - start
+
+
+@settings(max_examples=200, deadline=None)
+@given(traces())
+def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace):
+    curve = lru_curve(trace)
+    assert curve.exact_from_bytes == trace.size_bytes[trace.item].max()
+    for capacity in range(curve.exact_from_bytes, trace.footprint_bytes + 2):
+        result = run_policy("lru", trace, capacity)
+        assert curve.hit_ratio_at(capacity) == result.hit_ratio
+        assert curve.byte_hit_ratio_at(capacity) == result.byte_hit_ratio
+
+
+@settings(max_examples=200, deadline=None)
+@given(traces(), st.floats(0, 1))
+def test_a_needed_capacity_is_the_least_one(trace, ratio):
+    curve = lru_curve(trace)
+    for key, at in (("hit_ratio", curve.hit_ratio_at), ("byte_hit_ratio", curve.byte_hit_ratio_at)):
+        capacity = curve.capacity_for(**{key: ratio})
+        if capacity is None:
+            assert at(2 * trace.footprint_bytes) < ratio
+        elif capacity:
+            assert at(capacity) >= ratio
+            assert capacity == curve.exact_from_bytes or at(capacity - 1) < ratio
+
+
+def test_ratios_that_floats_round_are_found_exactly():
+    curve = lru_curve(Trace(np.arange(100), np.zeros(100, np.int64), np.array([5])))
+    for hits in range(1, 100):
+        assert curve.capacity_for(hit_ratio=hits / 100) == 5
+    assert curve.capacity_for(hit_ratio=1) is None
+    assert curve.capacity_for(hit_ratio=0.5, byte_hit_ratio=1) is None
+
+
+def test_doubling_adds_what_lies_between():
+    item = np.array([0, 1, 2, 0, 1, 2, 2])
+    curve = lru_curve(Trace(np.arange(7), item, np.array([1, 1, 2])))
+    assert curve.capacity_bytes.tolist() == [2, 4]
+    assert curve.doubling_adds(2) == pytest.approx((3 / 7, 4 / 10))
+
+
+def test_a_trace_read_once_has_no_hit_at_any_capacity():
+    curve = lru_curve(Trace(np.arange(3), np.arange(3), np.ones(3, np.int64)))
+    assert curve.hit_ratio_at(100) == 0
+    assert curve.capacity_for(hit_ratio=0.1) is None
+    with pytest.raises(InputError, match="after the last access"):
+        lru_curve(Trace(np.arange(3), np.arange(3), np.ones(3, np.int64)), count_from_s=9)
+
+
+def test_cloudphysics():
+    trace = read_trace(SHARED / "cloudphysics_io.csv.gz", columns={"item": "lbn"}).trace
+    curve = lru_curve(trace)
+    assert trace.footprint_bytes == 2_029_769_728
+    golden = {0.01: (0.8338837, 0.9800275), 0.1: (0.8096810, 0.9518164), 0.2: (0.7332795, 0.8641825)}
+    for fraction, (objects, in_bytes) in golden.items():
+        capacity = int(fraction * trace.footprint_bytes)
+        assert 1 - curve.hit_ratio_at(capacity) == pytest.approx(objects, abs=1e-7)
+        assert 1 - curve.byte_hit_ratio_at(capacity) == pytest.approx(in_bytes, abs=1e-7)
+    rng = np.random.default_rng(1)
+    for capacity in rng.integers(curve.exact_from_bytes, trace.footprint_bytes, 12).tolist():
+        result = run_policy("lru", trace, capacity)
+        assert curve.hit_ratio_at(capacity) == result.hit_ratio
+        assert curve.byte_hit_ratio_at(capacity) == result.byte_hit_ratio
+
+
+def test_renumbering_slots_many_times_changes_nothing():
+    rng = np.random.default_rng(2)
+    item = rng.integers(0, 30, 20_000)
+    trace = Trace(np.arange(item.size), item, rng.integers(1, 100, 30))
+    curve = lru_curve(trace)
+    for capacity in range(curve.exact_from_bytes, trace.footprint_bytes, 97):
+        assert curve.hit_ratio_at(capacity) == run_policy("lru", trace, capacity).hit_ratio
