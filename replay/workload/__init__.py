@@ -1,40 +1,57 @@
-"""A made-up month of a region, for demos and tests: whole-dataset passes, bursts, new versions, rhythm.
+"""Generated accesses of a region, for demos, tests and studies; calibrated to published figures where known.
 
-Shapes follow published studies of LHC caches; nothing is fitted to what a planner does well.
+Whole-dataset passes, bursts, new versions, the rhythm of day and week. Shapes follow published studies of LHC
+caches; nothing is fitted to what a planner does well.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import pyarrow as pa
 
-from replay.workload.catalogue import make_catalogue
+from replay.workload.catalogue import Datasets, make_catalogue
 from replay.workload.config import WorkloadConfig
+from replay.workload.names import dataset_names
 from replay.workload.reads import make_reads
-from replay.workload.tables import accesses_table, files_table
-from replay.workload.tasks import make_tasks
+from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.tables import Workload
+from replay.workload.tasks import SETTLE_DAYS, Tasks, make_tasks
 
 __all__ = ["Workload", "WorkloadConfig", "generate"]
 
-
-class Workload(NamedTuple):
-    """`accesses`: what a Rucio trace tells of each read, by time; `files`: `features.schema.FILES`."""
-
-    accesses: pa.Table
-    files: pa.Table
+# Jobs of a pass lag behind it by at most this part of it, but for one in a million.
+_LAG = 1.25
+_FRESH_DAYS, _AGE_DAYS = 0.5, 150.0
 
 
 def generate(config: WorkloadConfig) -> Workload:
-    """The month that `config` describes; the same config gives the same tables, bit for bit.
-
-    `accesses`: did, scope, name, dataset, tier (strings), accessed_at, closed_at (timestamps),
-    size_bytes, read_bytes (long), user (a plain name), task, activity, site, origin, event_id
-    (strings); sorted by accessed_at, within the month. `files` also lists files nobody reads.
-    """
+    """The accesses and files that `config` describes; the same config gives the same ones, bit for bit."""
     rng = np.random.default_rng(config.seed)
+    rhythm = Rhythm(config)
     catalogue = make_catalogue(config, rng)
-    tasks = make_tasks(config, catalogue, rng)
-    reads = make_reads(config, catalogue, tasks, rng)
-    return Workload(accesses_table(config, catalogue, tasks, reads, rng), files_table(config, catalogue))
+    tasks = make_tasks(config, catalogue.datasets, rhythm, rng)
+    return Workload(
+        config=config,
+        catalogue=catalogue,
+        tasks=tasks,
+        reads=make_reads(config, catalogue, tasks, rhythm, rng),
+        names=dataset_names(config, catalogue.datasets),
+        created_day=_created(config, catalogue.datasets, tasks, rhythm, rng),
+    )
+
+
+def _created(
+    config: WorkloadConfig, datasets: Datasets, tasks: Tasks, rhythm: Rhythm, rng: np.random.Generator
+) -> FloatArray:
+    """When each dataset came to be: a new version at its birth, the others before their first read."""
+    begins = tasks.start % rhythm.total
+    # What runs past the end of the days is running when they begin.
+    begins = np.where(begins + _LAG * tasks.length > rhythm.total, 0.0, begins)
+    first = np.zeros(datasets.line.size)
+    heads = np.flatnonzero(np.diff(tasks.dataset, prepend=-1))
+    first[tasks.dataset[heads]] = np.minimum.reduceat(begins, heads)
+    fresh = rng.random(first.size) < config.fresh_share
+    age = np.where(fresh, _FRESH_DAYS, _AGE_DAYS) * rng.exponential(size=first.size)
+    created: FloatArray = np.where(
+        datasets.born_day >= 0, datasets.born_day, rhythm.day(first) - SETTLE_DAYS - age
+    )
+    return created

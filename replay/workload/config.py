@@ -1,100 +1,204 @@
-"""Knobs of the made-up month."""
+"""Knobs of a generated region, and the published figures it is held against."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from features.errors import ConfigError
 
+PRODUCTION, ANALYSIS = "production", "analysis"
+MAX_ACCESSES = 1 << 30
+"""Reads that fit the arrays of a workload."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_TYPES = {"int": (int,), "float": (int, float), "str": (str,), "dt.datetime": (dt.datetime,)}
+_ABOVE_ZERO = ("days", "_median", "mean_size_bytes", "scale", "n_users", "factor", "value")
+EXTENSIVE = ("accesses", "files", "bytes")
+PER_DAY = ("accesses_per_day", "bytes_per_day")
+METRICS = (
+    *EXTENSIVE,
+    *PER_DAY,
+    "mean_size_bytes",
+    "reread_share",
+    "origin_share",
+    "hit_ratio",
+    "byte_hit_ratio",
+)
+"""What a published figure can be: the first grow with days and scale, the next with scale, the others not."""
+
 
 @dataclasses.dataclass(frozen=True)
-class TierConfig:
-    """One data tier. Files per dataset and file sizes are log-normal; shares are of its datasets.
+class CategoryConfig:
+    """One category of files: what is asked of it in a period, and how its reads come.
 
-    `production_share` are read once, whole, by production; `dormant_share` never; the rest by analysis,
-    in `tasks_per_day` tasks each on a weekday, on average. `read_share`: part of a file a task reads.
+    `accesses` reads of `files` files in a period of the scenario; `unread_share` of the catalogue's files are
+    never read. Files per dataset and sizes are log-normal. `once_share` of the datasets are read once, whole,
+    by production; the others are passed over again and again, by `activity`, their popularity log-normal.
+    The next pass over a dataset begins soon after the last one (with `close_share`; exponential, mean
+    `close_hours`) or some time later (log-normal). `read_share`: part of a file that a task reads.
     """
 
     name: str
-    n_datasets: int
+    files: int
+    accesses: int
+    mean_size_bytes: float
+    size_sigma: float
     files_median: float
     files_sigma: float
-    size_bytes_median: float
-    size_sigma: float
     mc_share: float
-    production_share: float
-    dormant_share: float
-    tasks_per_day: float
+    unread_share: float
+    once_share: float
+    activity: str
+    popularity_sigma: float
+    partial_share: float
+    close_share: float
+    close_hours: float
+    return_days_median: float
+    return_sigma: float
+    pass_hours_median: float
+    pass_hours_sigma: float
     read_share: float
 
 
 @dataclasses.dataclass(frozen=True)
 class OriginConfig:
-    """A site (RSE) that files come from, and its share of the datasets."""
+    """A site (RSE) or host that files come from, its share of the files, and the region it lies in."""
 
-    rse: str
+    name: str
     share: float
+    region: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A published figure of the scenario's period; `metric` is one of METRICS.
+
+    Of one `category` or `region`, or of all. Hit ratios are those of an XCache of `capacity_bytes` with
+    watermarks `low` and `high`. `note` says what was assumed.
+    """
+
+    metric: str
+    value: float
+    category: str = ""
+    region: str = ""
+    capacity_bytes: float = 0.0
+    low: float = 0.90
+    high: float = 0.95
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkloadConfig:
-    """A region's month; what each knob means stands beside it in conf/workloads/demo.toml."""
+    """A region's accesses; what each knob means stands beside it in conf/workloads/*.toml.
+
+    `period_days` is what the categories' `accesses` and `files` count for; `days` of it are generated, at
+    `scale` times the size: both multiply them.
+    """
 
     seed: int
     start: dt.datetime
     days: int
+    period_days: int
+    scale: float
+    experiment: str
     size_scale: float
     min_size_bytes: int
     sites: tuple[str, ...]
     n_users: int
-    popularity_sigma: float
-    bursty_share: float
-    burst_days: float
+    fresh_share: float
     new_version_share: float
-    partial_share: float
-    pass_hours_median: float
-    pass_hours_sigma: float
     night_factor: float
     weekend_factor: float
     origins: tuple[OriginConfig, ...]
-    tiers: tuple[TierConfig, ...]
+    categories: tuple[CategoryConfig, ...]
+    published: tuple[Published, ...] = ()
 
     @property
     def start_s(self) -> int:
-        """First second of the month, since 1970."""
+        """First second of the first day, since 1970."""
         return int(self.start.timestamp())
+
+    @property
+    def growth(self) -> float:
+        """What `accesses` and `files` of the categories are multiplied by."""
+        return self.scale * self.days / self.period_days
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str = "workload") -> WorkloadConfig:
-        """The config in a parsed TOML file called `where`. Raises ConfigError, naming the key."""
+        """The config in a parsed TOML file called `where`; a category takes what it does not say from
+        the table `category`, `days` is `period_days` and `scale` 1 unless given. Raises ConfigError.
+        """
         known = dict(values)
+        common = known.pop("category", {})
+        known.setdefault("days", known.get("period_days"))
+        known.setdefault("scale", 1.0)
         known["sites"] = tuple(known.get("sites", ()))
-        known["origins"] = tuple(
-            _build(OriginConfig, row, f"{where}: origins[{i}]")
-            for i, row in enumerate(known.get("origins", ()))
-        )
-        known["tiers"] = tuple(
-            _build(TierConfig, row, f"{where}: tiers[{i}]") for i, row in enumerate(known.get("tiers", ()))
-        )
+        known["origins"] = _rows(OriginConfig, known.get("origins", ()), f"{where}: origins")
+        rows = known.get("categories", ())
+        known["categories"] = _rows(CategoryConfig, rows, f"{where}: categories", common)
+        known["published"] = _rows(Published, known.get("published", ()), f"{where}: published")
         config: WorkloadConfig = _build(cls, known, where)
-        for key in ("sites", "origins", "tiers"):
-            if not getattr(config, key):
-                raise ConfigError(f"{where}: {key}", "is empty; give at least one")
-        if config.days < 1:
-            raise ConfigError(f"{where}: days", f"{config.days} must be 1 or more")
-        if config.start.tzinfo is None:
-            raise ConfigError(f"{where}: start", "has no time zone; end it with Z")
+        _check(config, where)
         return config
 
 
+def _rows(kind: type[Any], rows: Any, where: str, common: Mapping[str, Any] = _NOTHING) -> tuple[Any, ...]:
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        raise ConfigError(where, "is no list of tables; write it as those in conf/workloads")
+    return tuple(_build(kind, {**common, **row}, f"{where}[{i}]") for i, row in enumerate(rows))
+
+
 def _build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    names = {field.name for field in dataclasses.fields(kind)}
-    unknown, missing = sorted(set(values) - names), sorted(names - set(values))
+    fields = dataclasses.fields(kind)
+    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
+    unknown, missing = sorted(set(values) - {f.name for f in fields}), sorted(needed - set(values))
     if unknown:
         raise ConfigError(where, f"unknown key {', '.join(unknown)}; remove it")
     if missing:
         raise ConfigError(where, f"missing key {', '.join(missing)}; add it")
+    for field in fields:
+        if field.name in values and field.type in _TYPES:
+            _check_value(field.name, values[field.name], _TYPES[field.type], where)
     return kind(**values)
+
+
+def _check_value(name: str, value: Any, types: tuple[type, ...], where: str) -> None:
+    """What the end of a key's name says: shares are within 0 … 1, sigmas not negative, sizes above 0."""
+    if type(value) not in types:
+        raise ConfigError(f"{where}: {name}", f"{value!r} is no {' or '.join(t.__name__ for t in types)}")
+    if name.endswith("share") and not 0 <= value <= 1:
+        raise ConfigError(f"{where}: {name}", f"{value} must be within 0 … 1")
+    if name.endswith(("sigma", "hours", "seed")) and value < 0:
+        raise ConfigError(f"{where}: {name}", f"{value} must not be negative")
+    if name.endswith(_ABOVE_ZERO) and not value > 0:
+        raise ConfigError(f"{where}: {name}", f"{value} must be above 0")
+
+
+def _check(config: WorkloadConfig, where: str) -> None:
+    for key in ("sites", "origins", "categories"):
+        if not getattr(config, key):
+            raise ConfigError(f"{where}: {key}", "is empty; give at least one")
+    if config.start.tzinfo is None:
+        raise ConfigError(f"{where}: start", "has no time zone; end it with Z")
+    for category in config.categories:
+        here = f"{where}: {category.name}"
+        if not 0 < category.files <= category.accesses:
+            told = f"{category.accesses} accesses of {category.files} files"
+            raise ConfigError(here, f"{told}: a file that counts is read at least once")
+        if category.activity not in (PRODUCTION, ANALYSIS):
+            raise ConfigError(f"{here}: activity", f"{category.activity!r} must be production or analysis")
+        if category.unread_share == 1:
+            raise ConfigError(f"{here}: unread_share", "1 leaves no file that is read; give less")
+    asked = config.growth * sum(category.accesses for category in config.categories)
+    if asked > MAX_ACCESSES:
+        raise ConfigError(where, f"{asked:.3g} accesses are more than {MAX_ACCESSES}; lower days or scale")
+    for figure in config.published:
+        if figure.metric not in METRICS:
+            told = f"unknown metric {figure.metric!r}; known: {', '.join(METRICS)}"
+            raise ConfigError(f"{where}: published", told)
+        if figure.metric.endswith("hit_ratio") and not figure.capacity_bytes > 0:
+            raise ConfigError(f"{where}: published", f"{figure.metric} needs a capacity_bytes above 0")

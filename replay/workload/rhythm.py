@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
-from replay.workload.catalogue import FloatArray
 from replay.workload.config import WorkloadConfig
 
-_DAY_S = 86400
+FloatArray = npt.NDArray[np.float64]
+
 _BUSIEST_HOUR = 14
 
 
 class Rhythm:
-    """Converts between days of the month (floats, UTC) and work done (1 per average weekday).
+    """Converts between days from the start (floats, UTC) and work done (1 per average weekday).
 
-    Covers `before` days ahead of the month and `after` days past its end.
+    Covers the days of `config`; what lies outside is taken for the nearest end. `total` is all their work.
     """
 
-    def __init__(self, config: WorkloadConfig, *, before: int, after: int) -> None:
-        hours = np.arange(-24 * before, 24 * (config.days + after))
+    def __init__(self, config: WorkloadConfig) -> None:
+        hours = np.arange(24 * config.days)
         since_epoch = config.start_s / 3600 + hours
         # 1970-01-01 was a Thursday: days 2 and 3 of its week are the weekend.
         weekend = np.isin(since_epoch // 24 % 7, (2, 3))
@@ -27,6 +28,7 @@ class Rhythm:
         pace = pace / mean * np.where(weekend, config.weekend_factor, 1.0)
         self._day = np.append(hours, hours[-1] + 1) / 24
         self._work = np.concatenate([[0.0], np.cumsum(pace) / 24])
+        self.total = float(self._work[-1])
 
     def work(self, day: FloatArray) -> FloatArray:
         """Work done up to each `day`."""

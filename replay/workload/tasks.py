@@ -1,91 +1,150 @@
-"""Who reads which dataset when."""
+"""Who passes over which dataset when."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from replay.planner import BoolArray, IntArray
-from replay.workload.catalogue import ANALYSIS, PRODUCTION, Catalogue, Datasets, FloatArray
-from replay.workload.config import WorkloadConfig
-from replay.workload.rhythm import Rhythm
+from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, knob
+from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
+from replay.workload.rhythm import FloatArray, Rhythm
 
-BEFORE_DAYS, AFTER_DAYS = 7, 21
-# A finished dataset is announced, and its files are complete, half a day after the first.
 SETTLE_DAYS = 0.5
+"""A finished dataset is announced, and its files are complete, half a day after the first."""
+
 _FADE_DAYS = 2.0
 _COMMUNITY = 8
+_PART = (0.02, 0.3)
+# Passes over one dataset take about as long as each other: the same code on the same files.
+_PACE_SPREAD = 0.2
 
 
 class Tasks(NamedTuple):
-    """One entry per task: a pass over the first `n_files` files of `dataset`.
+    """One entry per task: a pass over the first `n_files` files of `dataset`; by dataset, then by start.
 
-    `start`, `length` are in work units of `rhythm`; `user` is -1 for production.
+    `start`, `length` are in work units of the rhythm; a start beyond the end of the days means: that far
+    from their beginning. `user` is -1 for production.
     """
 
-    rhythm: Rhythm
-    dataset: IntArray
-    n_files: IntArray
+    dataset: npt.NDArray[np.int32]
+    n_files: npt.NDArray[np.int32]
     start: FloatArray
-    length: FloatArray
-    user: IntArray
+    length: npt.NDArray[np.float32]
+    user: npt.NDArray[np.int32]
+    site: npt.NDArray[np.int16]
     production: BoolArray
 
 
-def make_tasks(config: WorkloadConfig, catalogue: Catalogue, rng: np.random.Generator) -> Tasks:
-    """Analysis tasks by popularity of the day, and one production task per production dataset."""
-    rhythm = Rhythm(config, before=BEFORE_DAYS, after=AFTER_DAYS)
-    datasets = catalogue.datasets
-    dataset, start = _analysis_starts(config, datasets, rhythm, rng)
-    share = np.where(
-        rng.random(dataset.size) < config.partial_share, rng.uniform(0.02, 0.3, dataset.size), 1.0
+def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator) -> Tasks:
+    """One pass over every dataset that is read, and as many more as the categories' accesses ask for."""
+    dataset, share = _passes(config, datasets, rng)
+    order = np.lexsort((rng.random(dataset.size), dataset))
+    dataset, share = dataset[order], share[order]
+    start = _starts(config, datasets, rhythm, dataset, rng)
+    kept = _in_life(datasets, rhythm, dataset, start, rng)
+    dataset, share, start = dataset[kept], share[kept], start[kept]
+    by_production = np.array([c.activity == PRODUCTION for c in config.categories])
+    production = by_production[datasets.category[dataset]] | (datasets.role[dataset] == ONCE)
+    user = (datasets.line[dataset] * 7 + (_COMMUNITY * rng.random(dataset.size) ** 2).astype(np.int64)) % (
+        config.n_users
     )
-    user = (dataset * 7 + (_COMMUNITY * rng.random(dataset.size) ** 2).astype(np.int64)) % config.n_users
-    once = np.flatnonzero(datasets.role == PRODUCTION)
-    begins = np.maximum(datasets.born_day[once] + SETTLE_DAYS, rng.uniform(-3, config.days, once.size))
-    every = np.concatenate([dataset, once])
-    share = np.concatenate([share, np.ones(once.size)])
-    hours = config.pass_hours_median * np.exp(config.pass_hours_sigma * rng.standard_normal(every.size))
     return Tasks(
-        rhythm=rhythm,
-        dataset=every,
-        n_files=np.maximum(1, np.ceil(share * datasets.n_files[every])).astype(np.int64),
-        start=np.concatenate([start, rhythm.work(begins)]),
-        length=np.clip(hours * np.sqrt(share), 0.5, 24.0 * 7) / 24,
-        user=np.concatenate([user, np.full(once.size, -1)]),
-        production=np.arange(every.size) >= dataset.size,
+        dataset=dataset.astype(np.int32),
+        n_files=np.ceil(share * datasets.n_files[dataset] - 1e-9).astype(np.int32),
+        start=start,
+        length=_lengths(config, datasets, dataset, share, rng),
+        user=np.where(production, -1, user).astype(np.int32),
+        site=rng.integers(0, len(config.sites), dataset.size, np.int16),
+        production=production,
     )
 
 
-def _analysis_starts(
-    config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator
+def _passes(
+    config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    days = np.arange(-BEFORE_DAYS, config.days)
-    opens = rhythm.work(days.astype(np.float64))
-    paces = rhythm.work((days + 1).astype(np.float64)) - opens
-    counts = rng.poisson(_daily_tasks(config, datasets, days, rng) * paces)
-    dataset, column = (np.repeat(axis, counts.ravel()) for axis in np.indices(counts.shape).reshape(2, -1))
-    start = opens[column] + rng.random(column.size) * paces[column]
-    # Within the day of its birth a dataset is read once it is complete.
-    born = rhythm.work(datasets.born_day[dataset] + SETTLE_DAYS)
-    return dataset, np.maximum(start, np.where(datasets.born_day[dataset] > days[0], born, start))
+    """The dataset of each pass, and the share of its files that the pass reads."""
+    first = np.flatnonzero(datasets.role != DORMANT)
+    more = [_more(c, i, config.growth, datasets, rng) for i, c in enumerate(config.categories)]
+    dataset, share = (np.concatenate(column) for column in zip(*more, strict=True))
+    return np.concatenate([first, dataset]), np.concatenate([np.ones(first.size), share])
 
 
-def _daily_tasks(
-    config: WorkloadConfig, datasets: Datasets, days: IntArray, rng: np.random.Generator
+def _more(
+    category: CategoryConfig, index: int, growth: float, datasets: Datasets, rng: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Passes beyond the first, by popularity, for the category's other accesses; the last one is cut."""
+    members = np.flatnonzero((datasets.category == index) & (datasets.role == REREAD))
+    wanted = round(category.accesses * growth) - max(1, round(category.files * growth))
+    if not members.size or wanted <= 0:
+        return np.zeros(0, np.int64), np.zeros(0)
+    odds = np.cumsum(datasets.weight[members])
+    n_files = datasets.n_files[members]
+    mean = float((datasets.weight[members] * n_files).sum() / odds[-1])
+    picks: list[IntArray] = []
+    shares: list[FloatArray] = []
+    missing = float(wanted)
+    while missing > 0:
+        block = 16 + int(1.1 * missing / mean)
+        pick = np.searchsorted(odds, odds[-1] * rng.random(block), side="right")
+        share = np.where(rng.random(block) < category.partial_share, rng.uniform(*_PART, block), 1.0)
+        whole = np.ceil(share * n_files[pick])
+        ends = np.cumsum(whole)
+        last = int(np.searchsorted(ends, missing))
+        if last < block:
+            whole[last] -= ends[last] - missing
+        picks.append(members[pick[: last + 1]])
+        shares.append((whole / n_files[pick])[: last + 1])
+        missing -= ends[min(last, block - 1)]
+    return np.concatenate(picks), np.concatenate(shares)
+
+
+def _starts(
+    config: WorkloadConfig,
+    datasets: Datasets,
+    rhythm: Rhythm,
+    dataset: IntArray,
+    rng: np.random.Generator,
 ) -> FloatArray:
-    """Expected tasks per dataset (rows) and day: steady, or rising and decaying around a peak."""
-    n = datasets.weight.size
-    rate = np.array([tier.tasks_per_day for tier in config.tiers])[datasets.tier] * datasets.weight
-    newborn = datasets.born_day >= 0
-    bursty = newborn | (rng.random(n) < config.bursty_share)
-    peak = np.where(newborn, datasets.born_day + 1, rng.uniform(-2 * config.burst_days, config.days, n))
-    off = days[None, :] - peak[:, None]
-    burst = np.exp(np.where(off < 0, 2 * off, -off) / config.burst_days)
-    # A burst brings as many tasks in the month as a steady dataset, in fewer days.
-    shape = np.where(bursty[:, None], burst * config.days / (1.5 * config.burst_days) / 2, 1.0)
-    alive = (days[None, :] + 1 > datasets.born_day[:, None] + SETTLE_DAYS).astype(np.float64)
-    overdue = np.maximum(days[None, :] - datasets.dies_day[:, None], 0)
-    fade = np.exp(-overdue / _FADE_DAYS)
-    return np.where((datasets.role == ANALYSIS)[:, None], rate[:, None] * shape * alive * fade, 0.0)
+    """When each pass begins: the first over a dataset at any time, each next one a gap after the last."""
+    close_share, close_hours, return_days, return_sigma = (
+        knob(config, datasets, key)[dataset]
+        for key in ("close_share", "close_hours", "return_days_median", "return_sigma")
+    )
+    close_days = close_hours / 24
+    n = dataset.size
+    later = return_days * np.exp(return_sigma * rng.standard_normal(n))
+    gap = np.where(rng.random(n) < close_share, close_days * rng.exponential(size=n), later)
+    begins = np.flatnonzero(np.diff(dataset, prepend=-1))
+    born = datasets.born_day[dataset[begins]]
+    announced = rhythm.work(np.maximum(born, 0) + SETTLE_DAYS) + close_days[begins] * rng.random(begins.size)
+    gap[begins] = np.where(born >= 0, announced, rhythm.total * rng.random(begins.size))
+    total = np.cumsum(gap)
+    before = np.repeat(total[begins] - gap[begins], np.diff(begins, append=n))
+    start: FloatArray = total - before
+    return start
+
+
+def _in_life(
+    datasets: Datasets, rhythm: Rhythm, dataset: IntArray, start: FloatArray, rng: np.random.Generator
+) -> BoolArray:
+    """Passes within the days after a birth, and before a replacement or, fading out, soon after it."""
+    born, dies = datasets.born_day[dataset], datasets.dies_day[dataset]
+    overdue = start % rhythm.total - rhythm.work(np.minimum(dies, 1e9))
+    fading = rng.random(dataset.size) < np.exp(-np.maximum(overdue, 0) / _FADE_DAYS)
+    return np.where(born >= 0, start < rhythm.total, np.isinf(dies) | fading)
+
+
+def _lengths(
+    config: WorkloadConfig,
+    datasets: Datasets,
+    dataset: IntArray,
+    share: FloatArray,
+    rng: np.random.Generator,
+) -> npt.NDArray[np.float32]:
+    median, sigma = (knob(config, datasets, key) for key in ("pass_hours_median", "pass_hours_sigma"))
+    usual: FloatArray = median * np.exp(sigma * rng.standard_normal(median.size))
+    hours = usual[dataset] * np.exp(_PACE_SPREAD * rng.standard_normal(dataset.size)) * np.sqrt(share)
+    return (np.minimum(hours, 24.0 * 7) / 24).astype(np.float32)

@@ -1,18 +1,23 @@
-"""Generated raw files: the same arguments give the same bytes, and the real readers read all of them."""
+"""What is written: the same arguments give the same bytes, and the real readers read all of it."""
 
 from __future__ import annotations
 
 import datetime as dt
+import tomllib
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from features.errors import ConfigError
+from features.errors import ConfigError, InputError
 from features.schema import ACCESSES, FILES
 from features.times import parse_day
 from jobs import pull, workload
 from jobs.tables import Tables
+from replay.read import read_trace
 
 START = parse_day("2026-03-01")
 
@@ -21,8 +26,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_what_is_written_is_pulled_back_whole(tmp_path: Path, spark: SparkSession) -> None:
-    made = workload.run("demo", start_s=START, seed=3, days=2, out=tmp_path / "raw")
+def test_raw_files_are_pulled_back_whole(tmp_path: Path, spark: SparkSession) -> None:
+    config = workload.load("demo", start_s=START, seed=3, days=2)
+    made = workload.run(config, out=tmp_path / "raw", raw=True)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
     reads = pull.run(spark, tables, source="rucio_traces", path=made.traces, day=day, salt="s")
     files = pull.run(spark, tables, source="rucio_files", path=made.catalogue, day=day)
@@ -39,16 +45,66 @@ def test_what_is_written_is_pulled_back_whole(tmp_path: Path, spark: SparkSessio
     assert set(accesses["activity"]) == {"analysis", "production"}
 
 
-def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("raw", [False, True])
+def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, raw: bool) -> None:
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        workload.run("demo", start_s=START, seed=seed, days=1, out=tmp_path / folder)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b") != contents(tmp_path / "c")
+        config = workload.load("demo", start_s=START, seed=seed, days=1)
+        workload.run(config, out=tmp_path / folder, raw=raw)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "a") != contents(tmp_path / "c")
+
+
+def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
+    made = workload.run(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t", report=True)
+    assert sorted(contents(tmp_path / "t")) == ["accesses.parquet", "files.parquet"]
+    accesses, files = pq.read_table(made.traces), pq.read_table(made.catalogue)
+    assert (accesses.num_rows, files.num_rows) == (made.accesses, made.files)
+    assert made.size_bytes == pc.sum(files["size_bytes"]).as_py()
+    assert accesses.column_names == [
+        *("accessed_at", "closed_at", "did", "dataset", "category", "tier", "size_bytes", "read_bytes"),
+        *("origin", "site", "user", "task", "activity"),
+    ]
+    assert {
+        "did",
+        "scope",
+        "name",
+        "dataset",
+        "tier",
+        "category",
+        "size_bytes",
+        "created_at",
+        "origin",
+    } <= set(files.column_names)
+    assert accesses.schema.field("accessed_at").type == pa.timestamp("us", tz="UTC")
+    for name in ("did", "dataset", "category", "tier", "origin", "site", "user", "task", "activity"):
+        assert pa.types.is_dictionary(accesses.schema.field(name).type), name
+    assert pc.any(pc.invert(pc.is_in(files["did"], pc.unique(accesses["did"].cast(pa.string()))))).as_py()
+    trace = read_trace(tmp_path / "t").trace
+    assert (trace.n_accesses, trace.n_items) == (made.accesses, made.files)
+    assert len(made.calibration) == len(tomllib.loads(mwt2())["published"])
+    assert len(workload.calibration_rows(made.calibration)) == len(made.calibration)
+
+
+def mwt2() -> str:
+    return (Path(workload.__file__).parents[1] / "conf" / "workloads" / "mwt2.toml").read_text()
+
+
+def test_accesses_choose_the_scale() -> None:
+    config = workload.load("prague", seed=1, accesses=100_000_000)
+    assert config.scale == pytest.approx(100 / 1.4)
+    assert workload.load("prague", seed=1, days=62, accesses=2_800_000).scale == pytest.approx(1)
+    with pytest.raises(ConfigError, match="leave --scale out"):
+        workload.load("prague", seed=1, accesses=5, scale=2.0)
 
 
 def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) -> None:
     own = tmp_path / "mine.toml"
     own.write_text("days = 3\n")
     with pytest.raises(ConfigError, match="missing key"):
-        workload.run(str(own), start_s=START, seed=1, days=None, out=tmp_path)
+        workload.load(str(own), start_s=START, seed=1)
     with pytest.raises(ConfigError, match="there is no"):
-        workload.run("../base", start_s=START, seed=1, days=None, out=tmp_path)
+        workload.load("../base", start_s=START, seed=1)
+    with pytest.raises(ConfigError, match="no published figures"):
+        workload.run(workload.load("demo", seed=1, days=1), out=tmp_path, report=True)
+    with pytest.raises(InputError, match="cannot write"):
+        workload.run(workload.load("demo", seed=1, days=1), out=own)

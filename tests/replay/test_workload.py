@@ -1,4 +1,4 @@
-"""The made-up month: the same for a seed, and of the shape it claims."""
+"""The demo's month: the same for a seed, and of the shape it claims."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 
 from features.errors import ConfigError
-from features.schema import FILES, arrow_schema
-from replay.arrow import from_arrow
-from replay.compare import compare
+from replay.bounds import byte_bound
+from replay.policies import run_policy
 from replay.workload import WorkloadConfig, generate
+from replay.workload.report import trace_of
 
 DEMO = Path(__file__).parents[2] / "conf" / "workloads" / "demo.toml"
 
@@ -34,47 +34,68 @@ def month(config):
     return generate(config)
 
 
-def test_a_seed_decides_every_byte(config, month):
+@pytest.fixture(scope="module")
+def accesses(month):
+    return month.accesses(raw=True)
+
+
+@pytest.fixture(scope="module")
+def files(month):
+    return month.files()
+
+
+def test_a_seed_decides_every_byte(config, month, accesses, files):
     again = generate(config)
-    assert again.accesses.equals(month.accesses) and again.files.equals(month.files)
+    assert again.accesses(raw=True).equals(accesses) and again.files().equals(files)
     other = generate(dataclasses.replace(config, seed=2))
-    assert not other.accesses.equals(month.accesses) and not other.files.equals(month.files)
+    assert not other.accesses(raw=True).equals(accesses) and not other.files().equals(files)
+    assert month.accesses().equals(accesses.drop_columns(["scope", "name", "event_id"]))
 
 
-def test_tables_are_whole(config, month):
-    accesses, files = month
-    assert files.schema.equals(arrow_schema(FILES))
+def test_tables_are_whole(config, accesses, files):
     assert 150_000 <= accesses.num_rows <= 200_000 and 25_000 <= files.num_rows <= 35_000
     assert pc.count_distinct(accesses["event_id"]).as_py() == accesses.num_rows
     assert pc.count_distinct(files["did"]).as_py() == files.num_rows
-    assert all(column.null_count == 0 for column in accesses.columns)
+    assert all(column.null_count == 0 for table in (accesses, files) for column in table.columns)
     seconds = accesses["accessed_at"].cast(pa.int64()).to_numpy() // 10**6 - config.start_s
     assert (np.diff(seconds) >= 0).all() and seconds[0] >= 0 and seconds[-1] < config.days * 86400
     assert pc.all(pc.greater_equal(accesses["closed_at"], accesses["accessed_at"])).as_py()
     assert pc.all(pc.less_equal(accesses["read_bytes"], accesses["size_bytes"])).as_py()
     assert pc.min(files["size_bytes"]).as_py() >= config.min_size_bytes
-    joined = accesses.select(["did", "accessed_at"]).join(files.select(["did", "created_at"]), "did")
-    assert pc.all(pc.greater_equal(joined["accessed_at"], joined["created_at"])).as_py()
 
 
-def test_names_are_those_of_cms(month):
-    row = month.files.slice(0, 1).to_pylist()[0]
-    _, store, kind, era, primary, tier, proc, _, _ = row["name"].split("/")
+def test_accesses_are_of_files_of_the_catalogue_that_exist_by_then(accesses, files):
+    place = pc.index_in(plain(accesses["did"]), value_set=plain(files["did"]))
+    assert place.null_count == 0
+    for column in ("dataset", "category", "tier", "origin", "size_bytes", "scope", "name"):
+        assert plain(files[column]).take(place).equals(plain(accesses[column])), column
+    assert pc.all(pc.greater_equal(accesses["accessed_at"], files["created_at"].take(place))).as_py()
+
+
+def plain(column):
+    """A column's values, without dictionaries and chunks."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return column.cast(kind).combine_chunks()
+
+
+def test_names_are_those_of_cms(files):
+    row = files.slice(0, 1).to_pylist()[0]
+    _, store, kind, era, primary, tier, proc, *_ = row["name"].split("/")
     assert (store, kind in ("data", "mc")) == ("store", True)
     assert row["did"] == f"cms:{row['name']}"
     assert row["dataset"] == f"cms:/{primary}/{era}-{proc}/{tier}"
 
 
-def test_about_half_of_the_files_read_are_read_once(month):
-    reads = month.accesses.group_by("did").aggregate([("event_id", "count")])["event_id_count"].to_numpy()
-    assert 0.4 < (reads == 1).mean() < 0.65
-    assert 0.05 < 1 - reads.size / month.files.num_rows < 0.5  # never read
-    production = month.accesses.filter(pc.equal(month.accesses["activity"], "production"))
-    assert pc.count_distinct(production["did"]).as_py() == production.num_rows
+def test_about_half_of_the_files_read_are_read_once(month, accesses):
+    reads = np.bincount(trace_of(month).item, minlength=month.n_files)
+    assert 0.4 < (reads == 1).sum() / (reads > 0).sum() < 0.65
+    assert 0.05 < (reads == 0).mean() < 0.5  # never read
+    production = accesses.filter(pc.equal(plain(accesses["activity"]), "production"))
+    assert pc.count_distinct(plain(production["did"])).as_py() == production.num_rows > 1000
 
 
-def test_nights_and_weekends_are_quieter(config, month):
-    hour = month.accesses["accessed_at"].cast(pa.int64()).to_numpy() // 3_600_000_000
+def test_nights_and_weekends_are_quieter(config, accesses):
+    hour = accesses["accessed_at"].cast(pa.int64()).to_numpy() // 3_600_000_000
     of_day = np.bincount(hour % 24, minlength=24)
     assert of_day[11:17].sum() > 1.5 * of_day[[23, 0, 1, 2, 3, 4]].sum()
     weekend = np.isin(hour // 24 % 7, (2, 3))
@@ -82,8 +103,9 @@ def test_nights_and_weekends_are_quieter(config, month):
     assert (weekend & weeks).sum() / 2 < 0.8 * (~weekend & weeks).sum() / 5
 
 
-def test_new_versions_take_over(month):
-    table = month.accesses.select(["dataset", "accessed_at"]).to_pandas()
+def test_new_versions_take_over(accesses):
+    table = accesses.select(["dataset", "accessed_at"]).to_pandas()
+    table["dataset"] = table["dataset"].astype(str)
     table["line"] = table["dataset"].str.replace(r"-v\d/", "/", regex=True)
     second = table[table["dataset"].str.contains("-v2/")]
     assert second["line"].nunique() >= 5
@@ -93,23 +115,64 @@ def test_new_versions_take_over(month):
     assert late.mean() < 0.15
 
 
+def test_passes_go_through_whole_datasets(accesses, files):
+    """Most tasks read every file of their dataset, once each."""
+    reads = accesses.select(["task", "dataset", "did"]).to_pandas().astype(str)
+    of_task = reads.groupby("task").agg(dataset=("dataset", "first"), n=("did", "size"), d=("did", "nunique"))
+    assert (of_task["n"] == of_task["d"]).all()
+    whole = of_task["n"] == of_task["dataset"].map(files["dataset"].to_pandas().astype(str).value_counts())
+    assert 0.6 < whole.mean() < 0.9
+
+
 def test_lru_has_something_to_lose_and_to_win(month):
-    table = month.accesses.append_column("n_reads", pa.repeat(1, month.accesses.num_rows))
-    trace, dropped = from_arrow(table, files=month.files)
-    assert (dropped, trace.n_items) == (0, month.files.num_rows)
+    trace = trace_of(month)
     capacities = [int(share * trace.footprint_bytes) for share in (0.05, 0.1, 0.2)]
-    rows = compare(trace, capacities)
-    lru = [row.result.byte_hit_ratio for row in rows if row.policy == "lru"]
-    best = [row.result.byte_hit_ratio for row in rows if row.policy == "bound"]
+    lru = [run_policy("lru", trace, capacity).byte_hit_ratio for capacity in capacities]
+    best = [byte_bound(trace, capacity).byte_hit_ratio for capacity in capacities]
     assert 0.15 < lru[0] < lru[1] < lru[2] < 0.65
     assert all(b > a + 0.05 for a, b in zip(lru, best, strict=True))
 
 
-def test_wrong_keys_are_named():
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"origins": []}, "origins: is empty"),
+        ({"days": 0}, "days: 0 must be above 0"),
+        ({"days": 10**9}, "lower days or scale"),
+        ({"seed": -1}, "seed: -1 must not be negative"),
+        ({"n_users": "many"}, "n_users: 'many' is no int"),
+        ({"fresh_share": 2}, "within 0 … 1"),
+        ({"published": [{"metric": "luck", "value": 1}]}, "unknown metric 'luck'"),
+        ({"published": [{"metric": "hit_ratio", "value": 0.5}]}, "needs a capacity_bytes"),
+        ({"categories": [1]}, "no list of tables"),
+        ({"speed": 1}, "unknown key speed"),
+    ],
+    ids=str,
+)
+def test_a_wrong_key_is_named(change, told):
+    with pytest.raises(ConfigError, match=told):
+        WorkloadConfig.from_mapping({**demo_values(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"speed": 1}, r"categories\[0\]: unknown key speed"),
+        ({"files": 10**9}, "read at least once"),
+        ({"activity": "play"}, "production or analysis"),
+        ({"unread_share": 1}, "no file that is read"),
+        ({"files_median": 0}, "files_median: 0 must be above 0"),
+    ],
+    ids=str,
+)
+def test_a_categorys_wrong_key_is_named(change, told):
     values = demo_values()
-    with pytest.raises(ConfigError, match=r"tiers\[0\].*unknown key speed"):
-        WorkloadConfig.from_mapping({**values, "tiers": [{**values["tiers"][0], "speed": 1}]})
-    with pytest.raises(ConfigError, match="missing key seed"):
-        WorkloadConfig.from_mapping({k: v for k, v in values.items() if k != "seed"})
-    with pytest.raises(ConfigError, match="origins"):
-        WorkloadConfig.from_mapping({**values, "origins": []})
+    with pytest.raises(ConfigError, match=told):
+        WorkloadConfig.from_mapping({**values, "categories": [{**values["categories"][0], **change}]})
+
+
+def test_names_of_unknown_experiments_and_categories_are_refused():
+    with pytest.raises(ConfigError, match="no names here; known: HITS"):
+        generate(WorkloadConfig.from_mapping({**demo_values(), "experiment": "atlas"}))
+    with pytest.raises(ConfigError, match="known: atlas, cms"):
+        generate(WorkloadConfig.from_mapping({**demo_values(), "experiment": "na62"}))

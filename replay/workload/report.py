@@ -1,0 +1,137 @@
+"""What a scenario was calibrated to, beside what was generated."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.planner import BoolArray, IntArray
+from replay.result import Result
+from replay.trace import Trace
+from replay.workload.config import EXTENSIVE, PER_DAY, Published
+from replay.workload.tables import ROWS_AT_ONCE, Workload
+
+CLOSE_PERCENT = 10.0
+"""Deviations beyond it are explained in docs/workload.md."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One published figure of `metric`, scaled as the workload is, and what was generated."""
+
+    what: str
+    metric: str
+    published: float
+    produced: float
+    deviation_percent: float
+    note: str
+
+
+def calibration(workload: Workload) -> list[Line]:
+    """Published against produced, a line for each figure of the scenario; LRU is replayed where one asks."""
+    produced = _Produced(workload)
+    return [_line(produced, figure) for figure in workload.config.published]
+
+
+def trace_of(workload: Workload) -> Trace:
+    """The accesses as a trace; items are the files' numbers."""
+    n = workload.n_accesses
+    time_s, item = np.empty(n, np.int64), np.empty(n, np.int32)
+    for begin in range(0, n, ROWS_AT_ONCE):
+        end = min(n, begin + ROWS_AT_ONCE)
+        reads = workload.reads.slice(begin, end)
+        time_s[begin:end], item[begin:end] = reads.accessed_us // 1_000_000, reads.file
+    return Trace(time_s, item, workload.catalogue.size_bytes)
+
+
+def _line(produced: _Produced, figure: Published) -> Line:
+    config = produced.workload.config
+    factor = 1.0
+    if figure.metric in EXTENSIVE:
+        factor = config.growth
+    elif figure.metric in PER_DAY:
+        factor = config.scale
+    wanted, value = figure.value * factor, produced.value(figure)
+    deviation = 100 * (value / wanted - 1)
+    notes = [figure.note] if figure.note else []
+    if figure.capacity_bytes and config.days != config.period_days:
+        notes.append(f"of {config.days} days; calibrated for {config.period_days}")
+    if abs(deviation) > CLOSE_PERCENT:
+        notes.append("see docs/workload.md")
+    return Line(
+        _what(figure, config.scale), figure.metric, wanted, value, round(deviation, 2), "; ".join(notes)
+    )
+
+
+def _what(figure: Published, scale: float) -> str:
+    words = [figure.category or figure.region, figure.metric.replace("_", " ")]
+    if figure.capacity_bytes:
+        words.append(f"at {figure.capacity_bytes * scale / 1e12:.4g} TB")
+    return " ".join(word for word in words if word)
+
+
+class _Produced:
+    """The generated figures; what several of them need is worked out once."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self._replays: dict[tuple[float, float, float], Result] = {}
+
+    def value(self, figure: Published) -> float:
+        """The generated value of a published figure."""
+        if figure.metric.endswith("hit_ratio"):
+            ratio: float = getattr(self._replay(figure), figure.metric)
+            return ratio
+        chosen = self._files_of(figure)
+        reads, size = self._reads[chosen], self.workload.catalogue.size_bytes[chosen]
+        read = reads > 0
+        match figure.metric:
+            case "accesses":
+                return float(reads.sum())
+            case "files":
+                return float(read.sum())
+            case "bytes":
+                return float(reads @ size)
+            case "mean_size_bytes":
+                return float(reads @ size) / float(reads.sum())
+            case "accesses_per_day":
+                return float(reads.sum()) / self.workload.config.days
+            case "bytes_per_day":
+                return float(reads @ size) / self.workload.config.days
+            case "reread_share":
+                return float((reads > 1).sum() / read.sum())
+            case "origin_share":
+                return float(read.sum() / (self._reads > 0).sum())
+        raise AssertionError(figure.metric)
+
+    def _files_of(self, figure: Published) -> BoolArray | slice:
+        config, datasets = self.workload.config, self.workload.catalogue.datasets
+        if not figure.category and not figure.region:
+            return slice(None)
+        chosen = np.ones(datasets.line.size, np.bool_)
+        if figure.category:
+            chosen &= np.array([c.name == figure.category for c in config.categories])[datasets.category]
+        if figure.region:
+            chosen &= np.array([o.region == figure.region for o in config.origins])[datasets.origin]
+        return np.repeat(chosen, datasets.n_files)
+
+    def _replay(self, figure: Published) -> Result:
+        capacity = figure.capacity_bytes * self.workload.config.scale
+        key = (capacity, figure.low, figure.high)
+        if key not in self._replays:
+            self._replays[key] = simulate(self._trace, CacheConfig(int(capacity), figure.low, figure.high))
+        return self._replays[key]
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return trace_of(self.workload)
+
+    @cached_property
+    def _reads(self) -> IntArray:
+        reads: npt.NDArray[np.int64] = np.bincount(self._trace.item, minlength=self.workload.n_files)
+        return reads
