@@ -16,8 +16,9 @@ demo: $(STAMP)-core ## the whole loop on a generated month, ending in a summary 
 	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the demo pushes to a directory-backed cache"
 	$(BIN)/cachecast demo --out $(OUT)
 
-test: $(STAMP)-dev ## everything, against real Spark, MLflow, XRootD and Airflow
+test: $(STAMP)-dev ## everything, against real Spark, MLflow, XRootD, Airflow and Chromium
 	@conf/deploy/system.sh xrootd
+	@conf/deploy/system.sh browser
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
@@ -31,6 +32,9 @@ check: lint ## lint, and the tests that start no server
 
 verify: $(STAMP)-dev ## longer checks: the wheel in an empty environment, the benches
 	$(BIN)/python bench/wheel.py
+	$(BIN)/python bench/calibrate.py
+	$(BIN)/python bench/replay.py --exact
+	$(BIN)/python bench/replay.py
 
 clean: ## remove the environment and what the demo made
 	rm -rf .venv demo-out build dist *.egg-info

@@ -27,9 +27,33 @@ def shares(text: str) -> list[float]:
     return found
 
 
+def share(text: str) -> float:
+    """The one number above 0 and up to 1 of `0.05`. Raises InputError."""
+    found = shares(text)
+    if len(found) != 1:
+        raise InputError(f"not one share: {text!r}; write for example 0.05")
+    return found[0]
+
+
 def counts(text: str) -> list[int]:
     """Whole numbers from 1 of `1,4,13`. Raises InputError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
     return [int(part) for part in parts]
+
+
+def watermarks(text: str) -> tuple[float, float]:
+    """Low and high of `0.85,0.95`. Raises InputError."""
+    found = shares(text)
+    if len(found) != 2 or found[0] > found[1]:
+        raise InputError(f"not a low and a high watermark: {text!r}; write for example 0.85,0.95")
+    return found[0], found[1]
+
+
+def columns(text: str) -> dict[str, str]:
+    """Columns by what they hold, of `time=t,item=id,size=size`. Raises InputError."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if not all(role.strip() and name.strip() for role, _, name in pairs):
+        raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")
+    return {role.strip(): name.strip() for role, _, name in pairs}

@@ -15,9 +15,11 @@ from rich.markup import escape
 
 from features.errors import CachecastError
 from features.times import parse_as_of, parse_day
-from features.units import parse_bytes
 from jobs import console
-from jobs.arguments import counts, moments, shares
+from jobs.arguments import counts, moments
+from jobs.cli_replay import curve, replay
+from jobs.cli_report import report
+from jobs.options import Conf, Json, TablesRoot
 from jobs.settings import Settings
 
 app = typer.Typer(
@@ -27,14 +29,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Conf = Annotated[
-    Path | None,
-    typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
-]
-TablesRoot = Annotated[
-    str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
-]
-Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
 Day = Annotated[str | None, typer.Option(help="UTC day, as 2026-03-01")]
 AsOf = Annotated[
     str, typer.Option(help="moment of the decision, as 2026-03-01T04:00:00Z; nothing later is used")
@@ -69,32 +63,56 @@ def demo(
 
 @app.command()
 def workload(
-    out: Annotated[Path, typer.Option(help="folder for the raw files: traces/ and files.jsonl")],
-    start: Annotated[str, typer.Option(help="first UTC day")],
-    scenario: Annotated[str, typer.Option(help="name in conf/workloads, or a TOML file")] = "demo",
+    out: Annotated[
+        Path, typer.Option(help="folder for accesses.parquet and files.parquet, or the raw files")
+    ],
+    scenario: Annotated[
+        str,
+        typer.Option(help="demo, mwt2, prague, pic, socal, or another name in conf/workloads or TOML file"),
+    ] = "demo",
+    start: Annotated[str | None, typer.Option(help="first UTC day, instead of the scenario's")] = None,
     seed: Annotated[int, typer.Option(help="the same seed gives the same files")] = 1,
     days: Annotated[int | None, typer.Option(help="days to generate, instead of the scenario's")] = None,
+    accesses: Annotated[int | None, typer.Option(help="scale the region to about so many accesses")] = None,
+    scale: Annotated[float | None, typer.Option(help="multiply accesses and files")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="write Rucio traces and a listing, as JSON lines")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="show published figures beside the generated ones")
+    ] = False,
     conf: Conf = None,
     tables: Annotated[
-        str | None, typer.Option("--tables", help="also pull the files into these tables")
+        str | None, typer.Option("--tables", help="write raw files and pull them into these tables")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Generate a region's accesses as raw files: Rucio traces and a files catalogue."""
+    """Generate a region's accesses and files catalogue, calibrated to published figures where known."""
     from jobs import steps
+    from jobs.workload import calibration_rows, written
 
-    with console.progress("workload", quiet=as_json):
+    with console.progress("workload", quiet=as_json) as advance:
         answer = steps.workload(
             Settings.load(conf, tables=tables),
             scenario=scenario,
             conf=conf,
-            start_s=parse_day(start),
+            start_s=None if start is None else parse_day(start),
             seed=seed,
             days=days,
+            accesses=accesses,
+            scale=scale,
             out=out,
+            raw=raw,
+            report=report,
             pull_too=tables is not None,
+            on_progress=advance,
         )
-    console.show(answer, as_json=as_json)
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    console.show(written(answer), as_json=False)
+    if report:
+        console.show(calibration_rows(answer.calibration), as_json=False, title="published and produced")
 
 
 @app.command()
@@ -163,38 +181,8 @@ def predict(
     console.show(answer, as_json=as_json)
 
 
-@app.command()
-def replay(
-    since: Annotated[
-        str, typer.Option("--from", help="first UTC day that counts; earlier ones warm the cache")
-    ],
-    until: Annotated[str, typer.Option("--to", help="last UTC day that counts")],
-    capacity: Annotated[str, typer.Option(help="capacities, as 50TB,100TB")] = "",
-    capacity_fraction: Annotated[
-        str, typer.Option(help="capacities as shares of the bytes read")
-    ] = "0.05,0.1,0.2",
-    with_plan: Annotated[
-        bool, typer.Option(help="also replay LRU + plan, from the predictions table")
-    ] = True,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Replay recorded accesses: LRU, clairvoyant, LRU + our plan and the bound, at several capacities."""
-    from jobs import steps
-
-    with console.progress("replay", quiet=as_json) as advance:
-        rows = steps.replay(
-            Settings.load(conf, tables=tables),
-            first_day_s=parse_day(since),
-            last_day_s=parse_day(until),
-            capacities=[parse_bytes(text) for text in capacity.split(",") if text],
-            fractions=shares(capacity_fraction),
-            with_plan=with_plan,
-            on_progress=advance,
-        )
-    title = f"Replay of {since} to {until}"
-    console.show(rows, as_json=as_json, title=title, columns=console.REPLAY_COLUMNS)
+app.command()(replay)
+app.command()(curve)
 
 
 @app.command()
@@ -239,17 +227,7 @@ def outcomes(
     console.show(answer, as_json=as_json)
 
 
-@app.command()
-def report(
-    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Write one HTML page with the newest replay, training, plan and push: plots and tables."""
-    from jobs import steps
-
-    console.show(steps.report(Settings.load(conf, tables=tables), out=out), as_json=as_json)
+app.command()(report)
 
 
 @app.command()

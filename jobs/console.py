@@ -37,6 +37,18 @@ REPLAY_COLUMNS = (
     *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "byte_gap_closed"),
 )
+TRACE_COLUMNS = (
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    "byte_gap_closed",
+)
+FLEET_COLUMNS = (
+    *("cache", "capacity_bytes", "requests", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("bypassed_bytes", "peak_hour_wan_bytes"),
+)
+CURVE_COLUMNS = (
+    *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
+    *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
+)
 """What fits a terminal; JSON and the tables have all."""
 
 
@@ -67,7 +79,7 @@ def table(rows: Sequence[Row], *, title: str = "") -> Table:
     for i, key in enumerate(rows[0] if rows else []):
         numeric = all(isinstance(row[key], int | float | None) for row in rows)
         side: Literal["left", "right"] = "right" if numeric else "left"
-        grid.add_column(key.replace("_", " "), justify=side, overflow="fold", no_wrap=i == 0)
+        grid.add_column(key.replace("_", " "), justify=side, overflow="fold", no_wrap=i == 0 and not numeric)
     for row in rows:
         grid.add_row(*(text(key, value) for key, value in row.items()))
     return grid
@@ -87,16 +99,26 @@ def text(key: str, value: object) -> str:
         case float() if key.endswith(("_s", "seconds")):
             return f"{value:.1f} s"
         case float() if key.endswith(("ratio", "share", "closed", "fraction")):
-            return f"{100 * value:.1f} %"
+            return percent(value, 1)
         case float():
             return f"{value:.4g}"
         case int():
-            return f"{value:,}".replace(",", " ")
+            return count(value)
         case dict():
             return ", ".join(f"{name}: {text(name, item)}" for name, item in value.items()) or "–"
         case list() | tuple():
             return ", ".join(text(key, item) for item in value) or "–"
     return str(value)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as `12 %`."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def count(number: float) -> str:
+    """A number without its fraction, as `1 234 567`."""
+    return f"{number:,.0f}".replace(",", " ")
 
 
 def as_row(item: Any) -> dict[str, object]:

@@ -11,36 +11,15 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 
-from features.errors import ConfigError, InputError
+from features.errors import ConfigError
 from features.spec import FeatureSpec
-from features.units import parse_bytes, parse_duration
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
-
-
-def _with_unit(parse: Any) -> pydantic.BeforeValidator:
-    def convert(value: object) -> object:
-        try:
-            return parse(value) if isinstance(value, str) else value
-        except InputError as error:
-            raise ValueError(str(error)) from None
-
-    return pydantic.BeforeValidator(convert)
-
-
-Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0)]
-Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0)]
-Share = Annotated[float, pydantic.Field(ge=0, le=1)]
-Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-
-
-class Section(pydantic.BaseModel):
-    """A frozen table of settings that knows every key it may hold."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+from jobs.sections import Bytes, Name, Seconds, Section, Share
+from jobs.study_settings import BenefitSettings, OriginSettings, StudySettings
 
 
 class TablesSettings(Section):
@@ -198,11 +177,14 @@ class Settings(Section):
     training: TrainingSettings
     mlflow: MlflowSettings
     replay: ReplaySettings
+    study: StudySettings
+    benefit: BenefitSettings
+    regions: dict[str, OriginSettings]
     plan: PlanSettings
     push: PushSettings
     rucio: RucioSettings
     users: UsersSettings
-    caches: dict[str, CacheSettings] = {}
+    caches: dict[str, CacheSettings] = pydantic.Field(default={})
 
     @pydantic.model_validator(mode="after")
     def _plans_by_a_known_horizon(self) -> Settings:

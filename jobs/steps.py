@@ -45,21 +45,30 @@ def workload(
     *,
     scenario: str,
     conf: Path | None,
-    start_s: int,
+    start_s: int | None,
     seed: int,
     days: int | None,
+    accesses: int | None,
+    scale: float | None,
     out: Path,
+    raw: bool,
+    report: bool,
     pull_too: bool,
+    on_progress: Advance,
 ) -> WorkloadSummary:
-    """Generate raw files; `conf` is a folder that may hold scenarios of its own in `workloads/`."""
-    from jobs.workload import run
+    """Generate accesses; `conf` is a folder that may hold scenarios of its own in `workloads/`.
+
+    `pull_too` writes raw files and pulls them, dated to their first day.
+    """
+    from jobs.workload import load, run
 
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     chosen = str(own) if own is not None and own.is_file() else scenario
-    made = run(chosen, start_s=start_s, seed=seed, days=days, out=out)
+    config = load(chosen, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
+    made = run(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)
     if pull_too:
         for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
-            pull(settings, source=source, path=path, day_s=start_s)
+            pull(settings, source=source, path=path, day_s=config.start_s)
     return made
 
 
@@ -126,35 +135,6 @@ def predict(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
         mlflow=settings.mlflow,
     )
     return _written(snapshot, as_ofs)
-
-
-def replay(
-    settings: Settings,
-    *,
-    first_day_s: int,
-    last_day_s: int,
-    capacities: Sequence[int],
-    fractions: Sequence[float],
-    with_plan: bool,
-    on_progress: Advance,
-) -> list[dict[str, object]]:
-    """Replay the days `first_day_s` … `last_day_s` at several capacities."""
-    from jobs.replay import run
-
-    return run(
-        Tables(settings.tables.root),
-        first_day_s=first_day_s,
-        last_day_s=last_day_s,
-        history_s=settings.features.spec.history_s,
-        capacities=capacities,
-        fractions=fractions,
-        watermarks=settings.replay.watermarks,
-        purge_interval_s=settings.replay.purge_interval,
-        region=settings.region.name,
-        plan=settings.plan if with_plan else None,
-        cycle_s=settings.features.cycle,
-        on_progress=on_progress,
-    )
 
 
 def plan(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:

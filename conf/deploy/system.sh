@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
-# `system.sh xrootd` (a real XRootD server). Does nothing for what is there. Needs root or sudo for the rest.
+# `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in).
+# Does nothing for what is there. Needs root or sudo for the rest.
 set -eu
 
 missing=""
@@ -23,8 +24,11 @@ xrootd)
     want xrootd-client command -v xrdcp
     want xrootd-client-plugins has_lib libXrdPss
     ;;
+browser)
+    want chromium command -v chromium
+    ;;
 *)
-    echo "usage: system.sh core|xrootd" >&2
+    echo "usage: system.sh core|xrootd|browser" >&2
     exit 2
     ;;
 esac

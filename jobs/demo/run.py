@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from features.times import DAY_S, day_label
-from jobs import console, steps
+from jobs import console, steps, what_if
 from jobs import workload as workload_job
 from jobs.demo import summary
 from jobs.demo.caches import running
@@ -18,6 +18,7 @@ from jobs.demo.walk import Walk
 HISTORY_DAYS, WARM_DAYS = 30, 6
 TRAIN_EVERY_S = 12 * 3600
 FRACTIONS = (0.05, 0.1, 0.2)
+POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, as_json: bool) -> None:
@@ -47,9 +48,9 @@ def _records(walk: Walk, seed: int) -> Reads:
     raw, today = walk.site.raw, day_label(walk.as_of_s)
     with walk.step("access records") as advance:
         advance(0, 3, "generating raw records")
-        month = workload_job.run(
-            "demo", start_s=walk.as_of_s - HISTORY_DAYS * DAY_S, seed=seed, days=HISTORY_DAYS + 1, out=raw
-        )
+        first_s = walk.as_of_s - HISTORY_DAYS * DAY_S
+        config = workload_job.load("demo", start_s=first_s, seed=seed, days=HISTORY_DAYS + 1)
+        month = workload_job.run(config, out=raw, raw=True)
         # What happens after the plan is not known to it: it stays out of the folder that is pulled.
         future = raw / f"future.{today}.jsonl"
         (raw / "traces" / f"traces.{today}.jsonl").rename(future)
@@ -84,12 +85,13 @@ def _train(walk: Walk) -> Any:
 
 def _replay(walk: Walk) -> list[dict[str, object]]:
     with walk.step("replay") as advance:
-        return steps.replay(
+        return what_if.replay(
             walk.settings,
-            first_day_s=walk.held_out_s,
-            last_day_s=walk.as_of_s - DAY_S,
+            None,
+            policies=POLICIES,
             capacities=[],
             fractions=FRACTIONS,
-            with_plan=True,
+            first_day_s=walk.held_out_s,
+            last_day_s=walk.as_of_s - DAY_S,
             on_progress=advance,
-        )
+        ).rows

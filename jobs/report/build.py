@@ -95,7 +95,7 @@ def _replay_section(
 ) -> Section | None:
     if not replays:
         return None
-    ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.POLICIES.index(str(r["policy"]))))
+    ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.rank(str(r["policy"]))))
     capacities = sorted({r["capacity_bytes"] for r in replays})
     middle = capacities[len(capacities) // 2]
     size = format_bytes(middle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from importlib import resources
 
@@ -12,6 +13,10 @@ from jobs.console import Row, text
 
 WORDS = ("name", "did", "reason")
 """Columns of a table that hold long words: to the left, and wrapped."""
+
+
+# A number and its unit stay on one line, and thousands with their hundreds.
+_UNIT = re.compile(r"(\d) (?=(?:%|[kMGTPE]?B\b|\d{3}\b))")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,5 +42,10 @@ def page(*, title: str, subtitle: str, answers: Sequence[str], sections: Sequenc
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(resources.files("jobs.report").joinpath("page.html").read_text())
     return template.render(
-        title=title, subtitle=subtitle, answers=answers, sections=sections, text=text, words=WORDS
+        title=title,
+        subtitle=subtitle,
+        answers=[_UNIT.sub("\\1\u00a0", line) for line in answers],
+        sections=sections,
+        text=text,
+        words=WORDS,
     )

@@ -2,56 +2,97 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
 
 from features.units import duration_label, format_bytes
 from jobs.console import Row
+from jobs.report.drawing import STYLE, dated, new_figure, svg
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
+"""Policies with a look of their own, in the order of the legend; others stand between them."""
+
 LABELS = {"lru": "LRU", "lru+plan": "LRU + plan", "clairvoyant": "clairvoyant", "bound": "bound"}
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
 
-_STYLE: Any = {
-    "svg.fonttype": "path",
-    "svg.hashsalt": "cachecast",  # the same figures give the same page
-    "font.size": 10,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+_OTHER_COLOURS = ("#2e7d32", "#8e24aa", "#c62828", "#00838f", "#6d4c41", "#ad1457", "#9e9d24")
+_OTHER_DASHES = ("solid", (0, (3, 1)), (0, (7, 1, 1, 1)))
+_OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
+
+
+def rank(policy: str) -> tuple[int, str]:
+    """Where a policy stands in legends and tables: LRU first, the best possible last."""
+    if policy in POLICIES:
+        at = POLICIES.index(policy)
+        return (at if at < 2 else at + 1), policy
+    return 2, policy
 
 
 def hit_ratio_against_capacity(replays: Sequence[Row]) -> str:
     """Byte hit ratio of each policy at each capacity; the bound's is the best that any policy could reach."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _figure()
-        for policy in _present(replays):
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
+        styles = _styles(replays)
+        for policy, style in styles.items():
             rows = sorted((r for r in replays if r["policy"] == policy), key=lambda r: r["capacity_bytes"])
             axes.plot(
                 [r["capacity_fraction"] * 100 for r in rows],
                 [r["byte_hit_ratio"] * 100 for r in rows],
-                **_line(policy),
-                marker=_MARKERS[policy],
+                **style,
             )
         axes.set(xlabel="capacity, % of the bytes read", ylabel="byte hit ratio, %", ylim=(0, None))
+        columns = 1 + len(styles) // 7
+        axes.legend(frameon=False, ncols=columns, fontsize=10 if columns == 1 else 8)
+        return svg(figure)
+
+
+def lru_against_capacity(points: Sequence[Row]) -> str:
+    """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio. `points`: of `jobs.curve`."""
+    lines = (
+        ("hit_ratio", "LRU, requests", "#0b6e99", "solid", "o"),
+        ("byte_hit_ratio", "LRU, bytes", _COLOURS["lru"], _DASHES["lru"], "s"),
+        ("clairvoyant_byte_hit_ratio", "clairvoyant, bytes", _COLOURS["clairvoyant"], "none", "^"),
+        ("bound_byte_hit_ratio", "bound, bytes", _COLOURS["bound"], "none", "D"),
+    )
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
+        for key, label, colour, dash, marker in lines:
+            rows = [r for r in points if r[key] is not None]
+            axes.plot(
+                [r["capacity_fraction"] * 100 for r in rows],
+                [r[key] * 100 for r in rows],
+                color=colour,
+                linestyle=dash,
+                marker=marker,
+                markersize=4,
+                label=label,
+            )
+        axes.set(xlabel="capacity, % of the bytes read", ylabel="hit ratio, %", ylim=(0, None), xscale="log")
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.legend(frameon=False)
-        return _svg(figure)
+        return svg(figure)
+
+
+def hit_ratio_by_cache(rows: Sequence[Row]) -> str:
+    """Byte hit ratio of each cache of a fleet, and of all together."""
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
+        names = [str(row["cache"]) for row in rows]
+        axes.bar(names, [100 * row["byte_hit_ratio"] for row in rows], color="#5b6770", edgecolor="black")
+        axes.tick_params(axis="x", labelrotation=90 if len(names) > 6 else 0)
+        axes.set(ylabel="byte hit ratio, %", ylim=(0, None))
+        return svg(figure)
 
 
 def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float]) -> str:
     """Fill level of one capacity's caches over time. `fills`: rows of replay_fills."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _figure()
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
         capacity = fills[0]["capacity_bytes"] if fills else 1.0
         for policy in _present(fills):
             rows = [r for r in fills if r["policy"] == policy]
@@ -64,14 +105,15 @@ def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float
                 f"{name} watermark", (1.01, 100 * level), xycoords=("axes fraction", "data"), fontsize=8
             )
         axes.set(ylabel=f"fill, % of {format_bytes(capacity)}", ylim=(50, 105))
-        _dated(axes)
-        return _svg(figure)
+        dated(axes)
+        axes.legend(frameon=False, loc="lower right")
+        return svg(figure)
 
 
 def hits_and_misses(days: Sequence[Row]) -> str:
     """Hits and misses a day at one capacity, LRU beside LRU + plan. `days`: rows of replay_days."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _figure()
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
         shown = [p for p in ("lru", "lru+plan") if p in _present(days)]
         names = sorted({str(r["on_day"]) for r in days})
         width = 0.8 / max(1, len(shown))
@@ -95,13 +137,13 @@ def hits_and_misses(days: Sequence[Row]) -> str:
         axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
         axes.set(ylabel="reads a day")
         axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-        return _svg(figure)
+        return svg(figure)
 
 
 def calibration(bins: Sequence[Row]) -> str:
     """Observed against predicted share per horizon, on held-out days. `bins`: rows of reliability."""
-    with mpl.rc_context(_STYLE):
-        figure, axes = _figure()
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
         axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=(0, (2, 4)), label="perfect")
         for marker, horizon in zip("osD^v<>", sorted({r["horizon_s"] for r in bins}), strict=False):
             rows = sorted((r for r in bins if r["horizon_s"] == horizon), key=lambda r: r["bin"])
@@ -119,32 +161,25 @@ def calibration(bins: Sequence[Row]) -> str:
             ylim=(0, 100),
         )
         axes.legend(frameon=False)
-        return _svg(figure)
-
-
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    return figure, figure.add_subplot()
+        return svg(figure)
 
 
 def _present(rows: Sequence[Row]) -> list[str]:
-    there = {str(r["policy"]) for r in rows}
-    return [policy for policy in POLICIES if policy in there]
+    return sorted({str(r["policy"]) for r in rows}, key=rank)
+
+
+def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """How to draw each policy; those without a look of their own take the next of a cycle."""
+    present = _present(rows)
+    others = [policy for policy in present if policy not in POLICIES]
+    cycle = zip(others, itertools.cycle(_OTHER_COLOURS), itertools.cycle(_OTHER_DASHES), strict=False)
+    styles = {
+        policy: {"color": colour, "linestyle": dash, "marker": marker, "label": policy}
+        for (policy, colour, dash), marker in zip(cycle, itertools.cycle(_OTHER_MARKERS), strict=False)
+    }
+    known = {p: {**_line(p), "marker": _MARKERS[p]} for p in present if p in POLICIES}
+    return {policy: (known | styles)[policy] for policy in present}
 
 
 def _line(policy: str) -> dict[str, Any]:
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy], "label": LABELS[policy]}
-
-
-def _dated(axes: Axes) -> None:
-    locator = AutoDateLocator()
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.legend(frameon=False, loc="lower right")
-
-
-def _svg(figure: Figure) -> str:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]

@@ -86,6 +86,13 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(demo: tuple[Path, di
     assert not [link for link in page.split('href="')[1:] if not link.startswith(("#", "data:,"))]
 
 
+@pytest.mark.parametrize("width", [360, 1200])
+def test_the_page_opens_in_a_real_browser_without_a_fault(
+    demo: tuple[Path, dict[str, Any]], browser: Any, width: int
+) -> None:
+    assert browser.faults(demo[0] / "report.html", width=width) == []
+
+
 def test_every_step_was_timed(demo: tuple[Path, dict[str, Any]]) -> None:
     assert list(demo[1]["seconds"]) == [
         *("access records", "features", "training", "predictions", "replay"),

@@ -1,0 +1,68 @@
+"""Where the bytes of a trace come from, and what the cache spared of each way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from replay.benefit import SSD, Reads, Tier
+from replay.study.labels import UNKNOWN, Region, regions_of
+from replay.study.use import Use, total_by
+from replay.trace import ItemArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """One region: the files whose first access came from it, and all bytes that were read from it."""
+
+    region: str
+    rtt_ms: float | None
+    files: int
+    footprint_bytes: int
+    accesses: int
+    requested_bytes: int
+    hit_bytes: int
+
+
+def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Origin]:
+    """The regions of a trace in the order of `regions`, `unknown` last; those without an access are left out.
+
+    `details`: one row per access, with a column `origin` if the trace has one.
+    """
+    code, names = _codes(use, details, regions)
+    n = len(names)
+    size = use.trace.size_bytes
+    of_access = size[use.trace.item]
+    of_file = np.full(use.trace.n_items, -1, np.int32)
+    of_file[use.trace.item[::-1]] = code[::-1]
+    rtt = [region.rtt_ms for region in regions] + [None]
+    columns = (
+        np.bincount(of_file[of_file >= 0], minlength=n),
+        total_by(of_file, size, n),
+        np.bincount(code, minlength=n),
+        total_by(code, of_access, n),
+        total_by(code, np.where(use.hit, of_access, 0), n),
+    )
+    return [
+        Origin(names[k], rtt[k], *(int(column[k]) for column in columns)) for k in range(n) if columns[2][k]
+    ]
+
+
+def reads(found: Sequence[Origin], tier: Tier = SSD) -> Reads:
+    """The same as the benefit model reads it: bytes hit and missed by round-trip time, hits all on `tier`."""
+    return Reads(
+        rtt_ms=np.array([np.nan if o.rtt_ms is None else o.rtt_ms for o in found]),
+        miss_bytes=np.array([o.requested_bytes - o.hit_bytes for o in found], np.int64),
+        hit_bytes=np.array([[o.hit_bytes] for o in found], np.int64),
+        tiers=(tier,),
+    )
+
+
+def _codes(use: Use, details: pa.Table, regions: Sequence[Region]) -> tuple[ItemArray, list[str]]:
+    if "origin" in details.column_names:
+        return regions_of(details["origin"], regions)
+    names = [region.name for region in regions] + [UNKNOWN]
+    return np.full(use.trace.n_accesses, len(regions), np.int32), names

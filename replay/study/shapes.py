@@ -1,0 +1,132 @@
+"""How a trace's files are distributed: by size, by how often and for how long they are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.benefit import FloatArray
+from replay.planner import BoolArray, IntArray
+from replay.study.use import Use, total_by
+
+DAY_S = 86400
+BINS_PER_DECADE = 2
+RANK_POINTS = 200
+HOTNESS_CLASSES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 100), (101, 1000), (1001, None))
+
+
+class Sizes(NamedTuple):
+    """Files that were read and their bytes, by size: bin k is edges[k] … edges[k + 1] bytes."""
+
+    edges_bytes: FloatArray
+    files: IntArray
+    footprint_bytes: IntArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Hotness:
+    """The files that were read `least` … `most` times (None: no limit)."""
+
+    least: int
+    most: int | None
+    files: int
+    accesses: int
+    requested_bytes: int
+
+
+class Ranks(NamedTuple):
+    """Accesses of the file of each `rank`, 1 the most read; up to 200 ranks, evenly spaced on a log scale."""
+
+    rank: IntArray
+    accesses: IntArray
+
+
+class Lifetimes(NamedTuple):
+    """Hits by whole days: `lifetime` from a file's first access to its last, `age` from its first to the hit.
+
+    Entry k of each array counts k up to k + 1 days; bytes are those served from the cache.
+    """
+
+    files_by_lifetime: IntArray
+    hits_by_lifetime: IntArray
+    hit_bytes_by_lifetime: IntArray
+    hits_by_age: IntArray
+    hit_bytes_by_age: IntArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Quadrant:
+    """Files of one kind of size and of use, and what the cache served of them."""
+
+    size: str
+    use: str
+    files: int
+    accesses: int
+    footprint_bytes: int
+    hits: int
+    hit_bytes: int
+
+
+def sizes(use: Use) -> Sizes:
+    """The size distribution of the files read; empty files count as one byte."""
+    size = use.trace.size_bytes[use.accesses > 0]
+    decade = np.log10(np.maximum(size, 1))
+    low, high = int(np.floor(decade.min())), int(np.floor(decade.max())) + 1
+    n_bins = (high - low) * BINS_PER_DECADE
+    edges = 10.0 ** (low + np.arange(n_bins + 1) / BINS_PER_DECADE)
+    bin_of = (np.searchsorted(edges, np.maximum(size, 1), side="right") - 1).astype(np.int32)
+    return Sizes(edges, np.bincount(bin_of, minlength=n_bins), total_by(bin_of, size, n_bins))
+
+
+def hotness(use: Use) -> list[Hotness]:
+    """Files, accesses and bytes by how often a file is read; classes without a file are left out."""
+    rows = []
+    for least, most in HOTNESS_CLASSES:
+        chosen = (use.accesses >= least) & (use.accesses <= (most or np.iinfo(np.int64).max))
+        if chosen.any():
+            accesses, requested = use.accesses[chosen], use.requested_bytes[chosen]
+            rows.append(Hotness(least, most, int(chosen.sum()), int(accesses.sum()), int(requested.sum())))
+    return rows
+
+
+def ranks(use: Use) -> Ranks:
+    """Accesses against rank, for the log-log plot."""
+    falling = np.sort(use.accesses[use.accesses > 0])[::-1]
+    rank = np.unique(np.geomspace(1, falling.size, RANK_POINTS).round().astype(np.int64))
+    return Ranks(rank, falling[rank - 1])
+
+
+def lifetimes(use: Use) -> Lifetimes:
+    """Hits by the lifetime of their file and by its age."""
+    read = use.accesses > 0
+    item, size = use.trace.item, use.trace.size_bytes
+    days = ((use.last_s - use.first_s) // DAY_S).astype(np.int32)
+    n_days = int(days[read].max()) + 1
+    of_hits = item[use.hit]
+    age = ((use.trace.time_s[use.hit] - use.first_s[of_hits]) // DAY_S).astype(np.int32)
+    return Lifetimes(
+        files_by_lifetime=np.bincount(days[read], minlength=n_days),
+        hits_by_lifetime=total_by(days, use.hits, n_days),
+        hit_bytes_by_lifetime=total_by(days, use.hit_bytes, n_days),
+        hits_by_age=np.bincount(age, minlength=n_days),
+        hit_bytes_by_age=total_by(age, size[of_hits], n_days),
+    )
+
+
+def quadrants(use: Use, *, small_file_bytes: int, many_accesses: int) -> list[Quadrant]:
+    """The four kinds of files: small or large (above `small_file_bytes`), read seldom or often."""
+    small = use.trace.size_bytes <= small_file_bytes
+    often = use.accesses >= many_accesses
+    read = use.accesses > 0
+    return [
+        _quadrant(use, size, how, read & of_size & of_use)
+        for size, of_size in (("small", small), ("large", ~small))
+        for how, of_use in (("few accesses", ~often), ("many accesses", often))
+    ]
+
+
+def _quadrant(use: Use, size: str, how: str, chosen: BoolArray) -> Quadrant:
+    columns = (use.accesses, use.trace.size_bytes, use.hits, use.hit_bytes)
+    return Quadrant(size, how, int(chosen.sum()), *(int(column[chosen].sum()) for column in columns))

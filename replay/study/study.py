@@ -1,0 +1,164 @@
+"""The whole study of one trace and one cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from replay.benefit import BenefitModel, Cost, Tier, cost
+from replay.bounds import byte_bound
+from replay.config import CacheConfig
+from replay.curve import Curve, lru_curve
+from replay.policies import run_policy
+from replay.result import Result
+from replay.study.categories import Category, category_table, never_paying, refused
+from replay.study.labels import Labels, Region, categories
+from replay.study.origins import Origin, origins, reads
+from replay.study.shapes import (
+    Hotness,
+    Lifetimes,
+    Quadrant,
+    Ranks,
+    Sizes,
+    hotness,
+    lifetimes,
+    quadrants,
+    ranks,
+    sizes,
+)
+from replay.study.use import Use, lru_age_s, replayed, replayed_without
+from replay.study.verdicts import Thresholds
+from replay.trace import Trace
+
+CAPACITY_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Where clairvoyant and bound are shown, as multiples of the cache's capacity."""
+
+Told = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyConfig:
+    """The cache to study, when a category pays, where origins are, and what an hour of waiting costs."""
+
+    cache: CacheConfig
+    thresholds: Thresholds
+    regions: Sequence[Region]
+    model: BenefitModel
+    tier: Tier
+
+
+class Ideal(NamedTuple):
+    """What is possible at one capacity, knowing the future; byte hit ratios."""
+
+    capacity_bytes: int
+    clairvoyant: float
+    bound: float
+
+
+class Benefit(NamedTuple):
+    """What the jobs took: all reads from the origins, through the cache, and through it by the verdicts."""
+
+    direct: Cost
+    cached: Cost
+    by_verdict: Cost | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Study:
+    """Everything the page shows; each part is documented where it is computed.
+
+    `chosen`: the same cache if it admitted only what the verdicts say, None where that is everything.
+    """
+
+    config: StudyConfig
+    use: Use
+    result: Result
+    lru_age_s: int | None
+    categories: list[Category]
+    chosen: Use | None
+    sizes: Sizes
+    hotness: list[Hotness]
+    ranks: Ranks
+    lifetimes: Lifetimes
+    quadrants: list[Quadrant]
+    curve: Curve
+    ideal: list[Ideal]
+    origins: list[Origin]
+    benefit: Benefit
+
+
+def study(
+    trace: Trace, details: pa.Table, config: StudyConfig, *, on_done: Told = lambda what: None
+) -> Study:
+    """The study of `trace`, whole files; `details` has a row per access, as `replay.read` gives it.
+
+    `on_done` is told what has just been computed. Raises ConfigError, InputError.
+    """
+    whole = dataclasses.replace(trace, read_bytes=None)
+    use, result = replayed(whole, config.cache)
+    on_done("the cache")
+    labels = categories(whole, details)
+    table, chosen = _judged(use, labels, config)
+    on_done("categories")
+    curve = lru_curve(whole)
+    on_done("the curve")
+    ideal = _ideal(whole, config.cache.capacity_bytes)
+    on_done("the bound")
+    limits = config.thresholds
+    return Study(
+        config=config,
+        use=use,
+        result=result,
+        lru_age_s=lru_age_s(use),
+        categories=table,
+        chosen=chosen,
+        sizes=sizes(use),
+        hotness=hotness(use),
+        ranks=ranks(use),
+        lifetimes=lifetimes(use),
+        quadrants=quadrants(
+            use, small_file_bytes=limits.small_file_bytes, many_accesses=limits.many_accesses
+        ),
+        curve=curve,
+        ideal=ideal,
+        origins=origins(use, details, config.regions),
+        benefit=_benefit(use, chosen, details, config),
+    )
+
+
+def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Category], Use | None]:
+    """The category table, and the cache that admits only what it says."""
+    replay = partial(replayed_without, use.trace, config.cache)
+    never = never_paying(use, labels, config.thresholds)
+    cleared = replay(never) if never.any() else None
+    table = category_table(use, labels, config.thresholds, cleared=cleared)
+    out = refused(use.trace, labels, table, config.thresholds)
+    if not out.any():
+        return table, None
+    return table, cleared if (out == never).all() else replay(out)
+
+
+def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
+    footprint = trace.footprint_bytes
+    sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
+    _ = trace.following  # computed once, before threads ask for it
+    clairvoyant, bound = partial(run_policy, "clairvoyant", trace), partial(byte_bound, trace)
+    with ThreadPoolExecutor() as pool:
+        found, best = pool.map(clairvoyant, sizes), pool.map(bound, sizes)
+        return [
+            Ideal(size, one.byte_hit_ratio, other.byte_hit_ratio)
+            for size, one, other in zip(sizes, found, best, strict=True)
+        ]
+
+
+def _benefit(use: Use, chosen: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:
+    by_lru = reads(origins(use, details, config.regions), config.tier)
+    selected = None
+    if chosen is not None:
+        selected = cost(reads(origins(chosen, details, config.regions), config.tier), config.model)
+    return Benefit(cost(by_lru.direct, config.model), cost(by_lru, config.model), selected)

@@ -1,0 +1,144 @@
+"""What an XCache of one size did with every access of a trace, and with every file."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import numpy as np
+
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.kernels.disk import BYPASSED, HIT
+from replay.kernels.jit import kernel
+from replay.planner import BoolArray, IntArray
+from replay.result import Result
+from replay.trace import ItemArray, Trace
+
+NEVER = -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Use:
+    """A trace and what became of its accesses, bool[n]; the rest is per file of the trace, read or not.
+
+    `hit`: served from the cache; `passed`: read past it, as the file was not admitted or did not fit.
+    Bytes are those of whole files: a study of full-file caching.
+    """
+
+    trace: Trace
+    hit: BoolArray
+    passed: BoolArray
+
+    @cached_property
+    def accesses(self) -> IntArray:
+        """Accesses of each file, int64[m]; 0 for files nobody reads."""
+        return np.bincount(self.trace.item, minlength=self.trace.n_items)
+
+    @cached_property
+    def hits(self) -> IntArray:
+        """Hits of each file, int64[m]."""
+        return np.bincount(self.trace.item[self.hit], minlength=self.trace.n_items)
+
+    @cached_property
+    def first_s(self) -> IntArray:
+        """Time of each file's first access, int64[m]; -1 if there is none."""
+        return self._time_of(slice(None, None, -1))
+
+    @cached_property
+    def last_s(self) -> IntArray:
+        """Time of each file's last access, int64[m]; -1 if there is none."""
+        return self._time_of(slice(None))
+
+    @cached_property
+    def gap_s(self) -> IntArray:
+        """Time since the same file's access before, int64[n]; -1 for a first access."""
+        again = self.trace.following
+        earlier = np.flatnonzero(again < self.trace.n_accesses)
+        later = again[earlier]
+        gap = np.full(self.trace.n_accesses, NEVER, np.int64)
+        gap[later] = self.trace.time_s[later] - self.trace.time_s[earlier]
+        return gap
+
+    @cached_property
+    def requested_bytes(self) -> IntArray:
+        """Bytes requested of each file, int64[m]."""
+        return self.accesses * self.trace.size_bytes
+
+    @cached_property
+    def hit_bytes(self) -> IntArray:
+        """Bytes of each file served from the cache, int64[m]."""
+        return self.hits * self.trace.size_bytes
+
+    @cached_property
+    def inflow_bytes(self) -> IntArray:
+        """Bytes of each file that came into the cache, int64[m]."""
+        came = ~self.hit & ~self.passed
+        return np.bincount(self.trace.item[came], minlength=self.trace.n_items) * self.trace.size_bytes
+
+    @property
+    def hit_ratio(self) -> float:
+        """Accesses served from the cache, as a share of all."""
+        return float(self.hit.mean())
+
+    @property
+    def byte_hit_ratio(self) -> float:
+        """Bytes served from the cache as a share of those requested; 0 if none were."""
+        requested = int(self.requested_bytes.sum())
+        return int(self.hit_bytes.sum()) / requested if requested else 0.0
+
+    def _time_of(self, order: slice) -> IntArray:
+        # Of repeated indices the last assignment stays: in time order, that is the last access.
+        at = np.full(self.trace.n_items, NEVER, np.int64)
+        at[self.trace.item[order]] = self.trace.time_s[order]
+        return at
+
+
+def replayed(trace: Trace, config: CacheConfig) -> tuple[Use, Result]:
+    """`trace` through an XCache, access by access, and the replay's sums."""
+    outcome = np.zeros(trace.n_accesses, np.uint8)
+    result = simulate(trace, config, outcome=outcome)
+    return Use(trace, (outcome & HIT) != 0, (outcome & BYPASSED) != 0), result
+
+
+def replayed_without(trace: Trace, config: CacheConfig, refused: BoolArray) -> Use:
+    """The same XCache if it admitted no file that is `refused`, bool[m]: these are always read past it."""
+    passed = refused[trace.item]
+    hit = np.zeros(trace.n_accesses, np.bool_)
+    if not passed.all():
+        entering = ~passed
+        closes = None if trace.close_s is None else trace.close_s[entering]
+        part = Trace(trace.time_s[entering], trace.item[entering], trace.size_bytes, close_s=closes)
+        admitted, _ = replayed(part, config)
+        hit[entering], passed[entering] = admitted.hit, admitted.passed
+    return Use(trace, hit, passed)
+
+
+def lru_age_s(use: Use) -> int | None:
+    """The time after which the cache has forgotten a file: re-reads within it mostly hit, later ones miss.
+
+    The gap that tells hits from misses with the fewest errors, over all accesses that are not a file's
+    first. None if no such access misses: the cache forgot nothing that was read again.
+    """
+    again = use.gap_s >= 0
+    gap, hit = use.gap_s[again], use.hit[again]
+    if hit.all():
+        return None
+    order = np.argsort(gap)
+    gap, hit = gap[order], hit[order]
+    # Cutting after k gaps calls the first k hits: wrong are the misses among them and the hits behind.
+    wrong = np.cumsum(~hit) + (hit.sum() - np.cumsum(hit))
+    last_of_gap = np.append(gap[1:] != gap[:-1], True)
+    wrong[~last_of_gap] = gap.size + 1
+    best = int(wrong.argmin())
+    return int(gap[best]) if wrong[best] < hit.sum() else 0
+
+
+@kernel
+def total_by(group: ItemArray, amount: IntArray, n_groups: int) -> IntArray:
+    """Sums of `amount` per group, int64[n_groups]; exact where weighted counts would turn to float."""
+    total = np.zeros(n_groups, np.int64)
+    for i in range(group.size):
+        if group[i] >= 0:
+            total[group[i]] += amount[i]
+    return total

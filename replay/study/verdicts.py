@@ -1,0 +1,121 @@
+"""Whether a kind of file is worth a place in a cache, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from features.errors import ConfigError
+from features.units import format_bytes
+
+Verdict = Literal["cache", "cache if small", "do not cache"]
+CACHE: Verdict = "cache"
+CACHE_SMALL: Verdict = "cache if small"
+DO_NOT_CACHE: Verdict = "do not cache"
+DAY_S, HOUR_S = 86400, 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """When a category is worth its place.
+
+    A category pays if each byte that was fetched for it saved at least `min_saved_per_byte` bytes of WAN
+    traffic. `small_file_bytes` parts small files from large ones; a file is read often from
+    `many_accesses` on. Reasons say "read once" where less than `min_reread_share` of accesses are re-reads.
+    Raises ConfigError.
+    """
+
+    min_saved_per_byte: float = 0.1
+    min_reread_share: float = 0.05
+    small_file_bytes: int = 100 * 10**6
+    many_accesses: int = 5
+
+    def __post_init__(self) -> None:
+        if min(self.min_saved_per_byte, self.min_reread_share) <= 0:
+            raise ConfigError("study", "min_saved_per_byte and min_reread_share must be above 0")
+
+
+class Sums(NamedTuple):
+    """What some files were asked for and what LRU served; `inflow_bytes` came into the cache for them."""
+
+    accesses: int = 0
+    files: int = 0
+    footprint_bytes: int = 0
+    requested_bytes: int = 0
+    hits: int = 0
+    hit_bytes: int = 0
+    inflow_bytes: int = 0
+
+    @property
+    def rereads(self) -> int:
+        """Accesses that are not a file's first."""
+        return self.accesses - self.files
+
+    @property
+    def saved_per_byte(self) -> float:
+        """Bytes served from the cache per byte fetched from an origin; 0 if none was.
+
+        Where a cache is too full to take a file, its bytes are fetched all the same.
+        """
+        fetched = self.requested_bytes - self.hit_bytes
+        return self.hit_bytes / fetched if fetched else 0.0
+
+    @property
+    def saved_per_byte_at_best(self) -> float:
+        """The same in a cache that never forgets: all re-reads per byte of the files."""
+        again = self.requested_bytes - self.footprint_bytes
+        return again / self.footprint_bytes if self.footprint_bytes else 0.0
+
+    def without(self, part: Sums) -> Sums:
+        """The sums of the files that are not in `part`."""
+        return Sums(*(whole - some for whole, some in zip(self, part, strict=True)))
+
+
+def never_pays(whole: Sums, small: Sums, thresholds: Thresholds) -> bool:
+    """Whether a category could not pay in any cache: too little of it is read again at all."""
+    best = max(whole.saved_per_byte_at_best, small.saved_per_byte_at_best)
+    return best < thresholds.min_saved_per_byte
+
+
+def judged(whole: Sums, small: Sums, thresholds: Thresholds, *, lru_age_s: int | None) -> tuple[Verdict, str]:
+    """The verdict on a category and its reason; `small`: the part of its files up to `small_file_bytes`.
+
+    Both are sums in a cache that admits nothing that `never_pays`.
+    """
+    least = thresholds.min_saved_per_byte
+    if never_pays(whole, small, thresholds):
+        return DO_NOT_CACHE, _why_never(whole, thresholds)
+    large = whole.without(small)
+    if small.accesses and large.accesses and small.saved_per_byte >= least > large.saved_per_byte:
+        return CACHE_SMALL, (
+            f"a byte fetched saves {small.saved_per_byte:.2g} for files up to "
+            f"{format_bytes(thresholds.small_file_bytes)}, and {large.saved_per_byte:.2g} for larger ones"
+        )
+    if not whole.inflow_bytes:
+        return DO_NOT_CACHE, "none of its files fits into the cache"
+    age = "" if lru_age_s is None else f" (LRU age {age_text(lru_age_s)})"
+    kept = 100 * whole.hits / whole.rereads
+    saved = f"a byte fetched saves {whole.saved_per_byte:.2g}"
+    if whole.saved_per_byte >= least:
+        return CACHE, f"{_reread(whole)}, {kept:.0f} % of that while still cached{age}; {saved}"
+    return DO_NOT_CACHE, f"{_reread(whole)}, {100 - kept:.0f} % of that when it was gone{age}; {saved}"
+
+
+def _why_never(whole: Sums, thresholds: Thresholds) -> str:
+    share = whole.rereads / whole.accesses
+    if share < thresholds.min_reread_share:
+        return f"read once: {100 * (1 - share):.1f} % of accesses are a file's first"
+    at_best = f"{whole.saved_per_byte_at_best:.2g}"
+    return f"{_reread(whole)}; a byte fetched could save {at_best} even in a cache that never forgets"
+
+
+def _reread(whole: Sums) -> str:
+    return f"re-read {whole.rereads / whole.files:.2g} times a file"
+
+
+def age_text(seconds: int) -> str:
+    """A span as people read it, in days, hours, minutes or seconds."""
+    for size, unit in ((DAY_S, "days"), (HOUR_S, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds} seconds"

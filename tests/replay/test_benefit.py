@@ -1,0 +1,160 @@
+"""The benefit model: the published points come out again, sums agree with a slow walk, Eq. 1 with a scan."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.errors import ConfigError
+from replay.benefit import (
+    DOMA_JOB_TYPES,
+    HDD,
+    PUBLISHED_POINTS,
+    SSD,
+    BenefitModel,
+    Cluster,
+    EfficiencyPoint,
+    Reads,
+    best_cached_fraction,
+    cost,
+    cpu_efficiency,
+    hs06_hours_saved,
+    processing_s,
+)
+
+MODEL = BenefitModel()
+SLOW_MISSES = BenefitModel(miss_slowdown=0.10)
+GBIT = 1e9 / 8
+
+
+def reads(rtt_ms, miss, hit, tiers=(SSD,)):
+    return Reads(np.array(rtt_ms, float), np.array(miss, np.int64), np.array(hit, np.int64), tiers)
+
+
+def test_the_published_points_come_out_and_the_ends_are_clamped():
+    rtt = np.array([p.rtt_ms for p in PUBLISHED_POINTS])
+    assert cpu_efficiency(rtt).tolist() == [p.cpu_efficiency for p in PUBLISHED_POINTS]
+    assert cpu_efficiency(np.array([300.0])).tolist() == [0.65]
+    # Between 650 and 1 100 km: 80-85 %; the line between 16 ms and 150 ms, by hand.
+    assert cpu_efficiency(np.array([83.0]))[0] == pytest.approx((0.80 + 0.65) / 2)
+    assert all(p.source for p in PUBLISHED_POINTS)
+
+
+@given(st.lists(st.floats(0, 1000), min_size=2, max_size=20))
+def test_efficiency_never_rises_with_the_distance(rtt_ms):
+    efficiency = cpu_efficiency(np.sort(np.array(rtt_ms)))
+    assert (np.diff(efficiency) <= 0).all()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.just(float("nan")), st.floats(0, 300)),
+            st.integers(0, 10**15),
+            st.integers(0, 10**15),
+            st.integers(0, 10**15),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_costs_agree_with_a_walk_over_every_class_and_tier(rows):
+    rtt, miss, ssd, hdd = zip(*rows, strict=True)
+    found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, HDD)), SLOW_MISSES)
+    wall_s = 0.0
+    for ms, missed, on_ssd, on_hdd in rows:
+        known = not np.isnan(ms)
+        remote = np.interp(ms, [0, 9.4, 16, 150], [0.98, 0.85, 0.80, 0.65]) if known else 0.704
+        local = 0.98 if known else 0.95
+        wall_s += missed / 2.4e6 / remote * 1.1
+        wall_s += on_ssd / 2.4e6 / local + on_ssd / 986e6
+        wall_s += on_hdd / 2.4e6 / local + on_hdd / 13.9e6
+    assert found.core_hours == pytest.approx(wall_s / 3600)
+    assert found.hs06_hours == pytest.approx(wall_s / 360)
+    assert found.cpu_hours == pytest.approx((sum(miss) + sum(ssd) + sum(hdd)) / 2.4e6 / 3600)
+
+
+def test_pics_benchmark_job_gains_what_pic_published():
+    """FNAL read locally instead: 65 % becomes 98 %. PIC's mix of near and far saves 28 % of walltime."""
+    volume = 10**15
+    far, near = reads([150], [0], [[volume]]), reads([16], [0], [[volume]])
+    shares = [hs06_hours_saved(r, MODEL) / cost(r.direct, MODEL).hs06_hours for r in (far, near)]
+    assert shares[0] == pytest.approx(1 - 0.65 / 0.98, abs=0.01)
+    assert shares[1] < 0.28 < shares[0]
+
+
+def test_pics_crab_efficiencies_bracket_the_unknown_origins():
+    """70.4 % without a cache, about 95 % local, 77.2 % with XCache: about a third of the bytes were hits."""
+    nothing = reads([np.nan], [0], [[10**15]])
+    assert cost(nothing.direct, MODEL).cpu_efficiency == pytest.approx(0.704)
+    third = reads([np.nan], [66 * 10**13], [[34 * 10**13]])
+    assert cost(third, MODEL).cpu_efficiency == pytest.approx(0.772, abs=0.002)
+
+
+def test_an_empty_cache_costs_where_misses_are_slower_and_a_better_policy_saves_against_a_worse_one():
+    empty = reads([150], [10**15], [[0]])
+    direct = cost(empty.direct, SLOW_MISSES).hs06_hours
+    assert hs06_hours_saved(empty, SLOW_MISSES) == pytest.approx(-0.1 * direct)
+    assert hs06_hours_saved(empty, MODEL) == pytest.approx(0.0, abs=1e-6 * direct)
+    lru, plan = reads([150], [6 * 10**14], [[4 * 10**14]]), reads([150], [4 * 10**14], [[6 * 10**14]])
+    assert hs06_hours_saved(plan, MODEL, against=lru) > 0
+    assert hs06_hours_saved(lru, MODEL, against=plan) == -hs06_hours_saved(plan, MODEL, against=lru)
+    assert hs06_hours_saved(reads([0], [0], [[0]]), MODEL) == 0.0
+
+
+def test_cerns_cold_and_warm_media_come_out():
+    """Boosted-Higgs walltimes: local 4.11 h, HDD XCache 4.82 h, SSD XCache 4.09 h (local within 0.02 h)."""
+    local = dataclasses.replace(MODEL, points=(EfficiencyPoint(0.0, 1.0, "no waiting"),))
+    volume = int(2.4e6 * 4.11 * 3600)
+    for tier, hours in ((HDD, 4.82), (SSD, 4.11)):
+        assert cost(reads([0], [0], [[volume]], (tier,)), local).core_hours == pytest.approx(hours, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "ratios"), [("digi-reco", (1.9, 1.08, 1.04)), ("derivation", (8.26, 1.05, 1.03))]
+)
+def test_domas_relative_runtimes_as_a_job_type(name, ratios):
+    model = dataclasses.replace(MODEL, job=DOMA_JOB_TYPES[name])
+    volume = 10**15
+    local = volume / 2.4e6 / 0.98 / 3600
+    full, empty = reads([50], [0], [[volume]]), reads([50], [volume], [[0]])
+    found = [cost(r, model).core_hours / local for r in (full.direct, empty, full)]
+    assert found == pytest.approx(list(ratios))
+
+
+def test_kits_cluster_caches_four_fifths_and_runs_five_times_faster():
+    cluster = Cluster(6 * GBIT, 9.6 * GBIT, 3, workflow_bytes_s_per_slot=1e9, n_slots=1000)
+    assert best_cached_fraction(cluster) == pytest.approx(0.8, abs=0.03)
+    times = processing_s(cluster, 1e15, np.array([0.0, 0.8, best_cached_fraction(cluster), 1.0]))
+    assert times[0] / times[1] == pytest.approx(5.0)
+    assert times[2] < times[1] < times[3]
+
+
+@given(st.floats(1, 1e3), st.floats(1, 1e3), st.integers(1, 20), st.floats(1, 100), st.integers(1, 50))
+def test_the_best_fraction_is_the_first_of_a_scan(network, cache, n_nodes, workflow, n_slots):
+    cluster = Cluster(network, cache, n_nodes, workflow, n_slots)
+    x = np.linspace(0, 1, 10_001)
+    times = processing_s(cluster, 1.0, x)
+    best = best_cached_fraction(cluster)
+    assert processing_s(cluster, 1.0, np.array([best]))[0] <= times.min() * (1 + 1e-9)
+    first = x[np.flatnonzero(times <= times.min() * (1 + 1e-9))[0]]
+    assert best <= first + 1e-4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"points": ()},
+        {"points": (EfficiencyPoint(9, 0.8, ""), EfficiencyPoint(0, 0.9, ""))},
+        {"points": (EfficiencyPoint(0, 0.8, ""), EfficiencyPoint(9, 0.9, ""))},
+        {"unknown_remote_efficiency": 0.0},
+        {"hs06_per_core": 0.0},
+    ],
+)
+def test_a_model_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ConfigError, match="benefit"):
+        BenefitModel(**wrong)

@@ -1,0 +1,324 @@
+"""The study's numbers against slow walks over random traces, and its verdicts on traces made for them."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from fnmatch import fnmatch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.names import parse_name
+from replay.benefit import SSD, BenefitModel
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.study.categories import category_table, never_paying, refused
+from replay.study.days import running_mean
+from replay.study.labels import Region, categories, regions_of, tiers_of
+from replay.study.origins import origins, reads
+from replay.study.shapes import hotness, lifetimes, quadrants, ranks, sizes
+from replay.study.study import StudyConfig, study
+from replay.study.use import lru_age_s, replayed, replayed_without
+from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE, Sums, Thresholds, judged
+from replay.trace import Trace
+
+DAY = 86400
+THRESHOLDS = Thresholds(small_file_bytes=40, many_accesses=3)
+REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.0))
+ORIGINS = ("host.es:1094", "root://u@disk.gov//store/x", "PIC_DISK", "who.knows", None)
+KINDS = ("AOD", "TXT", None)
+
+
+@st.composite
+def cases(draw, max_accesses=80):
+    """A trace with details and the cache to replay it with."""
+    m = draw(st.integers(1, 12))
+    n = draw(st.integers(1, max_accesses))
+    item = draw(st.lists(st.integers(0, m - 1), min_size=n, max_size=n))
+    step = draw(st.lists(st.sampled_from([0, 7, 400, 5000, DAY]), min_size=n, max_size=n))
+    size = draw(st.lists(st.integers(0, 100), min_size=m, max_size=m))
+    trace = Trace(np.cumsum(step), np.array(item), np.array(size))
+    kind = draw(st.lists(st.sampled_from(KINDS), min_size=m, max_size=m))
+    origin = draw(st.lists(st.sampled_from(ORIGINS), min_size=n, max_size=n))
+    details = pa.table(
+        {
+            "category": pa.array([kind[i] for i in item], pa.string()).dictionary_encode(),
+            "origin": pa.array(origin, pa.string()).dictionary_encode(),
+        }
+    )
+    config = CacheConfig(
+        draw(st.integers(1, 400)), 0.8, 0.9, purge_interval_s=draw(st.sampled_from([60, 1000]))
+    )
+    return trace, details, config
+
+
+def walked(trace, config):
+    """(file, time, hit, passed) of each access, from the replay's outcomes."""
+    outcome = np.zeros(trace.n_accesses, np.uint8)
+    simulate(trace, config, outcome=outcome)
+    return list(
+        zip(trace.item.tolist(), trace.time_s.tolist(), (outcome & 1) > 0, (outcome & 2) > 0, strict=True)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_the_category_table_is_what_a_walk_over_the_accesses_counts(case):
+    trace, details, config = case
+    use, result = replayed(trace, config)
+    labels = categories(trace, details)
+    expected = collections.defaultdict(lambda: [0] * 7)
+    seen = set()
+    for (file, _, hit, passed), kind in zip(
+        walked(trace, config), details["category"].to_pylist(), strict=True
+    ):
+        size = int(trace.size_bytes[file])
+        name = kind or ("other" if any(details["category"].to_pylist()) else "all")
+        row, first = expected[name], file not in seen
+        seen.add(file)
+        more = (1, first, size * first, size, hit, size * hit, 0 if hit or passed else size)
+        expected[name] = [a + int(b) for a, b in zip(row, more, strict=True)]
+    table = category_table(use, labels, THRESHOLDS)
+    assert {row.name: list(row.sums) for row in table} == dict(expected)
+    assert sum(row.sums.hits for row in table) == result.hits
+    assert sum(row.sums.hit_bytes for row in table) == result.hit_bytes
+    asked = [row.sums.requested_bytes for row in table]
+    assert asked == sorted(asked, reverse=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(0, 2**12 - 1))
+def test_a_cache_that_refuses_files_is_a_replay_of_the_others(case, mask):
+    trace, _, config = case
+    out = np.array([mask >> k & 1 for k in range(trace.n_items)], bool)
+    use = replayed_without(trace, config, out)
+    kept = [k for k, file in enumerate(trace.item.tolist()) if not out[file]]
+    others = []
+    if kept:
+        part = Trace(trace.time_s[kept], trace.item[kept], trace.size_bytes)
+        others = [hit for _, _, hit, _ in walked(part, config)]
+    assert use.hit[kept].tolist() == others
+    assert not use.hit[out[trace.item]].any()
+    assert use.passed[out[trace.item]].all()
+    requested = int(trace.size_bytes[trace.item].sum())
+    served = sum(int(trace.size_bytes[trace.item[k]]) for k, hit in zip(kept, others, strict=True) if hit)
+    assert use.byte_hit_ratio == (served / requested if requested else 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_the_shapes_are_what_a_walk_over_the_accesses_counts(case):
+    trace, _, config = case
+    use, _ = replayed(trace, config)
+    times, hits, ages = collections.defaultdict(list), collections.Counter(), collections.Counter()
+    for file, at, hit, _ in walked(trace, config):
+        times[file].append(at)
+        if hit:
+            hits[file] += 1
+            ages[(at - times[file][0]) // DAY] += 1
+    size = trace.size_bytes.tolist()
+    found = lifetimes(use)
+    n_days = found.hits_by_age.size
+    life = {file: (at[-1] - at[0]) // DAY for file, at in times.items()}
+    assert found.hits_by_age.tolist() == [ages[day] for day in range(n_days)]
+    assert found.hits_by_lifetime.tolist() == [
+        sum(hits[file] for file in life if life[file] == day) for day in range(n_days)
+    ]
+    assert found.hit_bytes_by_lifetime.tolist() == [
+        sum(hits[file] * size[file] for file in life if life[file] == day) for day in range(n_days)
+    ]
+    assert found.files_by_lifetime.sum() == len(times)
+    assert found.hit_bytes_by_age.sum() == sum(hits[file] * size[file] for file in hits)
+    counts = {file: len(at) for file, at in times.items()}
+    for row in hotness(use):
+        chosen = [f for f, n in counts.items() if row.least <= n <= (row.most or n)]
+        assert row.files == len(chosen) > 0
+        assert row.accesses == sum(counts[f] for f in chosen)
+        assert row.requested_bytes == sum(counts[f] * size[f] for f in chosen)
+    assert sum(row.files for row in hotness(use)) == len(counts)
+    falling = sorted(counts.values(), reverse=True)
+    assert [falling[rank - 1] for rank in ranks(use).rank.tolist()] == ranks(use).accesses.tolist()
+    for row in quadrants(use, small_file_bytes=40, many_accesses=3):
+        chosen = [
+            f
+            for f, n in counts.items()
+            if (size[f] <= 40) == (row.size == "small") and (n >= 3) == ("many" in row.use)
+        ]
+        assert (row.files, row.accesses) == (len(chosen), sum(counts[f] for f in chosen))
+        assert row.footprint_bytes == sum(size[f] for f in chosen)
+        assert (row.hits, row.hit_bytes) == (
+            sum(hits[f] for f in chosen),
+            sum(hits[f] * size[f] for f in chosen),
+        )
+    bins = sizes(use)
+    for low, high, files, in_bytes in zip(
+        bins.edges_bytes, bins.edges_bytes[1:], bins.files, bins.footprint_bytes, strict=False
+    ):
+        chosen = [f for f in counts if low <= max(1, size[f]) < high]
+        assert (files, in_bytes) == (len(chosen), sum(size[f] for f in chosen))
+    assert bins.files.sum() == len(counts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(max_accesses=40))
+def test_the_lru_age_tells_hits_from_misses_with_the_fewest_errors(case):
+    trace, _, config = case
+    use, _ = replayed(trace, config)
+    last, again = {}, []
+    for file, at, hit, _ in walked(trace, config):
+        if file in last:
+            again.append((at - last[file], hit))
+        last[file] = at
+    found = lru_age_s(use)
+    if all(hit for _, hit in again):
+        assert found is None
+        return
+
+    def errors(age_s):
+        return sum(hit != (gap <= age_s) for gap, hit in again)
+
+    best = min(errors(age) for age in {-1, *(gap for gap, _ in again)})
+    assert found is not None
+    assert errors(found) == best or (found == 0 and best == sum(hit for _, hit in again))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_origins_are_what_a_walk_over_the_accesses_counts(case):
+    trace, details, config = case
+    use, _ = replayed(trace, config)
+    region = {"host.es:1094": "near", "root://u@disk.gov//store/x": "far", "PIC_DISK": "near"}
+    expected = collections.defaultdict(lambda: [0] * 5)
+    seen = set()
+    for (file, _, hit, _), origin in zip(walked(trace, config), details["origin"].to_pylist(), strict=True):
+        size, first = int(trace.size_bytes[file]), file not in seen
+        seen.add(file)
+        row = expected[region.get(origin, "unknown")]
+        more = (first, size * first, 1, size, size * hit)
+        row[:] = [a + int(b) for a, b in zip(row, more, strict=True)]
+    found = origins(use, details, REGIONS)
+    assert {
+        o.region: [o.files, o.footprint_bytes, o.accesses, o.requested_bytes, o.hit_bytes] for o in found
+    } == dict(expected)
+    by_class = reads(found)
+    assert by_class.hit_bytes.sum() == int(use.hit_bytes.sum())
+    assert by_class.miss_bytes.sum() + by_class.hit_bytes.sum() == int(use.requested_bytes.sum())
+
+
+NAMES = (
+    "cms:/store/mc/RunIISummer20UL18/TTTo2L2Nu/MINIAODSIM/106X_upgrade2018-v1/230000/0A1B.root",
+    "/eos/cms/store/data/Run2018A/SingleMuon/AOD/PromptReco-v1/000/315/257/00000/A.root",
+    "/store/user/somebody/x.root",
+    "mc23_13p6TeV:HITS.34000020._000069.pool.root.1",
+    "mc16_13TeV:mc16_13TeV.410470.PhPy8EG.deriv.DAOD_TOPQ1.e6337_s3126_r9364_p4174",
+    "panda:panda.um.user.x.123._0001.root",
+    "/LHCb/Collision18/Beam6500GeV-VeloClosed-MagDown/Real Data/90000000/BHADRON.DST",
+    "user.jdoe:my.file",
+    "nothing at all",
+    "with\nline/store/x",
+    "",
+)
+
+
+def test_tiers_of_whole_columns_are_those_of_single_names():
+    bare = [name.split(":", 1)[1] if ":" in name.split("/")[0] else name for name in NAMES]
+    assert tiers_of(pa.array(NAMES)).to_pylist() == [parse_name(name).tier for name in bare]
+    assert len({tier for tier in tiers_of(pa.array(NAMES)).to_pylist() if tier}) == 5
+
+
+def test_a_category_is_the_best_that_is_known_of_a_file():
+    names = pa.array(["a:x", "a:y", "mc23_13p6TeV:EVNT.1._01.root", "a:z"])
+    trace = Trace(np.arange(6), np.array([0, 1, 2, 3, 0, 1]), np.full(4, 10), names=names)
+    details = pa.table(
+        {
+            "category": pa.array([None, None, None, None, "lib.tgz", None]),
+            "tier": pa.array(["AOD", "TXT", None, None, "AOD", "RAW"]).dictionary_encode(),
+        }
+    )
+    labels = categories(trace, details)
+    assert [labels.names[code] for code in labels.code] == ["lib.tgz", "TXT", "EVNT", "other"]
+    unknown = categories(Trace(np.arange(2), np.arange(2), np.full(2, 10)), pa.table({"site": ["x", "x"]}))
+    assert [unknown.names[code] for code in unknown.code] == ["all", "all"]
+
+
+def test_many_categories_become_twenty_and_the_rest():
+    n = 30
+    trace = Trace(np.arange(n), np.arange(n), np.arange(1, n + 1))
+    labels = categories(trace, pa.table({"category": [f"c{k}" for k in range(n)]}))
+    names = [labels.names[code] for code in labels.code]
+    assert names == ["the rest"] * 10 + [f"c{k}" for k in range(10, n)]
+
+
+@pytest.mark.parametrize("origin", ["a.b.es", "A.B.ES:1094", "roots://u@a.b.es:1094//x", "https://a.b.es/x"])
+def test_hosts_are_found_in_whatever_names_an_origin(origin):
+    code, names = regions_of(pa.chunked_array([[origin, None], ["x.org"]]), REGIONS)
+    assert [names[k] for k in code] == ["near", "unknown", "unknown"]
+    assert fnmatch("a.b.es", REGIONS[0].hosts[0])
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60))
+def test_the_running_mean_is_that_of_the_days_so_far(values):
+    found = running_mean(np.array(values))
+    slow = [np.mean(values[max(0, k - 13) : k + 1]) for k in range(len(values))]
+    assert found == pytest.approx(np.array(slow))
+
+
+@pytest.mark.parametrize(
+    ("whole", "small", "verdict", "told"),
+    [
+        (Sums(100, 99, 990, 1000, 1, 10, 990), Sums(), DO_NOT_CACHE, "read once: 99.0 %"),
+        (Sums(100, 93, 930, 1000, 7, 70, 930), Sums(), DO_NOT_CACHE, "could save 0.075 even in a cache that"),
+        (
+            Sums(100, 50, 500, 1000, 2, 20, 980),
+            Sums(),
+            DO_NOT_CACHE,
+            "96 % of that when it was gone (LRU age 2.0 days)",
+        ),
+        (Sums(100, 50, 500, 1000, 0, 0, 0), Sums(), DO_NOT_CACHE, "none of its files fits"),
+        (Sums(100, 50, 500, 1000, 40, 400, 600), Sums(), CACHE, "80 % of that while still cached"),
+        (
+            Sums(200, 100, 5000, 9000, 50, 500, 8500),
+            Sums(100, 50, 500, 1000, 50, 500, 500),
+            CACHE_SMALL,
+            "saves 1 for files up to 40 B, and 0 for larger ones",
+        ),
+    ],
+)
+def test_verdicts_and_their_reasons(whole, small, verdict, told):
+    found, reason = judged(whole, small, THRESHOLDS, lru_age_s=2 * DAY)
+    assert found == verdict
+    assert told in reason
+
+
+def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains():
+    """Small files re-read every hour among a stream of large ones that nobody reads again."""
+    hot, once = 20, 400
+    pattern = list(itertools.chain.from_iterable((hot + k, k % hot) for k in range(once)))
+    item = np.array(pattern)
+    size = np.concatenate([np.full(hot, 30), np.full(once, 90)])
+    trace = Trace(np.arange(item.size) * 600, item, size)
+    details = pa.table({"category": ["hot" if i < hot else "once" for i in pattern]})
+    config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
+    done = []
+    found = study(trace, details, config, on_done=done.append)
+    # Among the stream nothing hot survives; judged without it, it pays.
+    assert found.use.byte_hit_ratio == 0
+    assert {row.name: row.verdict for row in found.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
+    assert found.chosen is not None
+    assert found.chosen.hits.sum() == once - hot
+    labels = categories(trace, details)
+    out = refused(trace, labels, found.categories, THRESHOLDS)
+    assert out.tolist() == [False] * hot + [True] * once
+    assert (never_paying(found.use, labels, THRESHOLDS) == out).all()
+    roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
+    found = study(trace, details, roomy)
+    assert found.use.byte_hit_ratio > 0
+    assert found.benefit.cached.hs06_hours < found.benefit.direct.hs06_hours
+    for point in found.ideal:
+        assert found.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12
+        assert point.clairvoyant <= point.bound + 1e-12
+    assert done == ["the cache", "categories", "the curve", "the bound"]

@@ -1,0 +1,147 @@
+"""A real browser for the pages: headless Chromium, spoken to over its own DevTools pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"),
+)
+
+_ERRORS = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed")
+_PATIENCE_S = 120
+_REQUEST = "Network.requestWillBeSent"
+
+
+class Browser:
+    """One tab. Messages are JSON with a zero byte behind, on file descriptors 3 and 4 of the browser."""
+
+    def __init__(self, executable: str, profile: Path) -> None:
+        to_read, to_write = os.pipe()
+        from_read, from_write = os.pipe()
+        log = os.open(profile.with_suffix(".log"), os.O_CREAT | os.O_WRONLY)
+        # Numbers above 4 first: a pipe that is itself 3 or 4 must not be overwritten before it is copied.
+        child = [os.dup(fd) for fd in (to_read, from_write)]
+        while min(child) <= 4:
+            child = [os.dup(fd) for fd in child]
+        self._pid = os.posix_spawn(
+            executable,
+            [executable, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, child[0], 3),
+                (os.POSIX_SPAWN_DUP2, child[1], 4),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setpgroup=0,
+        )
+        for fd in (to_read, from_write, log, *child):
+            os.close(fd)
+        self._out, self._in, self._left = to_write, from_read, b""
+        self._last = 0
+        self.events: list[dict[str, Any]] = []
+        self._session: str | None = None
+        (page,) = [t for t in self._call("Target.getTargets")["targetInfos"] if t["type"] == "page"]
+        attached = self._call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
+
+    def open(self, page: Path, *, width: int) -> None:
+        """Load `page` at `width` pixels; what it tells and asks for until then is in `events`."""
+        self.events.clear()
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        self._call("Page.navigate", url=page.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
+
+    def ask(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def faults(self, page: Path, *, width: int) -> list[str]:
+        """What is wrong with `page` at `width` pixels: errors, requests elsewhere, empty plots, overflow."""
+        self.open(page, width=width)
+        told = [
+            f"{e['method']}: {json.dumps(e['params'])[:300]}" for e in self.events if e["method"] in _ERRORS
+        ]
+        urls = [e["params"]["request"]["url"] for e in self.events if e["method"] == _REQUEST]
+        asked = [f"asks for {url}" for url in urls if url != page.resolve().as_uri() and url[:5] != "data:"]
+        plots = self.ask(
+            "[...document.querySelectorAll('figure')].map(f => [f.getAttribute('aria-label'), "
+            "f.querySelector('svg')?.getBoundingClientRect(), f.querySelectorAll('svg path').length])"
+            ".map(([name, box, n]) => [name, box ? box.width : 0, box ? box.height : 0, n])"
+        )
+        empty = [
+            f"plot {name!r} is {wide:.0f} × {high:.0f} with {n} shapes"
+            for name, wide, high, n in plots
+            if min(wide, high) < 100 or n < 10
+        ]
+        inside, room = self.ask(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        )
+        wider = [f"is {inside} px wide on a screen of {room}"] if inside > room else []
+        return told + asked + empty + wider
+
+    def screenshot(self) -> str:
+        """The whole page as PNG, base64."""
+        data: str = self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        return data
+
+    def close(self) -> None:
+        """End the browser and all that it started."""
+        os.killpg(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self._out)
+        os.close(self._in)
+
+    def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._last += 1
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": params}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._last:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._left:
+            ready, _, _ = select.select([self._in], [], [], _PATIENCE_S)
+            assert ready, f"the browser has said nothing for {_PATIENCE_S} s"
+            part = os.read(self._in, 1 << 20)
+            assert part, "the browser has ended"
+            self._left += part
+        raw, _, self._left = self._left.partition(b"\0")
+        message: dict[str, Any] = json.loads(raw)
+        if "method" in message:
+            self.events.append(message)
+        return message
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.fail("there is no chromium: install it with conf/deploy/system.sh browser")
+    opened = Browser(executable, tmp_path_factory.mktemp("chromium") / "profile")
+    yield opened
+    opened.close()

@@ -1,0 +1,72 @@
+"""The pages in a real browser: they open without an error, plots are there, nothing is wider than a phone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.service
+
+WIDTHS = (360, 1200)
+
+
+def cachecast(*words: str | Path) -> Any:
+    command = [sys.executable, "-c", "from jobs.cli import main; main()", *map(str, words), "--json"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    return json.loads(answer.stdout)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("study")
+    cachecast("workload", "--scenario", "mwt2", "--accesses", "20000", "--out", out / "trace")
+    told = cachecast(
+        "report", "--trace", out / "trace", "--capacity-fraction", "0.02", "--out", out / "study.html"
+    )
+    assert told["accesses"] == pytest.approx(20_000, rel=0.01)
+    return out / "study.html"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_study_opens_without_a_fault(browser: Any, study: Path, width: int) -> None:
+    assert browser.faults(study, width=width) == []
+    assert browser.ask("document.querySelectorAll('figure svg').length") == 12
+    assert browser.ask("document.querySelectorAll('h2').length") == 11
+    assert browser.ask("document.querySelectorAll('.answer').length") == 4
+
+
+def test_what_the_study_says_can_be_read(browser: Any, study: Path) -> None:
+    browser.open(study, width=1200)
+    text = browser.ask("document.body.innerText")
+    assert "HITS" in text
+    assert "read once" in text
+    assert "HS06-hours" in text
+    for useless in ("nan", "None", "undefined", "{{", "inf "):
+        assert useless not in text, useless
+
+
+BAD = {
+    "Runtime.consoleAPICalled": "<script>console.error('broken')</script>",
+    "Runtime.exceptionThrown": "<script>nothing.there()</script>",
+    "asks for file:///elsewhere.css": '<link rel="stylesheet" href="/elsewhere.css">',
+    "plot 'empty' is": '<figure aria-label="empty"><svg width="300" height="0"></svg></figure>',
+    "plot 'gone' is 0 × 0": '<figure aria-label="gone"></figure>',
+    "px wide on a screen of 360": '<div style="width: 900px">wide</div>',
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_fault_would_be_seen(browser: Any, tmp_path: Path, fault: str) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text(
+        '<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+        + BAD[fault]
+    )
+    found = browser.faults(page, width=360)
+    assert any(fault in line for line in found), found
