@@ -42,8 +42,8 @@ TRACE_COLUMNS = (
     "byte_gap_closed",
 )
 FLEET_COLUMNS = (
-    *("cache", "capacity_bytes", "requests", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    *("bypassed_bytes", "peak_hour_wan_bytes"),
+    *("cache", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    "peak_hour_wan_bytes",
 )
 CURVE_COLUMNS = (
     *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from replay.read import LoadedTrace
 from replay.result import Result
 
 TOTAL = "all"
+SSD, HDD = "ssd", "hdd"
+"""The tiers, as [benefit] read_rates names them."""
 
 
 class FleetCache(Section):
@@ -97,14 +100,19 @@ def load(path: Path) -> Federation:
         raise ConfigError(f"{path}: caches", f"{error}; rename one") from None
 
 
-def run(loaded: LoadedTrace, federation: Federation, *, count_from_s: int | None) -> ReplayAnswer:
-    """A row per cache that was asked at all, and one for all together; LRU by each cache's own rules."""
+def run(
+    loaded: LoadedTrace, federation: Federation, *, count_from_s: int | None, read_rates: Mapping[str, int]
+) -> ReplayAnswer:
+    """A row per cache that was asked at all, and one for all together; LRU by each cache's own rules.
+
+    `read_rates`: bytes a second at which one job reads hits, of `SSD` and `HDD`.
+    """
     shares = simulate_federation(loaded.trace, federation, count_from_s=count_from_s)
     named = {TOTAL: shares.total} | shares.caches
-    return ReplayAnswer([_row(name, result) for name, result in named.items()], loaded.notes)
+    return ReplayAnswer([_row(name, result, read_rates) for name, result in named.items()], loaded.notes)
 
 
-def _row(cache: str, result: Result) -> dict[str, object]:
+def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str, object]:
     return {
         "cache": cache,
         "policy": result.policy,
@@ -119,6 +127,8 @@ def _row(cache: str, result: Result) -> dict[str, object]:
         "wan_bytes": result.wan_bytes,
         "bypassed_bytes": result.bypassed_bytes,
         "ssd_hit_bytes": result.ssd_hit_bytes,
+        "read_wait_s": result.ssd_hit_bytes / read_rates[SSD]
+        + (result.hit_bytes - result.ssd_hit_bytes) / read_rates[HDD],
         "peak_usage_bytes": result.peak_usage_bytes,
         "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
         "seconds": result.seconds,

@@ -45,6 +45,8 @@ class BenefitSettings(Section):
     def _makes_sense(self) -> BenefitSettings:
         if self.medium not in self.read_rates:
             raise ValueError(f"medium must be one of read_rates ({', '.join(self.read_rates)})")
+        if missing := {"ssd", "hdd"} - set(self.read_rates):
+            raise ValueError(f"read_rates must tell that of {' and '.join(sorted(missing))}")
         return self
 
 

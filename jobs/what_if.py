@@ -86,7 +86,7 @@ def fleet(
 
     federation = job.load(caches)
     loaded = _loaded(settings, trace, first_day_s, last_day_s, site)
-    return job.run(loaded, federation, count_from_s=first_day_s)
+    return job.run(loaded, federation, count_from_s=first_day_s, read_rates=settings.benefit.read_rates)
 
 
 def curve(

@@ -71,7 +71,7 @@ def test_what_is_wrong_is_named(tmp_path, text, told):
 
 
 def test_rows_are_of_all_and_of_each(tmp_path):
-    path = write(tmp_path, "[[caches]]\nname = 'n'\ncount = 2\ncapacity = '1000'")
+    path = write(tmp_path, "[[caches]]\nname = 'n'\ncount = 2\ncapacity = '1000'\nssd = '300'")
     rng = np.random.default_rng(1)
     trace = Trace(
         np.sort(rng.integers(0, 90_000, 3000)),
@@ -80,8 +80,12 @@ def test_rows_are_of_all_and_of_each(tmp_path):
         names=pa.array([f"x:f{i}" for i in range(100)]),
     )
     loaded = LoadedTrace(trace, 0, pa.table({}), ())
-    rows = fleet.run(loaded, fleet.load(path), count_from_s=None).rows
+    rows = fleet.run(loaded, fleet.load(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}).rows
     assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
     for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):
         assert rows[0][key] == rows[1][key] + rows[2][key]
     assert rows[0]["requests"] == 3000
+    hit_bytes = rows[0]["bytes_requested"] * rows[0]["byte_hit_ratio"]
+    ssd = rows[0]["ssd_hit_bytes"]
+    assert 0 < ssd < hit_bytes
+    assert rows[0]["read_wait_s"] == pytest.approx(ssd / 100 + (hit_bytes - ssd) / 10)

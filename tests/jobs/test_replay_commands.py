@@ -18,8 +18,8 @@ from jobs.cli import app
 ROW = [
     *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),
     *("object_miss_ratio", "byte_miss_ratio", "bytes_requested", "wan_bytes", "prefetch_bytes"),
-    *("wasted_bytes", "refetch_bytes", "peak_usage_bytes", "peak_hour_wan_bytes", "byte_gap_closed"),
-    *("object_gap_closed", "seconds"),
+    *("prefetch_precision", "prefetch_coverage", "wasted_bytes", "refetch_bytes", "bypassed_bytes"),
+    *("peak_usage_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed", "seconds"),
 ]
 # Object and byte miss ratio at 1, 5, 10, 20 % of the footprint, as libcachesim has them.
 CLOUDPHYSICS = {
@@ -225,3 +225,28 @@ def test_what_is_not_needed_is_not_loaded(
     command = [sys.executable, "-c", code, ",".join(light), *(paths.get(word, word) for word in words)]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert answer.stderr.splitlines()[-1] == "[]"
+
+
+FLEET = """
+[[caches]]
+name = "half"
+count = 2
+capacity = "40"
+"""
+
+
+def test_several_caches_share_a_trace(tiny: Path, tmp_path: Path) -> None:
+    fleet, page = tmp_path / "fleet.toml", tmp_path / "fleet.html"
+    fleet.write_text(FLEET)
+    answer = cachecast("replay", "--trace", tiny, "--caches", fleet, "--json", "--out", page)
+    rows = json.loads(answer.stdout)
+    assert rows[0] | {"cache": "all", "capacity_bytes": 80, "requests": 6, "hits": 3} == rows[0]
+    assert sum(row["requests"] for row in rows[1:]) == 6
+    assert "<svg" in page.read_text()
+
+
+def test_caches_leave_nothing_else_to_choose(tiny: Path, tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text(FLEET)
+    with pytest.raises(CachecastError, match="--caches"):
+        cachecast("replay", "--trace", tiny, "--caches", fleet, "--capacity", "10")
