@@ -71,6 +71,7 @@ def run(
         bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
         last_access_s=np.array([file.last_detach_s or as_of_s for file in held], np.int64),
         pinned=np.array([file.name in pinned for file in held], bool),
+        is_open=np.array([file.is_open for file in held], bool),
         inflow_bytes=_inflow(tables, cache, as_of_s, cycle_s, plan.assumed_inflow),
         lru_age_s=None,
     )

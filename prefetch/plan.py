@@ -213,7 +213,7 @@ def _join(state: CacheState, scores: Scores, is_control: BoolArray, *, recent_s:
         is_control=is_control[state.item],
         was_read=np.ones(len(state.item), bool),
         is_new=~is_scored & (state.last_access_s >= state.as_of_s - recent_s),
-        is_open=state.last_access_s >= state.as_of_s,
+        is_open=state.is_open,
     )
 
 

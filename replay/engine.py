@@ -213,6 +213,8 @@ class Run:
     def _state(self, as_of_s: int) -> CacheState:
         disk = self._disk
         item = np.flatnonzero(disk.entry != kernels.ABSENT)
+        last_use = self._last_use(disk.entry[item])
+        by_access = disk.entry[item] < self._trace.n_accesses
         age = int(disk.sums[kernels.LRU_AGE])
         return CacheState(
             as_of_s=as_of_s,
@@ -221,8 +223,9 @@ class Run:
             high_watermark=self.config.high_watermark,
             item=item,
             bytes_on_disk=disk.held[item],
-            last_access_s=self._last_use(disk.entry[item]),
+            last_access_s=last_use,
             pinned=(disk.flags[item] & kernels.PINNED) != 0,
+            is_open=by_access & (last_use >= as_of_s),
             inflow_bytes=self.inflow_bytes,
             lru_age_s=None if age == kernels.NO_AGE else age,
         )
@@ -264,10 +267,25 @@ def _reads(trace: Trace, config: CacheConfig) -> kernels.Reads:
     if trace.close_s is None:
         rank: IndexArray = np.zeros(0, np.int32)
         return kernels.Reads(trace.time_s, trace.item, read, rank, trace.time_s, trace.item)
-    order = np.argsort(trace.close_s, kind="stable")
+    order = _by_close(trace.close_s)
     rank = np.empty(order.size, np.int32)
     rank[order] = np.arange(order.size, dtype=np.int32)
     return kernels.Reads(trace.time_s, trace.item, read, rank, trace.close_s[order], trace.item[order])
+
+
+def _by_close(close_s: IntArray) -> IntArray:
+    """The accesses in the order of their closes, ties as they come.
+
+    Time and place are packed in one number, which sorts several times faster than an argsort.
+    """
+    n_bits = int(close_s.size).bit_length()
+    first = int(close_s.min())
+    if (int(close_s.max()) - first).bit_length() + n_bits > 62:
+        return np.argsort(close_s, kind="stable")
+    packed = ((close_s - first) << n_bits) | np.arange(close_s.size)
+    packed.sort()
+    packed &= (1 << n_bits) - 1
+    return packed
 
 
 def _unread(disk: kernels.Disk) -> int:

@@ -19,9 +19,9 @@ BoolArray = npt.NDArray[np.bool_]
 class CacheState:
     """A cache at a plan boundary; the arrays have one entry per file on disk, in no order.
 
-    `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last close or touch, s since 1970, or
-    `as_of_s` or later while it is open; `pinned`: held by an earlier plan. `inflow_bytes`: bytes that came
-    in during the last cycle.
+    `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last use, s since 1970 (of an open
+    file no earlier than `as_of_s`); `is_open`: a job reads it now; `pinned`: held by an earlier plan.
+    `inflow_bytes`: bytes that came in during the last cycle.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """
 
@@ -33,6 +33,7 @@ class CacheState:
     bytes_on_disk: IntArray
     last_access_s: IntArray
     pinned: BoolArray
+    is_open: BoolArray
     inflow_bytes: int
     lru_age_s: int | None
 

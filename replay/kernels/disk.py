@@ -25,6 +25,9 @@ HIT, BYPASSED, REFETCHED = 1, 2, 4
 # Bits of FLAGS: pinned; prefetched and not read yet; sent away by a plan and not back yet; never admitted.
 PINNED, FRESH, EVICTED, REFUSED = 1, 2, 4, 8
 
+# Columns of Disk.session, kept where files are open for a time.
+UNTIL, ASKED = 0, 1
+
 # Entries of Disk.sums: bytes; then the clock of checks; then places in queues.
 (USED, PEAK, INFLOW, WASTED, PREFETCH_READ, REFETCH, BYPASS, SSD_HIT, SSD_USED) = range(9)
 (NEXT_CHECK, CHECKS, LRU_AGE) = range(9, 12)
@@ -77,9 +80,10 @@ class Disk(NamedTuple):
     """State per file (m entries), queues, and the running sums.
 
     `entry`: the latest use: a place in the order of closes, n + k for touch k, or ABSENT; `held`: bytes on
-    disk, from the file's start; `opened`: the access that began its present or last session, and `until`,
-    that session's end; `ssd`: the access that made it newest on the SSD, or ABSENT. `touches`: file and
-    time of each touch, oldest first; `late`: sessions that were still open when the purge came by.
+    disk, from the file's start; `opened`: the access that began its present or last session; `session`:
+    int64[m, 2], UNTIL when that lasts, and when the file was last ASKED for; `ssd`: the access that made it
+    newest on the SSD, or ABSENT. `touches`: file and time of each touch, oldest first; `late`: sessions that
+    were still open when the purge came by.
     """
 
     size: IntArray
@@ -87,7 +91,7 @@ class Disk(NamedTuple):
     held: IntArray
     flags: OutcomeArray
     opened: IndexArray
-    until: IntArray
+    session: IntArray
     ssd: IndexArray
     touches: IntArray
     late: IntArray
@@ -106,7 +110,7 @@ def empty_disk(size: IntArray, refused: BoolArray, rules: Rules, start_s: int) -
         held=np.zeros(m, np.int64),
         flags=np.where(refused, REFUSED, 0).astype(np.uint8),
         opened=np.full(m, ABSENT, np.int32),
-        until=np.full(m, ABSENT, np.int64),
+        session=np.full((m, 2), ABSENT, np.int64),
         ssd=np.full(m, ABSENT, np.int32),
         touches=np.empty((2 * m + 2, 2), np.int64),
         late=np.empty(m + 1, np.int64),
@@ -154,14 +158,15 @@ def access(disk: Disk, rules: Rules, reads: Reads, i: int, row: IntArray) -> int
         asked = reads.read[i]
         want = min(size, (asked + rules.block - 1) // rules.block * rules.block)
     flags = disk.flags[file]
-    have = disk.held[file]
+    resident = disk.entry[file] != ABSENT
+    # A whole file is held in full: one place in memory less to look at.
+    have = disk.held[file] if rules.block > 0 else size if resident else np.int64(0)
     if flags & FRESH:
         sums[PREFETCH_READ] += have
-    resident = disk.entry[file] != ABSENT
     served = min(asked, have)
     row[REQUESTED] += asked
     row[HIT_BYTES] += served
-    if disk.ssd[file] != ABSENT:
+    if rules.ssd > 0 and disk.ssd[file] != ABSENT:
         sums[SSD_HIT] += served
     outcome = 0
     fetched = np.int64(0)
@@ -201,11 +206,12 @@ def _use(disk: Disk, reads: Reads, i: int, file: int) -> None:
         return
     rank = np.int64(reads.rank[i])
     touched = entry >= reads.item.size
-    if entry == ABSENT or touched or disk.until[file] < reads.time_s[i]:
+    if entry == ABSENT or touched or disk.session[file, UNTIL] < reads.time_s[i]:
         disk.opened[file] = i
+    disk.session[file, ASKED] = reads.time_s[i]
     if entry < rank or touched:
         disk.entry[file] = rank
-        disk.until[file] = reads.close_time[rank]
+        disk.session[file, UNTIL] = reads.close_time[rank]
 
 
 @bare
@@ -289,8 +295,9 @@ def touch(disk: Disk, reads: Reads, file: int, now: int) -> None:
     """Make a file the newest, or put it in as that; one that is open now is newer still when it is closed."""
     sums = disk.sums
     n = reads.item.size
+    disk.session[file, ASKED] = now
     used_by_access = ABSENT < disk.entry[file] < n
-    if used_by_access and reads.rank.size > 0 and disk.until[file] >= now:
+    if used_by_access and reads.rank.size > 0 and disk.session[file, UNTIL] >= now:
         return
     if sums[TOUCHES] == disk.touches.shape[0]:
         _forget_touches(disk, reads)
@@ -298,7 +305,7 @@ def touch(disk: Disk, reads: Reads, file: int, now: int) -> None:
     disk.touches[k, 0] = file
     disk.touches[k, 1] = now
     disk.entry[file] = n + k
-    disk.until[file] = now
+    disk.session[file, UNTIL] = now
     disk.opened[file] = ABSENT
     sums[TOUCHES] += 1
 

@@ -1,8 +1,8 @@
 """The purge of an XCache, and the loop that serves accesses between its checks.
 
 As XRootD 5.5 to 6.2 do it: candidates are ordered by their latest close, open files by the start of their
-session; the oldest are collected up to twice the bytes that must go; of these, open ones are passed over. So
-a purge can fall short of the low watermark.
+session; the oldest are collected up to twice the bytes that must go; of these, open ones are passed over, and
+those that were asked for since the last check. So a purge can fall short of the low watermark.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.disk import (
     ABSENT,
+    ASKED,
     CHECKS,
     LATE,
     LRU_AGE,
@@ -22,6 +24,7 @@ from replay.kernels.disk import (
     TAIL,
     TOUCH_TAIL,
     TOUCHES,
+    UNTIL,
     USED,
     Disk,
     OutcomeArray,
@@ -61,11 +64,22 @@ def serve(disk: Disk, rules: Rules, reads: Reads, record: Record, part: Part) ->
         if i >= tally.first[hour + 1]:
             hour += 1
         now = reads.time_s[i]
+        if i + AHEAD < part.stop:
+            _fetch_file(disk, reads, reads.item[i + AHEAD])
         if disk.sums[NEXT_CHECK] <= now:
             run_checks(disk, rules, reads, now)
         row = tally.sums[hour]
         outcome[i] = access(disk, rules, reads, i, row)
         row[USED_AFTER] = disk.sums[USED]
+
+
+@bare
+def _fetch_file(disk: Disk, reads: Reads, file: int) -> None:
+    fetch(disk.entry, file)
+    fetch(disk.size, file)
+    fetch(disk.flags, file)
+    if reads.rank.size > 0:
+        fetch(disk.session, 2 * file)
 
 
 @bare
@@ -90,9 +104,12 @@ def _purge(disk: Disk, rules: Rules, reads: Reads, now: int) -> None:
     cold = _LONG_AGO
     if rules.cold_age > 0 and sums[CHECKS] % rules.cold_every == 0:
         cold = int(now - rules.cold_age)
+    spare_from = now - rules.interval
     seen = np.int64(0)
     freed = np.int64(0)
     late = 0
+    spared_closed = np.int64(-1)
+    spared_touched = np.int64(-1)
     _drop_closed(disk, reads, now)
     while True:
         closed_at = _next_closed(disk, reads, now)
@@ -100,7 +117,7 @@ def _purge(disk: Disk, rules: Rules, reads: Reads, now: int) -> None:
         opened_at = _next_open(disk, reads, now, late)
         stamp = min(closed_at, touched_at, opened_at)
         if stamp == _NEVER or (stamp >= cold and (freed >= need or seen >= 2 * need)):
-            return
+            break
         if opened_at < closed_at and opened_at < touched_at:
             if late == sums[LATE]:
                 disk.late[late] = sums[OPEN_TAIL]
@@ -109,15 +126,29 @@ def _purge(disk: Disk, rules: Rules, reads: Reads, now: int) -> None:
             seen += disk.held[reads.item[disk.late[late]]]
             late += 1
             continue
-        if closed_at <= touched_at:
-            file = int(reads.closed[sums[TAIL]])
-        else:
-            file = int(disk.touches[sums[TOUCH_TAIL], 0])
+        by_access = closed_at <= touched_at
+        queue = TAIL if by_access else TOUCH_TAIL
+        at = sums[queue]
+        file = int(reads.closed[at]) if by_access else int(disk.touches[at, 0])
+        seen += disk.held[file]
+        # Where nothing stays open a file's latest use is when it was last asked for.
+        asked = stamp if reads.rank.size == 0 else disk.session[file, ASKED]
+        if asked >= spare_from:
+            # The queue goes on past it now, and starts with it again at the next check.
+            sums[queue] += 1
+            if by_access and spared_closed < 0:
+                spared_closed = at
+            if not by_access and spared_touched < 0:
+                spared_touched = at
+            continue
         if not disk.flags[file] & PINNED:
             sums[LRU_AGE] = now - stamp
-        seen += disk.held[file]
         freed += disk.held[file]
         remove(disk, file)
+    if spared_closed >= 0:
+        sums[TAIL] = spared_closed
+    if spared_touched >= 0:
+        sums[TOUCH_TAIL] = spared_touched
 
 
 @bare
@@ -125,6 +156,9 @@ def _next_closed(disk: Disk, reads: Reads, now: int) -> int:
     """Time of the oldest close before `now` that is the latest use of a resident file, at TAIL; or _NEVER."""
     tail = disk.sums[TAIL]
     while tail < reads.closed.size and reads.close_time[tail] < now:
+        if tail + AHEAD < reads.closed.size:
+            fetch(disk.entry, reads.closed[tail + AHEAD])
+            fetch(disk.held, reads.closed[tail + AHEAD])
         if disk.entry[reads.closed[tail]] == tail:
             disk.sums[TAIL] = tail
             return int(reads.close_time[tail])
@@ -178,4 +212,4 @@ def _drop_closed(disk: Disk, reads: Reads, now: int) -> None:
 def _is_open(disk: Disk, reads: Reads, i: int, now: int) -> bool:
     """Access `i` began the present session of its file, which is resident."""
     file = reads.item[i]
-    return bool(disk.opened[file] == i and disk.until[file] >= now and disk.entry[file] != ABSENT)
+    return bool(disk.opened[file] == i and disk.session[file, UNTIL] >= now and disk.entry[file] != ABSENT)

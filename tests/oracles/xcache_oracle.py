@@ -22,7 +22,7 @@ class File:
     """A resident file: bytes, and its last use as (time, 0 for a close or 1 for a touch, sequence)."""
 
     def __init__(self):
-        self.held, self.use, self.session = 0, None, None
+        self.held, self.use, self.session, self.asked = 0, None, None, None
 
     def is_open(self, now):
         return self.session is not None and self.use[0] >= now
@@ -57,11 +57,13 @@ class Brute:
     def touch(self, file, now):
         self.sequence += 1
         record = self.files[file]
+        record.asked = now
         if not record.is_open(now):
             record.use, record.session = (now, 1, self.sequence), None
 
     def use(self, file, now, close, index):
         record = self.files.setdefault(file, File())
+        record.asked = now
         if record.use is None or record.session is None or record.use[0] < now:
             record.session = (now, index)
         if record.use is None or record.use[1] == 1 or (close, 0, index) > record.use:
@@ -93,7 +95,7 @@ class Brute:
                 break
             record = self.files[file]
             seen += record.held
-            if record.is_open(now):
+            if record.is_open(now) or record.asked >= now - self.config.purge_interval_s:
                 continue
             freed += record.held
             if file not in self.pins:
@@ -177,6 +179,7 @@ class Brute:
             bytes_on_disk=ids([self.files[f].held for f in files]),
             last_access_s=ids([self.files[f].use[0] for f in files]),
             pinned=np.array([f in self.pins for f in files], bool),
+            is_open=np.array([self.files[f].is_open(now) for f in files], bool),
             inflow_bytes=self.inflow,
             lru_age_s=self.age,
         )

@@ -31,8 +31,9 @@ def worlds(draw: st.DrawFn) -> tuple[CacheState, Scores, Limits, np.ndarray]:
         high_watermark=0.95,
         item=on_disk,
         bytes_on_disk=sizes[on_disk],
-        last_access_s=1_000_500 - rng.integers(0, 10_000, len(on_disk)),
+        last_access_s=1_000_000 - rng.integers(0, 10_000, len(on_disk)),
         pinned=rng.random(len(on_disk)) < 0.3,
+        is_open=rng.random(len(on_disk)) < 0.1,
         inflow_bytes=draw(st.integers(0, 2 * held + 1)),
         lru_age_s=None,
     )
@@ -117,7 +118,7 @@ def test_evictions_are_the_worst_and_no_more_than_needed(
     if evicted:
         assert sum(size[i] for i in evicted[:-1]) < surplus
     unpinned = set(state.item.tolist()) - set(plan.of(Action.PIN).tolist()) - set(evicted)
-    is_open = set(state.item[state.last_access_s >= state.as_of_s].tolist())
+    is_open = set(state.item[state.is_open].tolist())
     assert not is_open & set(evicted)
     if evicted and sum(size[i] for i in evicted) < surplus:  # everything that may go is gone
         assert all(is_control[i] or i not in chance or i in is_open for i in unpinned)
@@ -133,6 +134,7 @@ def test_the_likeliest_are_pinned_and_reasons_say_so() -> None:
         bytes_on_disk=np.array([30, 30, 30]),
         last_access_s=np.array([-10_000] * 3),
         pinned=np.array([False, True, False]),
+        is_open=np.zeros(3, bool),
         inflow_bytes=20,
         lru_age_s=None,
     )
@@ -166,6 +168,7 @@ def test_an_empty_forecast_plans_only_evictions(pinned: int) -> None:
         bytes_on_disk=np.array([30, 30, 30]),
         last_access_s=np.array([0, 0, 100_000]),
         pinned=np.arange(3) < pinned,
+        is_open=np.zeros(3, bool),
         inflow_bytes=500,
         lru_age_s=None,
     )

@@ -27,7 +27,7 @@ class RandomPlanner:
     def actions(self, state: CacheState) -> Actions:
         rng = np.random.default_rng([self.seed, state.as_of_s])
         order = np.argsort(state.item)
-        columns = (state.item, state.bytes_on_disk, state.last_access_s, state.pinned)
+        columns = (state.item, state.bytes_on_disk, state.last_access_s, state.pinned, state.is_open)
         self.seen.append(
             (
                 state.as_of_s,

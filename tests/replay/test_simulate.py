@@ -37,13 +37,14 @@ class Fixed:
         return Actions(**{k: ids(lists.get(k, [])) for k in ("prefetch", "pin", "unpin", "evict")})
 
 
-@pytest.mark.parametrize(("pins", "lost"), [([], 0), ([0], 1), ([0, 1], 2), (list(range(10)), 0)])
+@pytest.mark.parametrize(("pins", "lost"), [([], 0), ([0], 1), ([0, 1], 2), (list(range(10)), 9)])
 def test_a_pin_makes_a_file_young_and_protects_no_further(pins, lost):
-    # 10 files of 10 B fill all of 100 B; the check at 300 s takes one of them, the longest unused.
+    # 10 files of 10 B fill all of 100 B. The check at 1200 s spares what was asked for since 900 s, that at
+    # 1500 s takes one, the longest unused.
     config = CacheConfig(100, 0.9, 0.95, 300)
     for file in range(10):
-        trace = small_trace(*((t, t) for t in range(10)), (700, file))
-        result = simulate(trace, config, planner=Fixed(pin=pins), cycle_s=100, plan_from_s=100)
+        trace = small_trace(*((950 + t, t) for t in range(10)), (1700, file))
+        result = simulate(trace, config, planner=Fixed(pin=pins), cycle_s=1000)
         assert result.hits == (file != lost)
 
 
@@ -89,6 +90,14 @@ def test_days_of_the_window_are_listed_without_gaps():
     assert result.daily.wan_bytes.tolist() == [0, 0, 10]
 
 
+def test_what_was_asked_for_since_the_last_check_is_spared():
+    reads = [*((t, t) for t in range(10)), (350, 0), (400, 10)]
+    config = CacheConfig(100, 0.1, 0.9, 300)
+    # At 300 s nothing may go, so the last read finds no room; at 600 s all but 0 goes.
+    result = simulate(small_trace(*reads, *((700 + t, t) for t in range(10))), config)
+    assert (result.hits, result.bypassed_bytes) == (2, 10)
+
+
 def opened(*reads):
     """Reads (open, close, item) of files of 10 bytes."""
     trace = small_trace(*((start, item) for start, _, item in reads))
@@ -96,11 +105,11 @@ def opened(*reads):
 
 
 def test_an_open_file_is_not_purged():
-    # 0 stays open over the check at 300 s, which takes 1, the next oldest.
-    for close, kept in ((0, [1]), (300, [0]), (9000, [0])):
+    # The check at 200 s takes 0, or if that is open still 1, the next oldest.
+    for close, kept in ((0, [1]), (200, [0]), (9000, [0])):
         reads = [(0, close, 0), *((t, t, t) for t in range(1, 10))]
         hits = [
-            simulate(opened(*reads, (400, 400, file)), CacheConfig(100, 0.9, 0.95, 300)).hits
+            simulate(opened(*reads, (400, 400, file)), CacheConfig(100, 0.9, 0.95, 100)).hits
             for file in (0, 1)
         ]
         assert [file for file in (0, 1) if hits[file]] == kept
@@ -108,8 +117,8 @@ def test_an_open_file_is_not_purged():
 
 def test_files_age_from_their_last_close():
     # 0 is opened first and closed last: it is the youngest at the check, 1 the oldest.
-    reads = [(0, 250, 0), *((t, t, t) for t in range(1, 10))]
-    config = CacheConfig(100, 0.3, 0.95, 300)
+    reads = [(0, 150, 0), *((t, t, t) for t in range(1, 10))]
+    config = CacheConfig(100, 0.3, 0.95, 100)
     assert simulate(opened(*reads, (400, 400, 0)), config).hits == 1
     assert simulate(opened(*reads, (400, 400, 7)), config).hits == 0
 
@@ -117,10 +126,10 @@ def test_files_age_from_their_last_close():
 def test_a_purge_that_finds_its_candidates_open_falls_short():
     # 70 B must go, so the oldest 140 B are looked at: all 100 B. If 9 of 10 are open only one can go.
     reads = [(t, 9000, t) for t in range(9)] + [(9, 9, 9)]
-    result = simulate(opened(*reads, (400, 400, 9), (401, 401, 10)), CacheConfig(100, 0.3, 0.95, 300))
+    result = simulate(opened(*reads, (400, 400, 9), (401, 401, 10)), CacheConfig(100, 0.3, 0.95, 100))
     assert (result.hits, result.wan_bytes, result.bypassed_bytes) == (0, 120, 10)
     # 2 B must go: of 4 B to look at the oldest file is all, and it is open; nothing goes.
-    stuck = simulate(opened(*reads, (400, 400, 9)), CacheConfig(100, 0.98, 0.99, 300))
+    stuck = simulate(opened(*reads, (400, 400, 9)), CacheConfig(100, 0.98, 0.99, 100))
     assert stuck.hits == 1
 
 
