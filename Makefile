@@ -16,9 +16,10 @@ demo: $(STAMP)-core ## the whole loop on a generated month, ending in a summary 
 	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the demo pushes to a directory-backed cache"
 	$(BIN)/cachecast demo --out $(OUT)
 
-test: $(STAMP)-dev ## everything, against real Spark, MLflow, XRootD, Airflow and Chromium
+test: $(STAMP)-dev ## everything, against real Spark, HDFS, MLflow, XRootD, Airflow and Chromium
 	@conf/deploy/system.sh xrootd
 	@conf/deploy/system.sh browser
+	@conf/deploy/hdfs.sh
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
@@ -30,9 +31,10 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
-verify: $(STAMP)-dev ## longer checks: the wheel in an empty environment, the benches
+verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
 	$(BIN)/python bench/calibrate.py
+	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/replay.py --exact
 	$(BIN)/python bench/replay.py
 
