@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
-import uuid
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from features.errors import SchemaError
 from features.schema import Table
 from jobs.conform import Key
+from jobs.stores import Store
 
+COMMITS = "_commits"
 _COMMIT = re.compile(r"(\d{12})\.json")
 
 
@@ -42,7 +41,7 @@ class StagedPartition:
 class Snapshot:
     """A table at one commit. `id` is the version of its data: equal content has an equal id.
 
-    `number` is the commit's, 0 before the first; `root` the table's folder.
+    `number` is the commit's, 0 before the first; `root` the table's folder, as Spark and `store_at` name it.
     """
 
     table: Table
@@ -86,16 +85,14 @@ class Snapshot:
         }
 
 
-def seal(table: Table, folder: Path, staged: StagedPartition) -> Partition:
-    """Make staged files last, count their rows and check their required columns."""
+def seal(table: Table, store: Store, staged: StagedPartition) -> Partition:
+    """Make staged files last, count their rows and check their required columns; `store` is the table's."""
     required = {column.name for column in table.columns if column.required}
     n_rows, digests = 0, []
     for name in staged.files:
-        path = folder / staged.path / name
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-        metadata = pq.read_metadata(path)
+        path = f"{staged.path}/{name}"
+        digests.append(store.settle(path))
+        metadata = store.parquet_metadata(path)
         n_rows += metadata.num_rows
         _refuse_nulls(table, metadata, required)
     digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
@@ -124,44 +121,18 @@ def dump(snapshot: Snapshot) -> str:
     return json.dumps({"number": snapshot.number, "id": snapshot.id, "partitions": rows}, indent=1)
 
 
-def load(table: Table, folder: Path, number: int) -> Snapshot:
-    raw = json.loads(commit_path(folder, number).read_text())
+def load(table: Table, store: Store, number: int) -> Snapshot:
+    raw = json.loads(store.read(commit_name(number)))
     partitions = {
         tuple(row["key"]): Partition(row["path"], row["n_rows"], row["digest"], tuple(row["files"]))
         for row in raw["partitions"]
     }
-    return Snapshot(table, str(folder), number, raw["id"], partitions)
+    return Snapshot(table, store.root, number, raw["id"], partitions)
 
 
-def commit_path(folder: Path, number: int) -> Path:
-    return folder / "_commits" / f"{number:012d}.json"
+def commit_name(number: int) -> str:
+    return f"{COMMITS}/{number:012d}.json"
 
 
-def commit_numbers(folder: Path) -> list[int]:
-    try:
-        names = [path.name for path in (folder / "_commits").iterdir()]
-    except FileNotFoundError:
-        return []
-    return sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
-
-
-def put_if_absent(folder: Path, name: str, text: str) -> bool:
-    """Create `folder/name` whole, or not at all; False if it is there already."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{uuid.uuid4().hex}.draft"
-    with draft.open("x") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, folder / name)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    return True
+def commit_numbers(store: Store) -> list[int]:
+    return sorted(int(match[1]) for name in store.names(COMMITS) if (match := _COMMIT.fullmatch(name)))

@@ -12,7 +12,9 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from features.errors import CachecastError
 from jobs.settings import CacheSettings, Settings
+from jobs.tables import Tables
 
 TIMEOUT_S = 3.0
 
@@ -46,11 +48,11 @@ def _checks(settings: Settings) -> Iterator[Check]:
 
 
 def _tables(root: str) -> Check:
-    folder = Path(root)
-    if not folder.exists():
-        return Check("tables", root, "ok", "will be made by the first pull")
-    n_tables = sum(1 for entry in folder.iterdir() if (entry / "_commits").is_dir())
-    return Check("tables", root, "ok", f"{n_tables} tables")
+    try:
+        names = Tables(root).names()
+    except CachecastError as error:
+        return Check("tables", root, "bad", str(error))
+    return Check("tables", root, "ok", f"{len(names)} tables" if names else "will be made by the first pull")
 
 
 def _java() -> Check:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -79,10 +78,10 @@ def replace(
     order = dict.fromkeys([*table.partition, *(["did"] if "did" in rows.columns else []), *table.key])
     if table.partition:
         rows = rows.hint("rebalance", *(F.col(name) for name in table.partition))
-    staging = tables.staging_dir(table)
+    staging = tables.staging(table)
     writer = rows.sortWithinPartitions(*order).write.mode("overwrite").option("compression", "zstd")
-    writer.partitionBy(*table.partition).parquet(staging)
-    staged = {**dict.fromkeys(cover, StagedPartition("", ())), **_staged(table, Path(staging))}
+    writer.partitionBy(*table.partition).parquet(tables.location(table, staging))
+    staged = {**dict.fromkeys(cover, StagedPartition("", ())), **_staged(tables.files(table, staging))}
     if not table.partition:
         staged.setdefault((), StagedPartition("", ()))
     return tables.commit(table, staged, base=base)
@@ -121,14 +120,15 @@ def _from_path(name: str) -> Column:
     )
 
 
-def _staged(table: Table, staging: Path) -> dict[Key, StagedPartition]:
-    """What Spark wrote, by partition."""
-    names: dict[Path, list[str]] = {}
-    for path in sorted(staging.rglob("*.parquet")):
-        names.setdefault(path.parent, []).append(path.name)
+def _staged(written: Sequence[str]) -> dict[Key, StagedPartition]:
+    """What Spark wrote into a staging folder, by partition."""
+    names: dict[str, list[str]] = {}
+    for path in written:
+        folder, _, name = path.rpartition("/")
+        if name.endswith(".parquet"):
+            names.setdefault(folder, []).append(name)
     staged = {}
     for folder, files in names.items():
-        parts = folder.relative_to(staging).parts
-        key = tuple(part.split("=", 1)[1].replace("%3A", ":") for part in parts)
-        staged[key] = StagedPartition(str(folder.relative_to(staging.parent)), tuple(files))
+        key = tuple(part.split("=", 1)[1].replace("%3A", ":") for part in folder.split("/")[1:])
+        staged[key] = StagedPartition(folder, tuple(files))
     return staged

@@ -10,50 +10,52 @@ it names, so it never sees half; a crash leaves only directories that no commit 
 from __future__ import annotations
 
 import itertools
-import shutil
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager
 
-import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
-from fsspec.implementations.local import LocalFileSystem
 
-from features.errors import ConfigError, ConflictError, SchemaError, StaleInputError
+from features.errors import ConflictError, SchemaError, StaleInputError
 from features.schema import Table, arrow_schema
 from jobs.commits import (
+    COMMITS,
     Partition,
     Snapshot,
     StagedPartition,
+    commit_name,
     commit_numbers,
-    commit_path,
     dump,
     load,
-    put_if_absent,
     seal,
     snapshot_id,
 )
 from jobs.conform import Key, checked_key, conform, partition_groups, partition_path
+from jobs.stores import Store, store_at
 
 __all__ = ["Key", "Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
 
 
 class Tables:
-    """The tables under one root folder."""
+    """The tables under one root: a local folder, or one on HDFS or S3."""
 
     def __init__(self, root: str) -> None:
-        """`root`: a local folder, created at the first write. Raises ConfigError for another scheme."""
-        try:
-            filesystem, path = fsspec.core.url_to_fs(root)
-        except (ValueError, ImportError, OSError) as error:
-            raise ConfigError("tables.root", f"cannot use {root!r}: {error}") from None
-        if not isinstance(filesystem, LocalFileSystem):
-            raise ConfigError(
-                "tables.root", f"{root!r} is not a local folder; other stores are not supported yet"
-            )
-        self.root = str(path)
+        """`root` as `store_at` takes it; created by the first write. Raises ConfigError for others."""
+        self._store = store_at(root)
+        self.root = self._store.root
+
+    def names(self) -> list[str]:
+        """The tables that were ever committed."""
+        return sorted(name for name in self._store.names() if self._store.names(f"{name}/{COMMITS}"))
+
+    def exclusive(self, what: str) -> AbstractContextManager[None]:
+        """Hold the lock of `what` (as `pull`) on these tables while a block runs. Raises ConflictError."""
+        return self._store.exclusive(f".{what}.lock", what)
+
+    def unlock(self, what: str) -> str | None:
+        """Break the lock of `what`; who held it. Raises InputError on a local folder: no need to there."""
+        return self._store.unlock(f".{what}.lock")
 
     def exists(self, table: Table) -> bool:
         """Whether the table was ever committed."""
@@ -70,13 +72,13 @@ class Tables:
 
     def head(self, table: Table) -> Snapshot:
         """Like `snapshot`, but an empty one (number 0) where there is no commit."""
-        folder = Path(self.root, table.name)
-        while numbers := commit_numbers(folder):
+        store = self._store.below(table.name)
+        while numbers := commit_numbers(store):
             try:
-                return load(table, folder, numbers[-1])
+                return load(table, store, numbers[-1])
             except FileNotFoundError:
                 continue  # vacuumed since it was listed: a higher one is there
-        return Snapshot(table, str(folder), 0, snapshot_id(table, {}), {})
+        return Snapshot(table, store.root, 0, snapshot_id(table, {}), {})
 
     def read_arrow(
         self,
@@ -110,16 +112,13 @@ class Tables:
         """
         base = base or self.head(table)
         data = conform(table, data)
-        staging = self.staging_dir(table)
+        store, staging = self._store.below(table.name), self.staging(table)
         staged = dict.fromkeys(_covered(table, cover), StagedPartition("", ()))
         schema = arrow_schema(table)
         for key, rows in partition_groups(table, data):
-            path = f"{Path(staging).name}/{partition_path(table, key)}".rstrip("/")
-            folder = Path(self.root, table.name, path)
-            folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(
-                rows.select(schema.names).cast(schema), folder / "part-0.parquet", compression="zstd"
-            )
+            path = f"{staging}/{partition_path(table, key)}".rstrip("/")
+            store.make_folder(path)
+            store.write_parquet(f"{path}/part-0.parquet", rows.select(schema.names).cast(schema))
             staged[key] = StagedPartition(path, ("part-0.parquet",))
         return self.commit(table, staged, base=base)
 
@@ -133,11 +132,19 @@ class Tables:
             data = data.append_column(name, pa.repeat(pa.scalar(value), len(rows)))
         return self.replace_arrow(table, data, cover=[key])
 
-    def staging_dir(self, table: Table) -> str:
-        """A fresh folder in the table for data files; nothing reads it until it is committed."""
-        folder = Path(self.root, table.name, f"data-{uuid.uuid4().hex}")
-        folder.mkdir(parents=True)
-        return str(folder)
+    def staging(self, table: Table) -> str:
+        """A fresh folder for data files, relative to the table's; nothing reads it until it is committed."""
+        name = f"data-{uuid.uuid4().hex}"
+        self._store.below(table.name).make_folder(name)
+        return name
+
+    def location(self, table: Table, name: str) -> str:
+        """A folder of the table, as Spark names it."""
+        return self._store.below(f"{table.name}/{name}").root
+
+    def files(self, table: Table, folder: str) -> list[str]:
+        """The files in a folder of the table and below, in order, relative to the table's."""
+        return self._store.below(table.name).files(folder)
 
     def commit(
         self, table: Table, partitions: Mapping[Key, StagedPartition], *, base: Snapshot | None
@@ -148,18 +155,18 @@ class Tables:
         commit: the present snapshot is returned. Raises ConflictError if a partition was replaced since
         `base`, SchemaError if a required column holds a null or a partition value is malformed.
         """
-        folder = Path(self.root, table.name)
-        sealed = {checked_key(table, key): seal(table, folder, staged) for key, staged in partitions.items()}
+        store = self._store.below(table.name)
+        sealed = {checked_key(table, key): seal(table, store, staged) for key, staged in partitions.items()}
         while True:
             head = self.head(table)
             _refuse_conflict(table, sealed, head, {} if base is None else base.partitions)
             changed = {k: part for k, part in sealed.items() if not _same(head.partitions.get(k), part)}
             if head.number and not changed:
-                _discard(folder, sealed.values(), head.partitions.values())
+                _discard(store, sealed.values(), head.partitions.values())
                 return head
             merged = {**head.partitions, **changed}
-            new = Snapshot(table, str(folder), head.number + 1, snapshot_id(table, merged), merged)
-            if put_if_absent(folder / "_commits", f"{new.number:012d}.json", dump(new)):
+            new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
+            if store.put_if_absent(commit_name(new.number), dump(new).encode()):
                 return new
 
     def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
@@ -168,23 +175,22 @@ class Tables:
         Kept are the last `keep` commits, commits superseded less than `grace_s` ago, what those name, and
         folders younger than `grace_s` (a writer may be at work there).
         """
-        folder = Path(self.root, table.name)
+        store = self._store.below(table.name)
         oldest = time.time() - grace_s
-        numbers = commit_numbers(folder)
+        numbers = commit_numbers(store)
         for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
-            if commit_path(folder, successor).stat().st_mtime < oldest:
-                commit_path(folder, number).unlink(missing_ok=True)
+            if store.modified_s(commit_name(successor)) < oldest:
+                store.remove(commit_name(number))
         used = {
             part.path.split("/")[0]
-            for number in commit_numbers(folder)
-            for part in load(table, folder, number).partitions.values()
+            for number in commit_numbers(store)
+            for part in load(table, store, number).partitions.values()
         }
-        doomed = [d for d in folder.glob("data-*") if d.name not in used and _newest_mtime(d) < oldest]
-        for path in doomed:
-            shutil.rmtree(path)
-        for draft in (folder / "_commits").glob(".*.draft"):
-            if draft.stat().st_mtime < oldest:
-                draft.unlink()
+        unused = [name for name in store.names() if name.startswith("data-") and name not in used]
+        doomed = [name for name in unused if store.modified_s(name) < oldest]
+        drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
+        for name in [*doomed, *(draft for draft in drafts if store.modified_s(draft) < oldest)]:
+            store.remove(name)
         return len(doomed)
 
 
@@ -192,7 +198,7 @@ def read_partitions(
     snapshot: Snapshot, chosen: Mapping[Key, Partition], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
-    table = snapshot.table
+    table, store = snapshot.table, store_at(snapshot.root)
     schema = arrow_schema(table)
     wanted = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in wanted if name not in {*schema.names, *table.partition}]:
@@ -202,9 +208,9 @@ def read_partitions(
     pieces = [pa.schema([(name, types[name]) for name in wanted]).empty_table()]
     for key, part in chosen.items():
         for name in part.files:
-            path = f"{snapshot.root}/{part.path}/{name}"
-            piece = pq.read_table(path, columns=stored, schema=schema, partitioning=None)
-            n_rows = piece.num_rows if stored else pq.read_metadata(path).num_rows
+            path = f"{part.path}/{name}"
+            piece = store.read_parquet(path, columns=stored, schema=schema)
+            n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
             constant = {n: pa.repeat(pa.scalar(v), n_rows) for n, v in zip(table.partition, key, strict=True)}
             arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in wanted}
             pieces.append(pa.table(arrays))
@@ -231,11 +237,7 @@ def _same(old: Partition | None, new: Partition) -> bool:
     return old is not None and (old.digest, old.n_rows) == (new.digest, new.n_rows)
 
 
-def _discard(folder: Path, unused: Iterable[Partition], used: Iterable[Partition]) -> None:
+def _discard(store: Store, unused: Iterable[Partition], used: Iterable[Partition]) -> None:
     keep = {part.path.split("/")[0] for part in used}
     for name in {part.path.split("/")[0] for part in unused if part.path} - keep:
-        shutil.rmtree(folder / name)
-
-
-def _newest_mtime(folder: Path) -> float:
-    return max((p.stat().st_mtime for p in (folder, *folder.rglob("*"))), default=0.0)
+        store.remove(name)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
-# `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in).
+# `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in),
+# `system.sh hdfs` (what hdfs.sh fetches jars with).
 # Does nothing for what is there. Needs root or sudo for the rest.
 set -eu
 
@@ -27,8 +28,13 @@ xrootd)
 browser)
     want chromium command -v chromium
     ;;
+hdfs)
+    want curl command -v curl
+    want ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+    want coreutils command -v sha256sum
+    ;;
 *)
-    echo "usage: system.sh core|xrootd|browser" >&2
+    echo "usage: system.sh core|xrootd|browser|hdfs" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,237 @@
+"""Tables on a real HDFS, from several processes, from Spark, and by the command line.
+
+What tables promise on any store is in tests/jobs/test_tables.py, which runs on this HDFS too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from hdfs_native.fsspec import HdfsFileSystem
+
+from features.errors import ConflictError, InputError, ServiceError
+from features.schema import ACCESSES, CONTENTS, REJECTS
+from jobs import doctor, pull, spark_io
+from jobs.settings import Settings
+from jobs.stores import store_at
+from jobs.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.service
+DAY = "2026-03-01"
+CLI = "from jobs.cli import main; main()"
+LOCK = ".pull.lock"
+
+_ADD = """
+import sys
+import pyarrow as pa
+from features.errors import ConflictError
+from features.schema import REJECTS
+from jobs.tables import Tables, read_partitions
+
+tables, times = Tables(sys.argv[1]), int(sys.argv[2])
+while times:
+    base = tables.snapshot(REJECTS)
+    (row,) = read_partitions(base, base.partitions).drop_columns(["day"]).to_pylist()
+    try:
+        data = pa.Table.from_pylist([row | {"n_rows": row["n_rows"] + 1, "day": "2026-03-01"}])
+        tables.replace_arrow(REJECTS, data, base=base)
+        times -= 1
+    except ConflictError:
+        pass
+"""
+_DIE_BEFORE_COMMIT = """
+import os, sys
+from features.schema import REJECTS
+from hdfs_native.fsspec import HdfsFileSystem
+from jobs.tables import Tables
+
+HdfsFileSystem.mv = lambda *_, **__: os._exit(9)
+Tables(sys.argv[1]).replace_rows(REJECTS, [], ("2026-03-01",))
+"""
+_HOLD = """
+import sys, time
+from jobs.tables import Tables
+
+with Tables(sys.argv[1]).exclusive("pull"):
+    print("held", flush=True)
+    time.sleep(120)
+"""
+
+
+def python(code: str, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended_holding(root: str, number: signal.Signals) -> subprocess.Popen[str]:
+    """A process that held the lock of pulls when the signal ended it."""
+    with python(_HOLD, root) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(number)
+        process.wait(30)
+    return process
+
+
+def refusals(*n_rows: int) -> list[dict[str, object]]:
+    return [
+        {"source": "s", "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None}
+        for k, n in enumerate(n_rows)
+    ]
+
+
+@pytest.fixture
+def tables(hdfs: str) -> Tables:
+    return Tables(f"{hdfs}/{uuid.uuid4().hex}/tables")
+
+
+def test_writers_in_two_processes_never_lose_an_update(tables: Tables) -> None:
+    tables.replace_rows(REJECTS, refusals(0), (DAY,))
+    writers = [python(_ADD, tables.root, "3") for _ in range(2)]
+    told = [writer.communicate(timeout=120)[1] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0], told
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [6]
+    assert tables.snapshot(REJECTS).number == 7
+
+
+def test_a_writer_killed_before_its_commit_leaves_nothing_to_be_seen(tables: Tables) -> None:
+    before = tables.replace_rows(REJECTS, refusals(1), (DAY,))
+    with python(_DIE_BEFORE_COMMIT, tables.root) as writer:
+        assert writer.wait(60) == 9
+    assert tables.snapshot(REJECTS) == before
+    store = store_at(tables.root).below("rejects")
+    assert sum(name.endswith(".draft") for name in store.names("_commits")) == 1
+    assert tables.vacuum(REJECTS, grace_s=3600) == 0
+    tables.vacuum(REJECTS, grace_s=-1)
+    assert store.names("_commits") == ["000000000001.json"]
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
+
+
+def test_a_name_is_created_once_and_whole(tables: Tables) -> None:
+    store = store_at(tables.root)
+    assert store.put_if_absent("a/name", b"first")
+    assert not store.put_if_absent("a/name", b"second")
+    assert store.read("a/name") == b"first"
+    assert store.names("a") == ["name"]
+
+
+def test_spark_and_arrow_read_what_the_other_wrote(spark: SparkSession, tables: Tables) -> None:
+    moment = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
+    row = dict.fromkeys(CONTENTS.column_names) | {
+        "cache": "c", "did": "s:n", "name": "n", "size_bytes": 1, "bytes_on_disk": 1,
+        "complete": True, "open": False, "scanned_at": moment, "day": DAY,
+    }  # fmt: skip
+    as_ofs = [f"{DAY}T00:00:00Z", f"{DAY}T04:00:00Z"]
+    by_arrow = tables.replace_arrow(CONTENTS, pa.Table.from_pylist([row | {"as_of": a} for a in as_ofs]))
+    frame = spark_io.read(spark, tables, CONTENTS)
+    assert sorted(row["as_of"] for row in frame.collect()) == as_ofs
+
+    by_spark = spark_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS, cover=[])
+    assert by_spark.number == by_arrow.number + 1
+    (read,) = tables.read_arrow(CONTENTS, as_of=as_ofs[1]).to_pylist()
+    assert (read["as_of"], read["scanned_at"], read["did"]) == (as_ofs[1], moment, "s:n")
+    assert spark_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS) == by_spark
+    assert tables.read_arrow(CONTENTS).num_rows == 2
+
+
+def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
+    spark: SparkSession, tables: Tables, tmp_path: Path
+) -> None:
+    traces = f"{tables.root.removesuffix('/tables')}/traces.{DAY}.jsonl"
+    url = urlsplit(traces)
+    HdfsFileSystem(url.hostname, url.port).pipe_file(url.path, "".join(map(trace, range(20))).encode())
+    words = ["pull", "--source", "rucio_traces", "--input", traces, "--day", DAY, "--json"]
+    command = [sys.executable, "-c", CLI, *words, "--tables", tables.root]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=180, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["n_new"] == 20
+    assert tables.names() == ["accesses"]
+    assert tables.read_arrow(ACCESSES, since=DAY)["size_bytes"].to_pylist() == [1000] * 20
+    assert not list(tmp_path.iterdir())
+
+    head = tables.snapshot(ACCESSES)
+    again = pull.run(spark, tables, source="rucio_traces", path=traces, day=dt.date.fromisoformat(DAY))
+    assert (again.n_new, again.n_duplicates) == (0, 20)
+    assert tables.snapshot(ACCESSES) == head
+    assert LOCK not in store_at(tables.root).names()
+
+
+def trace(number: int) -> str:
+    start = 1772323200 + number
+    fields = {
+        "eventType": "get_sm", "clientState": "DONE", "scope": "mc23_13p6TeV", "filename": f"AOD.{number}",
+        "filesize": 1000, "transferStart": start, "transferEnd": start + 5, "uuid": f"{number:032x}",
+        "traceTimeentryUnix": start + 9,
+    }  # fmt: skip
+    return json.dumps(fields) + "\n"
+
+
+def test_a_lock_is_refused_and_names_its_holder(tables: Tables) -> None:
+    with tables.exclusive("pull"):
+        holder = json.loads(store_at(tables.root).read(LOCK))
+        told = f"process {os.getpid()}, since {holder['since']}.* cachecast unlock --tables {tables.root}"
+        with pytest.raises(ConflictError, match=told), tables.exclusive("pull"):
+            pass
+        assert json.loads(store_at(tables.root).read(LOCK)) == holder
+    with tables.exclusive("pull"):
+        assert json.loads(store_at(tables.root).read(LOCK))["token"] != holder["token"]
+    assert store_at(tables.root).names() == []
+
+
+def test_a_terminated_holder_gives_its_lock_back_and_a_killed_one_keeps_it_until_it_is_broken(
+    tables: Tables, tmp_path: Path
+) -> None:
+    assert ended_holding(tables.root, signal.SIGTERM).returncode == 128 + signal.SIGTERM
+    process = ended_holding(tables.root, signal.SIGKILL)
+    with pytest.raises(ConflictError, match=f"process {process.pid}"), tables.exclusive("pull"):
+        pass
+    words = ["unlock", "--tables", tables.root, "--json"]
+    told = [subprocess.check_output([sys.executable, "-c", CLI, *words], cwd=tmp_path) for _ in range(2)]
+    assert f"process {process.pid}" in json.loads(told[0])["held_by"]
+    assert json.loads(told[1])["held_by"] is None
+    with tables.exclusive("pull"):
+        pass
+
+
+def test_who_lost_a_broken_lock_leaves_the_next_holders_alone(tables: Tables) -> None:
+    with tables.exclusive("pull"):
+        tables.unlock("pull")
+        next_holder = tables.exclusive("pull")
+        next_holder.__enter__()
+    assert LOCK in store_at(tables.root).names()
+    next_holder.__exit__(None, None, None)
+    assert store_at(tables.root).names() == []
+
+
+def test_a_folders_lock_is_not_broken(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="ends with the process"):
+        Tables(str(tmp_path)).unlock("pull")
+
+
+def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:
+    with pytest.raises(ServiceError, match=r"hdfs://localhost:1/x/rejects: Connection refused.*is it up"):
+        Tables("hdfs://localhost:1/x").head(REJECTS)
+    tables.replace_rows(REJECTS, refusals(1), (DAY,))
+    for root, state, told in (
+        (tables.root, "ok", "1 tables"),
+        (f"{tables.root}x", "ok", "first pull"),
+        ("hdfs://localhost:1/x", "bad", "Connection refused"),
+    ):
+        check = doctor.run(Settings.load(tables=root, env={}))[0]
+        assert check.part == "tables"
+        assert check.state == state
+        assert told in check.detail
