@@ -8,10 +8,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from features.errors import InputError
 from features.schema import ACCESSES
-from jobs.sources import base
-from prefetch.xcache.gstream import Capture, FileClose, read_capture
+from jobs.sources import base, urls
+from jobs.sources.local import local_files
+from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, FileClose, read_capture
+from prefetch.xcache.numbering import Numberings
 
 _SCHEMA = pa.schema(
     [
@@ -25,26 +26,19 @@ _SCHEMA = pa.schema(
 
 
 def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
-    """Accesses of the capture at `path` (a local file, or a folder of them), one row a `file_close`.
+    """Accesses of the capture at `path` (a local file, a folder or a glob of them), one row a `file_close`.
 
-    A capture is read in the driver: it holds what one cache sends in a cycle. `bytes_missed` is what was
-    not served from the cache, bypassed bytes included. Raises InputError if nothing is there.
+    A capture is read in the driver: it holds what one cache sends in a cycle; several files are one stream,
+    in order of their names. `bytes_missed` is what was not served from the cache, bypassed bytes included.
+    Raises InputError if nothing is there.
     """
-    files = _files(Path(path))
-    captures = [(file, read_capture(file)) for file in files]
+    numberings = Numberings(PSEQ_MODULUS)
+    captures = [(file, read_capture(file, numberings)) for file in local_files(path)]
     events = pa.concat_tables(
         [_SCHEMA.empty_table(), *(_events(file, capture) for file, capture in captures)]
     )
     rows = _rows(spark.createDataFrame(events))
-    return base.pulled(rows, ACCESSES, "xcache_gstream", sum(capture.n_lost for _, capture in captures))
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(file for file in path.iterdir() if file.is_file())
-    if not path.is_file():
-        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    return [path]
+    return base.pulled(rows, ACCESSES, "xcache_gstream", numberings.n_lost)
 
 
 def _events(file: Path, capture: Capture) -> pa.Table:
@@ -78,14 +72,13 @@ def _rows(events: DataFrame) -> DataFrame:
         ),
     )
     sample = F.concat_ws(" ", "lfn", "attach_t", "detach_t")
-    return base.parsed_rows(
-        base.with_parts(events, F.col("lfn")), ACCESSES, _columns(), reason=reason, sample=sample
-    )
+    events = base.with_parts(events.withColumn("path", urls.plain_path(F.col("lfn"))), F.col("path"))
+    return base.parsed_rows(events, ACCESSES, _columns(), reason=reason, sample=sample)
 
 
 def _columns() -> dict[str, Column]:
     missed = F.col("b_miss") + F.col("b_bypass")
-    return base.named(F.col("lfn")) | {
+    return base.named(F.col("path")) | {
         "site": F.nullif("site", F.lit("")),
         "cache": F.coalesce(F.nullif("inst", F.lit("")), F.nullif("site", F.lit("")), F.col("host")),
         "accessed_at": base.timestamp(F.col("attach_t_s")),
@@ -97,7 +90,7 @@ def _columns() -> dict[str, Column]:
         "bytes_missed": missed,
         "n_reads": F.lit(1),
         "wall_s": (F.col("detach_t") - F.col("attach_t")).cast("double"),
-        "origin": F.col("remote"),
+        "origin": F.coalesce("remote", urls.source_host(F.col("lfn"))),
         "source": F.lit("xcache_gstream"),
         "event_id": F.col("event_id"),
     }

@@ -17,6 +17,8 @@ from features.errors import InputError
 VERSION = 4
 # A cache of petabytes holds no file whose block map is longer than this.
 MAX_BYTES = 64 * 2**20
+# No file has an exabyte; beyond it, sums of sizes would not fit.
+MAX_FILE_BYTES = 2**60
 _VERSION = struct.Struct("<i")
 _STORE = struct.Struct("<qqqqQIi")
 _ACCESS = struct.Struct("<qqiiiiqqq")
@@ -102,7 +104,7 @@ def parse(content: bytes) -> CInfo:
         _STORE, content, _STORE_AT
     )
     _check_crc(content, _STORE_AT, _STORE_CRC_AT)
-    if block_size <= 0 or size < 0 or n_records < 0:
+    if block_size <= 0 or not 0 <= size <= MAX_FILE_BYTES or n_records < 0:
         raise InputError(f"cinfo with block size {block_size}, file size {size}, {n_records} access records")
     records_at = _BLOCKS_AT + (_n_blocks(size, block_size) - 1) // 8 + 1
     end = records_at + n_records * _ACCESS.size

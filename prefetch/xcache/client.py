@@ -7,7 +7,6 @@ milliseconds of the close. Every use is noted by the cache as an access: see `Fi
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -18,14 +17,15 @@ from features.errors import ConfigError, InputError, PushRejected, TargetUnavail
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo
-from prefetch.xcache.gstream import CaptureReader, FileClose
+from prefetch.xcache.captures import capture_reader
+from prefetch.xcache.gstream import FileClose
+from prefetch.xcache.namespace import SUFFIX, walk
 from prefetch.xcache.session import RemoteFile, accepted, cached_by_stat
 
 DEFAULT_BLOCK_BYTES = 128 * 1024
 _CHUNKS_PER_CALL = 256
 # A close while a block is on its way from memory to disk makes the cache note the end of the use 30 s late.
 _SETTLE_S = 0.05
-_SUFFIX = ".cinfo"
 _URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 _REREAD_S = (0.02, 0.1, 0.5)
 
@@ -34,7 +34,8 @@ class XCacheTarget:
     """One XCache, as `prefetch.target.CacheTarget`.
 
     `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
-    read it; else `gstream`, a capture of its g-stream, tells what it holds, and `stat` whether it still does.
+    read it; else `gstream`, a capture of its g-stream or a collector's folder, tells what it holds, and
+    `stat` whether it still does.
     `block_size_bytes` is used where cinfo does not tell: at most the cache's own `pfc.blocksize`.
     """
 
@@ -59,7 +60,7 @@ class XCacheTarget:
         self._url = url
         self._namespace = namespace
         self._block_size_bytes = block_size_bytes
-        self._capture = None if gstream is None else CaptureReader(gstream)
+        self._capture = None if gstream is None else capture_reader(gstream)
         self._latest: dict[str, FileClose] = {}
         self._capture_lock = threading.Lock()
         self.n_unreadable = 0
@@ -110,27 +111,15 @@ class XCacheTarget:
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
         self.n_unreadable = 0
-        for folder, _, files in os.walk(self._namespace):
-            for file in files:
-                if file.endswith(_SUFFIX):
-                    held = self._held_at(Path(folder) / file)
-                    if held is not None:
-                        yield held
-
-    def _held_at(self, path: Path) -> Held | None:
-        assert self._namespace is not None
-        name = f"/{path.relative_to(self._namespace)}".removesuffix(_SUFFIX)
-        try:
-            return _held(checked_lfn(name), cinfo.read(path))
-        except FileNotFoundError:
-            return None
-        except (InputError, OSError, PushRejected):
-            self.n_unreadable += 1
-            return None
+        for found in walk(self._namespace):
+            if found.info is None:
+                self.n_unreadable += 1
+            else:
+                yield _held(found.name, found.info)
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
         assert self._namespace is not None
-        path = path_below(self._namespace, name, _SUFFIX)
+        path = path_below(self._namespace, name, SUFFIX)
         for pause_s in _REREAD_S:
             try:
                 return cinfo.read(path)

@@ -12,9 +12,26 @@ from types import TracebackType
 
 from features.errors import ServiceError
 
-_MAX_DATAGRAM_BYTES = 65535
+MAX_DATAGRAM_BYTES = 65535
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A UDP socket that waits for datagrams, at most a moment at a time; port 0 takes any free one.
+
+    Raises ServiceError if the port cannot be had.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        told = error.strerror if isinstance(error, OSError) else "no such port"
+        raise ServiceError(f"cannot listen on UDP {host}:{port}: {told}") from error
+    listener.settimeout(_WAKE_S)
+    return listener
 
 
 def frame(received_s: int, port: int, datagram: bytes) -> bytes:
@@ -53,15 +70,12 @@ class Collector:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
             raise ServiceError(f"cannot write g-stream capture {self.path}: {error.strerror}") from error
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-            self._socket.bind((self._host, self.port))
-        except OSError as error:
-            self._close()
-            raise ServiceError(f"cannot listen on UDP {self._host}:{self.port}: {error.strerror}") from error
+            self._socket = listening(self._host, self.port)
+        except ServiceError:
+            os.close(self._file)
+            raise
         self.port = self._socket.getsockname()[1]
-        self._socket.settimeout(_WAKE_S)
         self._stopping.clear()
         self._thread = threading.Thread(target=self._listen, name="gstream-collector", daemon=True)
         self._thread.start()
@@ -80,7 +94,7 @@ class Collector:
     def _listen(self) -> None:
         while True:
             try:
-                datagram, sender = self._socket.recvfrom(_MAX_DATAGRAM_BYTES)
+                datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
             except TimeoutError:
                 # Only a pause ends it: what had arrived by the end is kept.
                 if self._stopping.is_set():

@@ -86,6 +86,11 @@ class Source:
     stod: int
     pseq: int
 
+    @property
+    def server(self) -> tuple[Any, ...]:
+        """The cache, whichever of its lives this is."""
+        return self.key[:3]
+
     @staticmethod
     def of(header: dict[str, Any]) -> Source | None:
         """The sender that a header line names, or None if the header is malformed."""

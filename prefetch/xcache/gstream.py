@@ -11,10 +11,11 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from features.errors import InputError
 from prefetch.xcache.events import FileClose, Source, file_close, is_int, json_object
+from prefetch.xcache.numbering import Numberings
 
 __all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
 
@@ -39,18 +40,21 @@ class Capture:
 
 
 class CaptureReader:
-    """Reads a capture that grows: every `poll` gives what came since the last one."""
+    """Reads a capture that grows: every `poll` gives what came since the last one.
 
-    def __init__(self, path: Path) -> None:
+    `numberings` carries the counting from one file of a capture to the next; `offset` is where to begin.
+    """
+
+    def __init__(self, path: Path, numberings: Numberings | None = None, *, offset: int = 0) -> None:
         self.n_malformed = 0
+        self.offset = offset
         self._path = path
-        self._offset = 0
-        self._numbering: dict[tuple[Any, ...], _Numbering] = {}
+        self._numberings = Numberings(PSEQ_MODULUS) if numberings is None else numberings
 
     @property
     def n_lost(self) -> int:
         """Datagrams missing so far; one that comes late is taken off again."""
-        return sum(numbering.n_lost for numbering in self._numbering.values())
+        return self._numberings.n_lost
 
     def poll(self) -> list[FileClose]:
         """Events since the last poll; a frame still being written is left for the next one.
@@ -59,7 +63,7 @@ class CaptureReader:
         """
         try:
             with self._path.open("rb") as stream:
-                stream.seek(self._offset)
+                stream.seek(self.offset)
                 return [
                     event
                     for received_t, body in self._frames(stream)
@@ -75,14 +79,14 @@ class CaptureReader:
                 return
             frame = _FRAME.fullmatch(line) if len(line) <= _FRAME_MAX_BYTES else None
             if frame is None:
-                self._offset = stream.tell()
+                self.offset = stream.tell()
                 yield from self._unframed(line)
                 continue
             length = int(frame[3])
             body = stream.read(length)
             if len(body) < length:
                 return
-            self._offset = stream.tell()
+            self.offset = stream.tell()
             yield int(frame[1]), body
 
     def _unframed(self, line: bytes) -> Iterator[tuple[int, bytes]]:
@@ -104,8 +108,7 @@ class CaptureReader:
             return
         if not source.is_cache:
             return
-        base = 0 if received_t - source.stod <= _STARTED_S else None
-        self._numbering.setdefault(source.key, _Numbering(base)).note(source.pseq)
+        note(self._numberings, source, received_t)
         for index, line in enumerate(lines[1:]):
             record = json_object(line)
             event = None if record is None else file_close(record, source, index, received_t)
@@ -115,24 +118,18 @@ class CaptureReader:
                 self.n_malformed += 1
 
 
-def read_capture(path: Path) -> Capture:
-    """Everything in the capture at `path`. Raises InputError if it cannot be read."""
-    reader = CaptureReader(path)
+def read_capture(path: Path, numberings: Numberings | None = None) -> Capture:
+    """Everything in the capture at `path`; see `CaptureReader`. Raises InputError if it cannot be read.
+
+    `n_lost` counts what is missing in this file and between it and the files read before.
+    """
+    reader = CaptureReader(path, numberings)
+    n_lost = reader.n_lost
     records = tuple(reader.poll())
-    return Capture(records, reader.n_lost, reader.n_malformed)
+    return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 
-class _Numbering:
-    """Counts the gaps in one stream's `pseq`, which wraps from 999 to 0."""
-
-    def __init__(self, last: int | None) -> None:
-        self.n_lost = 0
-        self._last = last
-
-    def note(self, pseq: int) -> None:
-        step = 1 if self._last is None else (pseq - self._last) % PSEQ_MODULUS
-        if step > PSEQ_MODULUS // 2:
-            self.n_lost = max(0, self.n_lost - 1)
-            return
-        self.n_lost += max(0, step - 1)
-        self._last = pseq
+def note(numberings: Numberings, source: Source, received_t: int) -> None:
+    """Count the datagram that `source` numbered."""
+    before_first = 0 if received_t - source.stod <= _STARTED_S else None
+    numberings.note(source.key, source.pseq, before_first=before_first)

@@ -1,0 +1,135 @@
+"""What a cache's host does: datagrams collected, cinfo files walked, f-stream datagrams decoded, per second.
+
+bench/hosts.py            medians of three runs
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+from prefetch.xcache.cinfo_rows import batches  # noqa: E402
+from prefetch.xcache.fstream import decode  # noqa: E402
+
+RATES = (5_000, 10_000, 20_000, 40_000)
+SECONDS = 3
+N_FILES, BLOCK_BYTES, N_BLOCKS = 20_000, 131072, 16_000
+N_RECORDS = 560
+START_S = 1_772_323_200
+RUNS = 3
+
+
+def collected(rate: int) -> tuple[int, int, int]:
+    """Datagrams sent at `rate`, kept, and dropped by the kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--json"]
+        daemon = subprocess.Popen(
+            [*command, "--port", "0", "--out", f"{folder}/captures"],
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert daemon.stderr is not None
+        found = re.search(r":(\d+), writing", daemon.stderr.readline())
+        assert found is not None
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender.connect(("127.0.0.1", int(found[1])))
+        began = time.monotonic()
+        for number in range(rate * SECONDS):
+            sender.send(datagram(number))
+            if number % 50 == 0:
+                time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        daemon.send_signal(signal.SIGTERM)
+        counts = json.loads(daemon.communicate()[0])
+        return rate * SECONDS, counts["datagrams"], counts["dropped"]
+
+
+def datagram(number: int) -> bytes:
+    """A g-stream datagram of one event, as XRootD 6.2.1 sends it: 446 to 448 bytes."""
+    source = {"site": "XC_TEST_6", "host": "vm", "port": 41104, "inst": "cache4"}
+    stream = {"type": "C", "tbeg": START_S, "tend": START_S}
+    header = {"code": "g", "pseq": number % 1000, "stod": START_S, "sid": 1, "src": source, "gs": stream}
+    sizes = {"size": 52428800, "blk_size": BLOCK_BYTES, "n_blks": 400, "n_blks_done": 400, "access_cnt": 1}
+    times = {"attach_t": START_S, "detach_t": START_S + 1, "remotes": ["127.0.0.1:41094"]}
+    counts = {"b_hit": 28049408, "b_miss": 26148864, "b_bypass": 0, "n_cks_errs": 0}
+    record = {"event": "file_close", "lfn": "/store/data/l/f0000.root"} | sizes | times | counts
+    return "\n".join(json.dumps(part) for part in (header, record)).encode() + b"\0"
+
+
+def make_namespace(root: Path) -> None:
+    """Files of 2 GB with one to five remembered accesses, 100 a folder."""
+    for number in range(N_FILES):
+        folder = root / f"store/data/Run2024{'ABCDEFGH'[number % 8]}/P/AOD/v1/{number // 800:04d}"
+        if number % 800 < 8:
+            folder.mkdir(parents=True, exist_ok=True)
+        n_accesses = 1 + number % 5
+        accesses = tuple(
+            AccessRecord(START_S + 3600 * i, START_S + 3600 * i + 100, 1, 100, 0, 0, 10**8, 0, 0)
+            for i in range(n_accesses)
+        )
+        info = CInfo(
+            *(BLOCK_BYTES, N_BLOCKS * BLOCK_BYTES, START_S, 0, n_accesses, 0),
+            b"\xff" * (N_BLOCKS // 8),
+            accesses,
+        )
+        (folder / f"f{number}.root.cinfo").write_bytes(dump(info))
+
+
+def fstream_datagram() -> bytes:
+    """As a busy cache sends: 64 kB, as many closes as opens."""
+    name = b"/ncar/rda/d651055/CESM2-SF/atm/proc/tseries/day_1/FSDSC/file.nc".ljust(100, b"\0")
+    records = b"".join(
+        struct.pack(">BBHIqI", 1, 1, 20 + len(name), number, 10**9, 5)
+        + name
+        + struct.pack(">BBHIqqq", 0, 2, 80, number, 10**5, 0, 0)
+        + bytes(48)
+        for number in range(N_RECORDS // 2)
+    )
+    window = struct.pack(">BBHHHiiQ", 2, 1, 24, 0, N_RECORDS, START_S, START_S + 1, 7)
+    return struct.pack(">cBHi", b"f", 0, 8 + len(window) + len(records), START_S) + window + records
+
+
+def rate_of(work: Callable[[], int]) -> float:
+    """Pieces of work a second, the median of some runs."""
+    rates = []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        n_done = work()
+        rates.append(n_done / (time.perf_counter() - began))
+    return statistics.median(rates)
+
+
+def main() -> None:
+    """Print the table."""
+    for rate in RATES:
+        sent, kept, dropped = collected(rate)
+        print(f"collect  {rate:6} datagrams/s for {SECONDS} s: sent {sent}, kept {kept}, dropped {dropped}")
+    with tempfile.TemporaryDirectory() as folder:
+        make_namespace(Path(folder))
+        files = rate_of(lambda: sum(batch.num_rows for batch in batches(Path(folder))))
+    print(
+        f"scan     {files:6.0f} files/s walked and parsed ({N_FILES} files, {os.cpu_count()} cores, one used)"
+    )
+    packet = fstream_datagram()
+    records = rate_of(lambda: sum(len(decode(packet).opened) * 2 for _ in range(200)))
+    print(f"fstream  {records:6.0f} records/s decoded")
+
+
+if __name__ == "__main__":
+    main()

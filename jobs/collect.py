@@ -1,0 +1,74 @@
+"""The daemon that keeps what caches send: from its first log line to its last file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from features.errors import ServiceError
+from features.times import as_of_label
+from jobs.locks import exclusive
+from prefetch.xcache.receiver import Receiver
+from prefetch.xcache.rolling import RollingFiles
+
+_LOCK = ".collect.lock"
+_FOLDER_MODE = 0o750
+
+
+def run(
+    *,
+    host: str,
+    port: int,
+    out: Path,
+    roll_bytes: int,
+    roll_s: int,
+    log_every_s: int,
+    log: Callable[[str], None],
+    now_s: Callable[[], float],
+) -> dict[str, int]:
+    """Keep every datagram that comes to UDP `host`:`port` in folder `out` until SIGTERM or SIGINT.
+
+    Gives the counts of `receiver.COUNTS`. `log` gets a line at the start, at the end, and every
+    `log_every_s` between. Raises ServiceError (port, disk), ConflictError (another one writes to `out`).
+    """
+    _make_writable(out)
+    with exclusive(out / _LOCK, "collect"), _until_signalled() as stopping:
+        with contextlib.closing(RollingFiles(out, roll_bytes=roll_bytes, roll_s=roll_s)) as files:
+            receiver = Receiver(files, host=host, port=port, now_s=now_s)
+
+            def report(what: str = "received") -> None:
+                counts = ", ".join(f"{name} {n}" for name, n in receiver.counts.items())
+                log(f"{as_of_label(int(now_s()))} {what}: {counts}")
+
+            log(f"{as_of_label(int(now_s()))} listening on UDP {host}:{receiver.port}, writing to {out}")
+            receiver.run(stopping, report_every_s=log_every_s, report=report)
+        report("stopped")
+        return dict(receiver.counts)
+
+
+def _make_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServiceError(f"cannot make folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ServiceError(f"cannot write to folder {folder}: run as its owner, or choose another")
+
+
+@contextmanager
+def _until_signalled() -> Iterator[Callable[[], bool]]:
+    """Whether SIGTERM or SIGINT came since the block began."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

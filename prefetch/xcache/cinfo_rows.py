@@ -1,0 +1,125 @@
+"""A cache's namespace as Arrow batches: one row a file, with the accesses its cinfo remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from prefetch.xcache.cinfo import AccessRecord, CInfo
+from prefetch.xcache.namespace import Found, walk
+
+BATCH_FILES = 10_000
+SAMPLE_CHARS = 200
+_LONG, _BOOL, _TEXT = pa.int64(), pa.bool_(), pa.string()
+
+
+class Remembered(NamedTuple):
+    """One access record. Times s since 1970; `detach_s` is None while the file is open.
+
+    `n_reads` is more than 1 where the cache merged records; `wall_s` then sums up them all. `is_ours`: at
+    most a byte a block and read, as `FileClose.is_ours`.
+    """
+
+    attach_s: int
+    detach_s: int | None
+    wall_s: int
+    n_reads: int
+    bytes_hit: int
+    bytes_missed: int
+    bytes_bypassed: int
+    is_ours: bool
+
+
+_RECORD = pa.struct(
+    [
+        *((name, _LONG) for name in ("attach_s", "detach_s", "wall_s", "n_reads")),
+        *((name, _LONG) for name in ("bytes_hit", "bytes_missed", "bytes_bypassed")),
+        ("is_ours", _BOOL),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        *((name, _TEXT) for name in ("name", "fault", "told")),
+        *((name, _LONG) for name in ("size_bytes", "bytes_on_disk", "last_detach_s")),
+        *((name, _BOOL) for name in ("complete", "open")),
+        ("records", pa.list_(_RECORD)),
+    ]
+)
+
+
+def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordBatch]:
+    """Every cinfo below `namespace`; of one that cannot be used `fault` says why, and `told` which and what.
+
+    `spaces`: see `walk`. At most `BATCH_FILES` are in memory. Raises InputError if there is no such folder.
+    """
+    files = walk(namespace, spaces)
+    while some := list(islice(files, BATCH_FILES)):
+        yield _batch(some)
+
+
+def remembered(info: CInfo) -> list[Remembered]:
+    """The accesses `info` remembers, oldest first.
+
+    The cache died in an open record that another follows: it ends as XCache itself ends it, by the mean
+    duration of its opens. The last record, if open, has no end yet.
+    """
+    died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
+    ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]
+    return [_remembered(info, access, end) for access, end in zip(info.accesses, ends, strict=True)]
+
+
+def _mean_end(access: AccessRecord) -> int:
+    return access.attach_s + access.duration_s // max(1, access.n_ios)
+
+
+def _remembered(info: CInfo, access: AccessRecord, end: int | None) -> Remembered:
+    n_reads = 1 + max(0, access.n_merged)
+    n_bytes = access.bytes_hit + access.bytes_missed + access.bytes_bypassed
+    return Remembered(
+        attach_s=access.attach_s,
+        detach_s=end if end is None else _in_64_bits(end),
+        wall_s=access.duration_s if n_reads > 1 or end is None else _in_64_bits(end - access.attach_s),
+        n_reads=n_reads,
+        bytes_hit=access.bytes_hit,
+        bytes_missed=access.bytes_missed,
+        bytes_bypassed=access.bytes_bypassed,
+        is_ours=n_bytes <= n_reads * info.n_blocks,
+    )
+
+
+def _in_64_bits(number: int) -> int:
+    return max(-(2**63), min(number, 2**63 - 1))
+
+
+def _batch(files: Sequence[Found]) -> pa.RecordBatch:
+    infos = [file.info for file in files]
+    records = [[] if info is None else remembered(info) for info in infos]
+    offsets = pa.array(accumulate(map(len, records), initial=0), pa.int32())
+    columns = {
+        "name": _texts(file.name for file in files),
+        "fault": _texts(file.fault or None for file in files),
+        "told": _texts(file.detail[:SAMPLE_CHARS] or None for file in files),
+        "size_bytes": pa.array([info and info.size_bytes for info in infos], _LONG),
+        "bytes_on_disk": pa.array([info and info.bytes_on_disk for info in infos], _LONG),
+        "last_detach_s": pa.array([info and info.last_detach_s for info in infos], _LONG),
+        "complete": pa.array([info and info.complete for info in infos], _BOOL),
+        "open": pa.array([info and info.is_open for info in infos], _BOOL),
+        "records": pa.ListArray.from_arrays(offsets, _structs(list(chain.from_iterable(records)))),
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _structs(records: list[Remembered]) -> pa.StructArray:
+    columns = zip(*records, strict=True) if records else [()] * len(_RECORD)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _RECORD, strict=True)]
+    return pa.StructArray.from_arrays(arrays, fields=list(_RECORD))
+
+
+def _texts(texts: Iterable[str | None]) -> pa.Array:
+    # A name of a file system need not be text.
+    plain = (text and text.encode("utf-8", "backslashreplace").decode() for text in texts)
+    return pa.array(plain, _TEXT)

@@ -1,0 +1,152 @@
+"""Decodes one datagram of XRootD's f-stream: files opened and closed at a server, in binary.
+
+A datagram is a header, then records, each with its own length; the first tells the window in which they
+were made. Numbers are big-endian. Source: `XrdXrootdMonData.hh` and `XrdXrootdMonFile.cc` of XRootD 5
+(`xrootd.monitor … fstat …`), and datagrams of XRootD 5 caches. Nothing in a datagram is trusted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import Final, NamedTuple
+
+from features.errors import InputError
+
+CODE: Final = "f"
+PSEQ_MODULUS: Final = 256
+"""A server numbers its f-stream datagrams by one byte, apart from its other streams."""
+
+_CLOSE, _OPEN, _TIME, _TRANSFER, _DISCONNECT = range(5)
+_HAS_NAME, _FOR_WRITING = 1, 2
+_US: Final = 1_000_000
+_HEADER = struct.Struct(">cBHi")
+_RECORD = struct.Struct(">BBHI")
+_WINDOW = struct.Struct(">iiQ")
+_SIZE = struct.Struct(">q")
+_USER = struct.Struct(">I")
+_BYTES = struct.Struct(">qqq")
+
+
+class Opened(NamedTuple):
+    """A file opened. `at_us`: µs since 1970; `lfn` is empty where the server does not tell names."""
+
+    at_us: int
+    file_id: int
+    user_id: int
+    size_bytes: int
+    lfn: str
+    for_writing: bool
+
+
+class Closed(NamedTuple):
+    """A file closed, and the bytes that went through it. `at_us`: µs since 1970."""
+
+    at_us: int
+    file_id: int
+    read_bytes: int
+    readv_bytes: int
+    write_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Packet:
+    """One f-stream datagram. `stod`: start of the server; the window is `begin_s` to `end_s`, s since 1970.
+
+    `n_other`: records of transfers so far and of ended sessions; `n_unknown`: of a kind nobody knows;
+    `n_cut`: 1 if the datagram ends within a record, or a record is too short for its kind.
+    """
+
+    stod: int
+    pseq: int
+    server_id: int
+    begin_s: int
+    end_s: int
+    opened: tuple[Opened, ...]
+    closed: tuple[Closed, ...]
+    n_other: int
+    n_unknown: int
+    n_cut: int
+
+
+class _Raw(NamedTuple):
+    kind: int
+    flags: int
+    number: int
+    body: bytes
+
+
+def packet_code(datagram: bytes) -> str:
+    """The letter that says what stream a datagram belongs to: `f`, `u` for users, `=` for a server, …
+
+    Raises InputError if there is no whole header, or the letter is none.
+    """
+    if len(datagram) < _HEADER.size or not 0x20 < datagram[0] < 0x7F:
+        raise InputError(f"not a monitoring datagram: {len(datagram)} bytes")
+    return chr(datagram[0])
+
+
+def decode(datagram: bytes) -> Packet:
+    """The records of an f-stream datagram. Raises InputError if its header or its window cannot be read.
+
+    Records carry no time: the opens and closes of a datagram are taken to be spread evenly over its window,
+    each in the middle of its share.
+    """
+    if packet_code(datagram) != CODE:
+        raise InputError(f"not an f-stream datagram: {datagram[:1]!r}")
+    _, pseq, length, stod = _HEADER.unpack_from(datagram)
+    raws, cut = _raws(datagram[_HEADER.size : length])
+    if not raws or raws[0].kind != _TIME or len(raws[0].body) < _WINDOW.size - _SIZE.size:
+        raise InputError("f-stream datagram without the time of its records")
+    begin_s, end_s, server_id = _WINDOW.unpack(raws[0].body[: _WINDOW.size].ljust(_WINDOW.size, b"\0"))
+    cut = cut or length > len(datagram)
+    events = [raw for raw in raws[1:] if raw.kind in (_OPEN, _CLOSE)]
+    opened, closed, short = _timed(events, begin_s, max(end_s, begin_s))
+    n_known = sum(raw.kind <= _DISCONNECT for raw in raws)
+    return Packet(
+        stod=stod,
+        pseq=pseq,
+        server_id=server_id & 0xFFFFFFFFFFFF,
+        begin_s=begin_s,
+        end_s=end_s,
+        opened=tuple(opened),
+        closed=tuple(closed),
+        n_other=n_known - len(events) - 1,
+        n_unknown=len(raws) - n_known,
+        n_cut=int(cut) + short,
+    )
+
+
+def _raws(records: bytes) -> tuple[list[_Raw], bool]:
+    """The records as they follow each other, and whether the last one is cut off."""
+    found, at, end = list[_Raw](), 0, len(records)
+    while at + _RECORD.size <= end:
+        kind, flags, size, number = _RECORD.unpack_from(records, at)
+        if size < _RECORD.size or at + size > end:
+            return found, True
+        found.append(_Raw(kind, flags, number, records[at + _RECORD.size : at + size]))
+        at += size
+    return found, at < end
+
+
+def _timed(events: list[_Raw], begin_s: int, end_s: int) -> tuple[list[Opened], list[Closed], int]:
+    opened, closed, n_short = list[Opened](), list[Closed](), 0
+    for i, raw in enumerate(events):
+        at_us = begin_s * _US + round((2 * i + 1) * (end_s - begin_s) * _US / (2 * len(events)))
+        if raw.kind == _OPEN and len(raw.body) >= _SIZE.size:
+            opened.append(_opened(raw, at_us))
+        elif raw.kind == _CLOSE and len(raw.body) >= _BYTES.size:
+            closed.append(Closed(at_us, raw.number, *_BYTES.unpack_from(raw.body)))
+        else:
+            n_short += 1
+    return opened, closed, n_short
+
+
+def _opened(raw: _Raw, at_us: int) -> Opened:
+    (size_bytes,) = _SIZE.unpack_from(raw.body)
+    user_id, name = 0, b""
+    if raw.flags & _HAS_NAME and len(raw.body) >= _SIZE.size + _USER.size:
+        (user_id,) = _USER.unpack_from(raw.body, _SIZE.size)
+        name = raw.body[_SIZE.size + _USER.size :].split(b"\0", 1)[0]
+    lfn = name.decode("utf-8", "backslashreplace")
+    return Opened(at_us, raw.number, user_id, size_bytes, lfn, bool(raw.flags & _FOR_WRITING))

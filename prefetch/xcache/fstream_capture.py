@@ -1,0 +1,130 @@
+"""Reads f-stream datagrams that were kept as JSON lines, and pairs opens with closes.
+
+A line is `{"remote": "ip:port", "data": "<base64 of the datagram>", …}`, as OSDF's collectors keep them.
+Datagrams count in the order they stand: a close ends an open of the same datagram or of an earlier one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from features.errors import InputError
+from prefetch.xcache.events import json_object
+from prefetch.xcache.fstream import CODE, PSEQ_MODULUS, Closed, Opened, Packet, decode, packet_code
+from prefetch.xcache.numbering import Numberings
+
+# Base64 of the longest datagram, and what surrounds it.
+_MAX_LINE_BYTES = 2**17
+_SAMPLE_CHARS = 120
+
+Server = tuple[str, int]
+"""Who sent a datagram and when it started: file and user numbers mean something within one only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """One open, with its close if that was told. The window is that of the open; times s since 1970.
+
+    `known_s`: when the last datagram of it was sent.
+    """
+
+    server: Server
+    opened: Opened
+    closed: Closed | None
+    begin_s: int
+    end_s: int
+    known_s: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """What gives no access, and why: `reason` in the same words for the same fault."""
+
+    reason: str
+    sample: str
+
+
+class FstreamReader:
+    """Reads captures one after the other, as one stream; what is open at the end is told by `unfinished`.
+
+    `n_other`: records that are neither opens nor closes.
+    """
+
+    def __init__(self) -> None:
+        self.n_other = 0
+        self._open: dict[tuple[Server, int], Access] = {}
+        self._seen: dict[tuple[Server, int], int] = {}
+        self._numbers: list[tuple[int, int, int, Server]] = []
+
+    @property
+    def n_lost(self) -> int:
+        """Datagrams missing from the servers' numbering, in the order of their windows."""
+        numberings = Numberings(PSEQ_MODULUS)
+        for _, _, pseq, server in sorted(self._numbers, key=lambda number: number[:2]):
+            numberings.note(server, pseq)
+        return numberings.n_lost
+
+    def read(self, path: Path) -> Iterator[Access | Fault]:
+        """Every access that ends in the capture at `path`, and every fault. Raises InputError."""
+        try:
+            with io.BufferedReader(pa.input_stream(path, compression="detect")) as stream:
+                while line := stream.readline(_MAX_LINE_BYTES):
+                    if line.strip():
+                        yield from self._line(line)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error}") from error
+
+    def unfinished(self) -> Iterator[Access]:
+        """Opens without a close."""
+        yield from self._open.values()
+
+    def _line(self, line: bytes) -> Iterator[Access | Fault]:
+        told = json_object(line) or {}
+        remote, data = told.get("remote"), told.get("data")
+        if not isinstance(remote, str) or not isinstance(data, str):
+            yield Fault("malformed line", line[:_SAMPLE_CHARS].strip().decode(errors="backslashreplace"))
+            return
+        try:
+            datagram = base64.b64decode(data, validate=True)
+            code = packet_code(datagram)
+            if code != CODE:
+                yield Fault(f"not of the f-stream: {code}", remote)
+                return
+            packet = decode(datagram)
+        except (InputError, binascii.Error, ValueError) as error:
+            yield Fault("malformed datagram", f"{remote}: {error}")
+            return
+        yield from self._packet((remote, packet.stod), packet, zlib.crc32(datagram))
+
+    def _packet(self, server: Server, packet: Packet, checksum: int) -> Iterator[Access | Fault]:
+        where = f"{server[0]} {packet.stod} pseq {packet.pseq}"
+        if self._seen.get((server, packet.pseq)) == checksum:
+            yield Fault("datagram told twice", where)
+            return
+        self._seen[server, packet.pseq] = checksum
+        self._numbers.append((packet.begin_s, packet.end_s, packet.pseq, server))
+        self.n_other += packet.n_other
+        for opened in packet.opened:
+            key = (server, opened.file_id)
+            if key in self._open:
+                yield self._open.pop(key)
+            self._open[key] = Access(
+                server, opened, None, packet.begin_s, packet.end_s, max(packet.begin_s, packet.end_s)
+            )
+        for closed in packet.closed:
+            access = self._open.pop((server, closed.file_id), None)
+            if access is None:
+                yield Fault("close without its open", f"{where} file {closed.file_id}")
+            else:
+                known_s = max(access.known_s, packet.end_s)
+                yield dataclasses.replace(access, closed=closed, known_s=known_s)
+        yield from [Fault("unknown record", where)] * packet.n_unknown
+        yield from [Fault("record cut short", where)] * packet.n_cut

@@ -1,0 +1,119 @@
+"""Walks a cache's namespace: every file's cinfo, or why it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from features.errors import InputError, PushRejected
+from prefetch.lfn import checked_lfn
+from prefetch.xcache import cinfo
+
+SUFFIX: Final = ".cinfo"
+OLDER_VERSIONS: Final = (1, 2, 3)
+# The cache rewrites a cinfo in place, so a reader may meet half of a young one.
+_YOUNG_S = 10.0
+_REREAD_S = 0.02
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class Found(NamedTuple):
+    """One cinfo: the file's `name` in the cache and its `info`, or None and the `fault`.
+
+    `fault` says the same words for the same fault; `detail` is for people.
+    """
+
+    name: str
+    info: cinfo.CInfo | None
+    fault: str = ""
+    detail: str = ""
+
+
+def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
+    """Every cinfo below `namespace`, in no promised order; no list of them is held.
+
+    Links are refused, also to folders, but for a cinfo that lies in one of `spaces`: with `oss.space` the
+    namespace is links. What vanishes meanwhile, and a cinfo without a byte yet, is left out. Raises
+    InputError if `namespace` is no folder that can be read.
+    """
+    roots = tuple(f"{os.path.realpath(space)}/" for space in spaces)
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = os.scandir(f"{namespace}{folder}")
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            if not folder:
+                raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
+            if isinstance(error, PermissionError):
+                yield Found(folder, None, "no permission to read", f"{folder}: a folder")
+            continue
+        with entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                else:
+                    yield from _found(entry, name, roots)
+
+
+def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Iterator[Found]:
+    is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
+    lfn = name.removesuffix(SUFFIX)
+    if entry.is_symlink():
+        path = os.path.realpath(path)
+        if not (is_cinfo and roots and path.startswith(roots)):
+            if is_cinfo or entry.is_dir():
+                yield Found(lfn, None, "a link, not followed", lfn)
+            return
+    elif is_cinfo and not entry.is_file(follow_symlinks=False):
+        yield Found(lfn, None, "no plain file", lfn)
+        return
+    if is_cinfo:
+        try:
+            found = _read(path, checked_lfn(lfn))
+        except PushRejected as error:
+            found = Found(lfn, None, "not a usable file name", str(error))
+        if found is not None:
+            yield found
+
+
+def _read(path: str, lfn: str) -> Found | None:
+    """What the file at `path` says of `lfn`; None if it is not there, or without a byte yet."""
+    try:
+        content, age_s = _content(path)
+        if content and age_s < _YOUNG_S and not _parses(content):
+            time.sleep(_REREAD_S)
+            content, _ = _content(path)
+        return Found(lfn, cinfo.parse(content)) if content else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        fault = "no permission to read" if isinstance(error, PermissionError) else "cannot be read"
+        return Found(lfn, None, fault, f"{lfn}: {error.strerror}")
+    except InputError as error:
+        return Found(lfn, None, _fault(content), f"{lfn}: {error}")
+
+
+def _content(path: str) -> tuple[bytes, float]:
+    """The bytes of a file, one more than is allowed at most, and the seconds since it was written."""
+    with os.fdopen(os.open(path, _READ_FLAGS), "rb") as stream:
+        return stream.read(cinfo.MAX_BYTES + 1), time.time() - os.fstat(stream.fileno()).st_mtime
+
+
+def _parses(content: bytes) -> bool:
+    try:
+        cinfo.parse(content)
+    except InputError:
+        return False
+    return True
+
+
+def _fault(content: bytes) -> str:
+    version = int.from_bytes(content[:4], "little", signed=True)
+    if abs(version) in OLDER_VERSIONS:
+        return f"cinfo of version {abs(version)}: only version {cinfo.VERSION} is read"
+    return "damaged cinfo"

@@ -1,0 +1,119 @@
+"""Receives the g-streams of several caches into rolling captures, and counts what is missing."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Final
+
+from prefetch.xcache.collector import MAX_DATAGRAM_BYTES, frame, listening
+from prefetch.xcache.events import Source, json_object
+from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
+from prefetch.xcache.numbering import MAX_SENDERS, Numberings
+from prefetch.xcache.rolling import RollingFiles
+
+COUNTS: Final = (
+    *("datagrams", "bytes", "caches", "lost", "dropped", "restarts", "other", "malformed"),
+    *("files_recovered",),
+)
+"""What is counted. lost: missing in the caches' numbering; dropped: by this machine's kernel, as it was not
+read in time; caches: lives of caches seen first, restarts: those of a cache seen before; other: datagrams of
+other streams; malformed: those that no cache sends. All are kept but the lost and the dropped."""
+
+_STOP_WITHIN_S: Final = 0.5
+# Linux 4.12: a socket's memory as counters of 32 bits, the last of these what it dropped so far.
+_SO_MEMINFO: Final = 55
+_MEMINFO = struct.Struct("=9I")
+# So much of the last capture tells where each cache's numbering stood.
+_RESUME_BYTES: Final = 2**20
+
+
+class Receiver:
+    """Listens at `host`:`port` (0: any free one, see `port`) and keeps every datagram in `files`.
+
+    Raises ServiceError if the port cannot be had. `now_s`: s since 1970.
+    """
+
+    def __init__(
+        self, files: RollingFiles, *, host: str, port: int, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+        self.counts["files_recovered"] = files.n_recovered
+        self._files = files
+        self._now_s = now_s
+        self._numberings = Numberings(PSEQ_MODULUS)
+        self._lives: dict[Hashable, int] = {}
+        self._socket = listening(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        newest = files.newest()
+        if newest is not None:
+            self._resume(newest)
+
+    def run(self, stopping: Callable[[], bool], *, report_every_s: float, report: Callable[[], None]) -> None:
+        """Receive until `stopping`, and what has arrived by then; `report` is called now and then.
+
+        Ends within a second. Raises ServiceError if the disk fails.
+        """
+        report_at = time.monotonic() + report_every_s
+        stop_at = None
+        with self._socket:
+            while stop_at is None or time.monotonic() < stop_at:
+                if not self._receive() and stop_at is not None:
+                    break
+                if stop_at is None and stopping():
+                    stop_at = time.monotonic() + _STOP_WITHIN_S
+                if time.monotonic() >= report_at:
+                    self._count_dropped()
+                    report()
+                    report_at += report_every_s
+            self._count_dropped()
+
+    def _receive(self) -> bool:
+        """Keep one datagram; False if there was none for a moment."""
+        try:
+            datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
+        except TimeoutError:
+            self._files.roll(self._now_s())
+            return False
+        now_s = self._now_s()
+        self._files.append(frame(int(now_s), sender[1], datagram), now_s)
+        self._count(datagram, int(now_s))
+        return True
+
+    def _count(self, datagram: bytes, received_t: int) -> None:
+        self.counts["datagrams"] += 1
+        self.counts["bytes"] += len(datagram)
+        header = json_object(datagram.split(b"\n", 1)[0])
+        source = None if header is None else Source.of(header)
+        if source is None:
+            self.counts["malformed"] += 1
+            return
+        self._life(source)
+        if source.is_cache:
+            note(self._numberings, source, received_t)
+            self.counts["lost"] = self._numberings.n_lost
+        else:
+            self.counts["other"] += 1
+
+    def _count_dropped(self) -> None:
+        memory = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        self.counts["dropped"] = _MEMINFO.unpack(memory)[-1]
+
+    def _life(self, source: Source) -> None:
+        before = self._lives.get(source.server)
+        if before == source.stod:
+            return
+        self.counts["caches" if before is None else "restarts"] += 1
+        self._lives[source.server] = source.stod
+        if len(self._lives) > MAX_SENDERS:
+            del self._lives[next(iter(self._lives))]
+
+    def _resume(self, newest: Path) -> None:
+        """Take up the numbering where the last capture ends, so that what is missed meanwhile counts."""
+        offset = max(0, newest.stat().st_size - _RESUME_BYTES)
+        CaptureReader(newest, self._numberings, offset=offset).poll()
+        self._numberings.n_lost = 0

@@ -1,0 +1,137 @@
+"""Capture files that roll: a file being written ends in `.part`, a finished one does not.
+
+Frames are written at once, so killing the writer loses none of them. A second thread brings them to the disk
+(fsync) every `SYNC_EVERY_S`, so that a crash of the machine loses no more than that; it also finishes files:
+fsync, then rename. A torn last frame stays in its file; readers leave it out.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import Final
+
+from features.errors import ServiceError
+from features.times import as_of_label
+from prefetch.xcache.collector import append
+
+PART: Final = ".part"
+SYNC_EVERY_S: Final = 1.0
+_FILE_MODE = 0o640
+
+
+class RollingFiles:
+    """Frames appended to `gstream-<number>-<time>.capture` in `folder`, in the order of their names.
+
+    `folder` is there already, and one process at a time writes to it. A file is finished at `roll_bytes`,
+    `roll_s` after its first frame, or at `close`. Raises ServiceError where the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, *, roll_bytes: int, roll_s: int) -> None:
+        self._folder = folder
+        self._roll_bytes = roll_bytes
+        self._roll_s = roll_s
+        self._file: int | None = None
+        self._path = folder
+        self._size_bytes = 0
+        self._began_s = 0.0
+        self._failure: OSError | None = None
+        self._to_finish: queue.SimpleQueue[tuple[int, Path] | None] = queue.SimpleQueue()
+        try:
+            self.n_recovered = self._recover()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._number = max(map(_number, folder.glob("gstream-*.capture")), default=0)
+        self._syncer = threading.Thread(target=self._sync, name="capture-sync", daemon=True)
+        self._syncer.start()
+
+    def append(self, framed: bytes, now_s: float) -> None:
+        """Write one frame; it is in the file when this returns. Raises ServiceError."""
+        try:
+            if self._failure is not None:
+                raise self._failure
+            self.roll(now_s, len(framed))
+            if self._file is None:
+                self._begin(now_s)
+            assert self._file is not None
+            append(self._file, framed)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._size_bytes += len(framed)
+
+    def roll(self, now_s: float, n_more_bytes: int = 0) -> None:
+        """Finish the file if its time is over, or `n_more_bytes` do not fit."""
+        full = self._size_bytes + n_more_bytes > self._roll_bytes
+        if self._file is not None and (full or not 0 <= now_s - self._began_s < self._roll_s):
+            self._to_finish.put((self._file, self._path))
+            self._file = None
+
+    def close(self) -> None:
+        """Finish the file. Raises ServiceError if one could not be brought to the disk."""
+        if self._file is not None:
+            self._to_finish.put((self._file, self._path))
+            self._file = None
+        self._to_finish.put(None)
+        self._syncer.join()
+        if self._failure is not None:
+            raise self._unwritable(self._failure)
+
+    def newest(self) -> Path | None:
+        """The last finished file, or None."""
+        return max(self._folder.glob("gstream-*.capture"), key=_number, default=None)
+
+    def _begin(self, now_s: float) -> None:
+        # Rising, also where finished files were moved away or the clock went back.
+        self._number = max(self._number + 1, int(now_s))
+        moment = as_of_label(int(now_s)).replace("-", "").replace(":", "")
+        self._path = self._folder / f"gstream-{self._number:012d}-{moment}.capture{PART}"
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        self._size_bytes, self._began_s = 0, now_s
+
+    def _recover(self) -> int:
+        """Finish what a killed writer left; the number of files."""
+        left = sorted(self._folder.glob(f"gstream-*.capture{PART}"))
+        for path in left:
+            _finish(os.open(path, os.O_RDWR), path)
+        return len(left)
+
+    def _sync(self) -> None:
+        while True:
+            file = self._file
+            try:
+                job = self._to_finish.get(timeout=SYNC_EVERY_S)
+                if job is None:
+                    return
+                _finish(*job)
+            except queue.Empty:
+                if file is not None:
+                    os.fdatasync(file)
+            except OSError as error:
+                self._failure = error
+
+    def _unwritable(self, error: OSError) -> ServiceError:
+        return ServiceError(f"cannot write captures to {self._folder}: {error.strerror}")
+
+
+def _finish(file: int, path: Path) -> None:
+    """Bring the file and its final name to the disk; one without a byte is removed."""
+    try:
+        os.fsync(file)
+        if os.fstat(file).st_size:
+            path.rename(path.with_suffix(""))
+        else:
+            path.unlink()
+    finally:
+        os.close(file)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _number(path: Path) -> int:
+    number = path.name.split("-")[1]
+    return int(number) if number.isdecimal() else 0

@@ -1,0 +1,235 @@
+"""The collector as a real process: real datagrams, killed and stopped, nothing received is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from features.errors import InputError
+from jobs import pull
+from jobs.sources.local import local_files
+from jobs.tables import Tables
+from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
+from prefetch.xcache.numbering import Numberings
+
+STOP_S = 1.0
+
+
+class Daemon:
+    """`cachecast collect` in a process of its own; `log` has its lines so far."""
+
+    def __init__(self, out: Path, *words: str) -> None:
+        command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--json"]
+        self.process = subprocess.Popen(
+            [*command, "--port", "0", "--out", str(out), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        self.log = [self.process.stderr.readline()]
+        found = re.search(r"listening on UDP 127\.0\.0\.1:(\d+), writing", self.log[0])
+        assert found, self.log[0] + self.process.stderr.read()
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.connect(("127.0.0.1", int(found[1])))
+
+    def stop(self, number: int = signal.SIGTERM) -> dict[str, int]:
+        """Stop it, in time; what it counted."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=20)
+        assert time.monotonic() - began < STOP_S
+        assert self.process.returncode == 0, err
+        self.log += err.splitlines()
+        self.socket.close()
+        counts: dict[str, int] = json.loads(out)
+        return counts
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=20)
+        self.socket.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    daemons: list[Daemon] = []
+
+    def started(*words: str) -> Daemon:
+        daemons.append(Daemon(tmp_path / "captures", *words))
+        return daemons[-1]
+
+    yield started
+    for daemon in daemons:
+        if daemon.process.poll() is None:
+            daemon.kill()
+
+
+def datagram(pseq: int, *, inst: str = "cache1", stod: int = 1_700_000_000, lfn: str = "") -> bytes:
+    source = {"site": "S", "host": "h", "port": 1094, "inst": inst}
+    header = {"code": "g", "pseq": pseq % 1000, "stod": stod, "sid": 7, "src": source, "gs": {"type": "C"}}
+    numbers = {"size": 10**6, "blk_size": 10**5, "n_blks": 10, "n_blks_done": 10, "access_cnt": 1}
+    counts = {"b_hit": 0, "b_miss": 10**6, "b_bypass": 0, "attach_t": stod, "detach_t": stod + 5}
+    record = {"event": "file_close", "lfn": lfn or f"/store/{inst}/{pseq}", "remotes": []}
+    return "\n".join(map(json.dumps, (header, record | numbers | counts))).encode() + b"\0"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def n_kept(folder: Path) -> int:
+    """Events in all files; a file that is finished meanwhile does not count."""
+    n_events = 0
+    for path in folder.glob("gstream-*"):
+        with contextlib.suppress(FileNotFoundError):
+            n_events += path.read_bytes().count(b"file_close")
+    return n_events
+
+
+def captured(folder: Path) -> Capture:
+    """All finished captures, as the reader takes them."""
+    numberings = Numberings(PSEQ_MODULUS)
+    captures = [read_capture(path, numberings) for path in local_files(str(folder))]
+    records = tuple(record for capture in captures for record in capture.records)
+    return Capture(records, numberings.n_lost, sum(capture.n_malformed for capture in captures))
+
+
+def test_samples_of_real_caches_are_kept(start: Callable[..., Daemon], shared: Any, tmp_path: Path) -> None:
+    daemon = start()
+    n_sent = 0
+    for version in ("5.5.3", "6.2.1"):
+        content = (shared / f"samples/gstream-{version}.txt").read_bytes()
+        bodies = [body.strip() for body in re.split(rb"(?m)^@@\d+ \d+ \d+\n", content) if body.strip()]
+        for body in bodies:
+            daemon.socket.send(body + b"\0")
+            n_sent += 1
+    counts = daemon.stop(signal.SIGINT)
+    assert (counts["datagrams"], counts["lost"], counts["dropped"]) == (n_sent, 0, 0)
+    assert counts["caches"] == 3
+    lfns = [record.lfn for record in captured(tmp_path / "captures").records]
+    assert lfns[:2] == ["/store/data/l/f0000.root", "/store/data/l/f0001.root"]
+
+
+def test_killed_mid_stream_and_started_again_nothing_received_is_lost(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    daemon = start("--roll-size", "50kB")
+    for number in range(1, 401):
+        daemon.socket.send(datagram(number))
+    until(lambda: n_kept(folder) == 400 and len(list(folder.glob("*.part"))) == 1)
+    daemon.kill()
+    assert len(list(folder.glob("*.part"))) == 1
+
+    daemon = start("--roll-size", "50kB")
+    assert not list(folder.glob("*.part"))
+    # Ten went by while it was away, five more get lost; another cache says hello, and starts again.
+    for number in [*range(411, 500), *range(505, 601)]:
+        daemon.socket.send(datagram(number))
+    for stod in (1_700_000_000, 1_700_000_900):
+        daemon.socket.send(datagram(1, inst="cache2", stod=stod))
+    daemon.socket.send(b"garbage")
+    counts = daemon.stop()
+    assert counts == {
+        **{"datagrams": 188, "caches": 2, "lost": 15, "dropped": 0, "restarts": 1, "other": 0},
+        **{"malformed": 1, "files_recovered": 1, "bytes": counts["bytes"]},
+    }
+    capture = captured(folder)
+    assert [record.lfn for record in capture.records if record.inst == "cache1"] == [
+        f"/store/cache1/{number}" for number in (*range(1, 401), *range(411, 500), *range(505, 601))
+    ]
+    assert (capture.n_lost, capture.n_malformed) == (15, 1)
+    assert len(list(folder.glob("gstream-*.capture"))) > 3
+    assert "lost 15" in daemon.log[-1] and "stopped" in daemon.log[-1]
+
+
+def test_it_logs_counts_and_finishes_an_idle_file_in_time(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    daemon = start("--roll-every", "1s", "--log-every", "1s")
+    daemon.socket.send(datagram(1))
+    until(lambda: bool(list(folder.glob("*.capture"))))
+    daemon.stop()
+    assert any("received: datagrams 1, " in line for line in daemon.log)
+    (path,) = folder.glob("gstream-*")
+    assert path.stat().st_mode & 0o777 == 0o640 & ~_umask()
+    assert folder.stat().st_mode & 0o777 == 0o750 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_every_datagram_of_a_flood_is_kept_or_counted(start: Callable[..., Daemon], tmp_path: Path) -> None:
+    daemon, n_sent = start(), 20_000
+    for number in range(1, n_sent + 1):
+        daemon.socket.send(datagram(number))
+    counts = daemon.stop()
+    assert counts["datagrams"] + counts["dropped"] == n_sent
+    assert len(captured(tmp_path / "captures").records) == counts["datagrams"]
+
+
+def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
+    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path
+) -> None:
+    daemon = start("--roll-size", "1kB")
+    for number in (1, 2, 3, 4, 7, 8, 9):
+        daemon.socket.send(datagram(number))
+    daemon.stop()
+    tables, folder = Tables(str(tmp_path / "tables")), tmp_path / "captures"
+    assert len(list(folder.glob("*.capture"))) > 2
+    (folder / "gstream-999999999999-20231114T221320Z.capture.part").write_text("half a fi")
+    for n_new, n_duplicates in ((7, 0), (0, 7)):
+        told = pull.run(spark, tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15))
+        assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
+
+
+def test_two_collectors_of_one_folder_or_port_are_refused(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = start()
+    port = daemon.socket.getpeername()[1]
+    command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--port", str(port)]
+    for out, told in (
+        ("captures", f"another collect (process {daemon.process.pid})"),
+        ("else", "cannot listen"),
+    ):
+        answer = subprocess.run(
+            [*command, "--out", str(tmp_path / out)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (answer.returncode, answer.stdout) == (1, "")
+        assert answer.stderr.startswith("error: ") and told in answer.stderr.replace("\n", " ")
+    daemon.stop()
+
+
+def test_a_reader_takes_no_file_that_is_being_written(tmp_path: Path) -> None:
+    for name in ("b.capture", "a.capture", "c.capture.part", ".collect.lock"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "folder").mkdir()
+    names = [path.name for path in local_files(str(tmp_path))]
+    assert names == ["a.capture", "b.capture"]
+    assert [path.name for path in local_files(f"{tmp_path}/*")] == names
+    assert [path.name for path in local_files(str(tmp_path / "c.capture.part"))] == ["c.capture.part"]
+    with pytest.raises(InputError, match="nothing"):
+        local_files(str(tmp_path / "nothing*"))

@@ -1,0 +1,117 @@
+"""A namespace of real and made cinfo files, scanned into contents and accesses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from features.errors import InputError, SchemaError
+from features.schema import ACCESSES, CONTENTS, REJECTS
+from jobs import pull, scan
+from jobs.tables import Tables
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+
+BLOCK = 131072
+START = 1772323200
+AS_OF = START + 86400
+
+
+def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> bytes:
+    accesses = [AccessRecord(at, end and at + end, 1, 100, merged, 0, 10**6, 500, 7) for at in starts]
+    return dump(CInfo(BLOCK, 4 * BLOCK, START, 0, len(starts), 0, blocks, tuple(accesses)))
+
+
+def put(namespace: Path, name: str, content: bytes) -> None:
+    path = namespace / f"{name[1:]}.cinfo"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def test_a_scan_tells_what_is_held_and_what_was_read(
+    spark: SparkSession, tmp_path: Path, shared: Any
+) -> None:
+    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "ns"
+    put(namespace, "/store/user/half.root", cinfo(START, START + 500, blocks=b"\x05"))
+    put(namespace, "/store/user/open.root", cinfo(START, end=0))
+    put(namespace, "/store/user/merged.root", cinfo(START, merged=4))
+    put(namespace, "/store/user/real.root", (shared / "samples/v4-6.2.1.cinfo").read_bytes())
+    put(namespace, "/store/user/broken.root", b"\x04broken")
+    (namespace / "away").symlink_to(tmp_path)
+
+    told = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    contents = {row["name"]: row for row in tables.read_arrow(CONTENTS).to_pylist()}
+    assert (told.files, told.complete, told.open) == (4, 3, 1)
+    assert told.bytes_on_disk == sum(row["bytes_on_disk"] for row in contents.values())
+    assert {row["cache"] for row in contents.values()} == {"xc1"}
+    half = contents["/store/user/half.root"]
+    assert (half["did"], half["size_bytes"], half["bytes_on_disk"]) == (
+        "cms:/store/user/half.root",
+        4 * BLOCK,
+        2 * BLOCK,
+    )
+    assert (half["complete"], half["open"], half["last_detach"].timestamp()) == (False, False, START + 600)
+    held_open = contents["/store/user/open.root"]
+    assert (held_open["open"], held_open["last_detach"]) == (True, None)
+    assert contents["/store/user/real.root"]["size_bytes"] == 8388638
+
+    accesses = tables.read_arrow(ACCESSES).to_pylist()
+    assert len(accesses) == told.new_accesses == 4
+    assert {row["name"]: row["n_reads"] for row in accesses}["/store/user/merged.root"] == 5
+    assert dict(told.n_rejected) == {
+        "damaged cinfo": 1,
+        "a link, not followed": 1,
+        "our own prefetch or touch": 2,  # in the real one, made by a touch test
+        "still open: it counts when it has ended": 1,
+    }
+    samples = {row["reason"]: row["sample"] for row in tables.read_arrow(REJECTS).to_pylist()}
+    assert samples["damaged cinfo"].startswith("/store/user/broken.root: cinfo")
+
+    before = {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)}
+    again = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    assert (again.new_accesses, again.known_accesses) == (0, 4)
+    assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
+
+
+def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
+    put(namespace, "/store/user/a.root", cinfo(START, START + 500))
+    put(namespace, "/store/user/gone.root", cinfo(START))
+    scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    # The cache merges the two records it has, and notes a third.
+    merged = AccessRecord(START, START + 600, 2, 200, 1, 0, 2 * 10**6, 1000, 14)
+    third = AccessRecord(START + 9000, START + 9100, 1, 100, 0, 0, 10**6, 0, 0)
+    put(
+        namespace,
+        "/store/user/a.root",
+        dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
+    )
+    (namespace / "store/user/gone.root.cinfo").unlink()
+    told = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
+    assert (told.files, told.new_accesses, told.known_accesses) == (1, 1, 1)
+    reads = tables.read_arrow(ACCESSES, columns=["n_reads"])["n_reads"].to_pylist()
+    assert reads == [1, 1, 1, 1]
+    assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
+    # A pull of a folder that is called as the cache tells the same accesses.
+    path = str(namespace)
+    summary = pull.run(spark, tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+    assert (summary.n_new, summary.n_duplicates) == (0, 2)
+
+    shutil.rmtree(namespace / "store")
+    told = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
+    assert (told.files, told.bytes_on_disk, told.new_accesses) == (0, 0, 0)
+
+
+def test_a_scan_of_nothing_or_for_nobody_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path / "tables"))
+    with pytest.raises(InputError, match="nowhere"):
+        scan.run(spark, tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
+    with pytest.raises(SchemaError, match=r"\.\./x"):
+        scan.run(spark, tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
+    assert not tables.exists(CONTENTS)
+    assert not tables.exists(ACCESSES)

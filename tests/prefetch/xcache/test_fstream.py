@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import gzip
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.errors import InputError
+from prefetch.xcache.fstream import Closed, Opened, Packet, decode
+from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader
+
+STOD = 1_700_000_000
+BEGIN = STOD + 100
+
+
+def packet(*records: bytes, begin: int = BEGIN, end: int = BEGIN + 10, pseq: int = 0, cut: int = 0) -> bytes:
+    body = struct.pack(">BBHHHiiQ", 2, 1, 24, 0, len(records), begin, end, 7) + b"".join(records)
+    datagram = struct.pack(">cBHi", b"f", pseq, 8 + len(body), STOD) + body
+    return datagram[: len(datagram) - cut]
+
+
+def opening(file_id: int, lfn: str = "/store/x", *, size: int = 1000, flags: int = 1, user: int = 5) -> bytes:
+    name = lfn.encode() + b"\0" * (8 - len(lfn.encode()) % 8)
+    return struct.pack(">BBHIqI", 1, flags, 20 + len(name), file_id, size, user) + name
+
+
+def closing(file_id: int, read: int = 10, readv: int = 20, write: int = 0, *, tail: bytes = b"") -> bytes:
+    flags = {0: 0, 48: 2, 80: 6}[len(tail)]
+    return struct.pack(">BBHIqqq", 0, flags, 32 + len(tail), file_id, read, readv, write) + tail
+
+
+def line(datagram: bytes, remote: str = "10.0.0.1:40000") -> str:
+    return json.dumps({"remote": remote, "version": "1", "data": base64.b64encode(datagram).decode()}) + "\n"
+
+
+def told(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Access], list[str]]:
+    path = tmp_path / "packets.jsonl"
+    path.write_text("".join(map(line, datagrams)))
+    reader = FstreamReader()
+    found = [*reader.read(path), *reader.unfinished()]
+    faults = [one.reason for one in found if isinstance(one, Fault)]
+    return reader, [one for one in found if isinstance(one, Access)], faults
+
+
+def shown(access: Access) -> dict[str, str]:
+    """An access as the decoded file of the real packets shows it."""
+    opened, closed = access.opened, access.closed
+    return {
+        "time": f"{opened.at_us / 1e6:.3f}",
+        "win_beg": str(access.begin_s),
+        "win_end": str(access.end_s),
+        "lfn": opened.lfn,
+        "size": str(opened.size_bytes),
+        "user_id": str(opened.user_id),
+        "file_id": str(opened.file_id),
+        "read": str(closed.read_bytes) if closed else "",
+        "readv": str(closed.readv_bytes) if closed else "",
+        "close_time": f"{closed.at_us / 1e6:.3f}" if closed else "",
+    }
+
+
+def test_real_packets_give_the_accesses_decoded_from_them_by_others(shared: Any) -> None:
+    reader = FstreamReader()
+    found = list(reader.read(shared / "data/osdf_fstream_packets.jsonl.gz"))
+    accesses = [shown(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
+    with gzip.open(shared / "data/osdf_fstream_decoded.csv.gz", "rt") as stream:
+        expected = list(csv.DictReader(stream))
+
+    def place(row: dict[str, str]) -> list[str]:
+        return [row["win_beg"], row["file_id"]]
+
+    assert sorted(accesses, key=place) == sorted(expected, key=place)
+    assert len(accesses) == 2219
+    faults = [one.reason for one in found if isinstance(one, Fault)]
+    assert set(faults) == {"close without its open"} and len(faults) == 94
+    # 125-126, 140-141, 150-151 and 175-176 of one server are there, 55 and 59 of the other.
+    assert (reader.n_lost, reader.n_other) == (13 + 8 + 23 + 3, 69)
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(48), bytes(80)], ids=["bytes", "with ops", "with squares"])
+def test_records_lie_in_the_middle_of_their_share_of_the_window(tail: bytes) -> None:
+    session_end = struct.pack(">BBHI", 4, 0, 8, 5)
+    transfer = struct.pack(">BBHIqqq", 3, 0, 32, 1, 5, 0, 0)
+    found = decode(
+        packet(opening(1), session_end, opening(2, flags=3), transfer, closing(1, tail=tail), closing(2))
+    )
+    at = [(BEGIN * 1000 + ms) * 1000 for ms in (1250, 3750, 6250, 8750)]
+    assert found == Packet(
+        stod=STOD,
+        pseq=0,
+        server_id=7,
+        begin_s=BEGIN,
+        end_s=BEGIN + 10,
+        opened=(
+            Opened(at[0], 1, 5, 1000, "/store/x", False),
+            Opened(at[1], 2, 5, 1000, "/store/x", True),
+        ),
+        closed=(Closed(at[2], 1, 10, 20, 0), Closed(at[3], 2, 10, 20, 0)),
+        n_other=2,
+        n_unknown=0,
+        n_cut=0,
+    )
+
+
+def test_an_open_without_a_name_and_a_window_without_the_servers_id_are_read() -> None:
+    short = struct.pack(">BBHHHii", 2, 0, 16, 0, 1, BEGIN, BEGIN) + struct.pack(">BBHIq", 1, 0, 16, 9, 77)
+    found = decode(struct.pack(">cBHi", b"f", 1, 8 + len(short), STOD) + short)
+    assert found.opened == (Opened(BEGIN * 1_000_000, 9, 0, 77, "", False),)
+    assert found.server_id == 0
+
+
+def test_a_close_ends_an_open_of_an_earlier_datagram_and_knows_when(tmp_path: Path) -> None:
+    _, (access,), faults = told(
+        tmp_path, packet(opening(1), pseq=255), packet(closing(1), begin=BEGIN + 60, end=BEGIN + 70, pseq=0)
+    )
+    assert access.closed is not None
+    assert (access.end_s, access.known_s, access.closed.at_us) == (
+        BEGIN + 10,
+        BEGIN + 70,
+        (BEGIN + 65) * 1_000_000,
+    )
+    assert not faults
+
+
+def test_what_gives_no_access_is_told(tmp_path: Path) -> None:
+    other = struct.pack(">cBHi", b"u", 0, 12, STOD) + bytes(4)
+    unknown = struct.pack(">BBHI", 9, 0, 8, 0)
+    windowless = struct.pack(">cBHi", b"f", 0, 8, STOD)
+    first = packet(opening(1), unknown, pseq=1)
+    reader, accesses, faults = told(
+        tmp_path, first, first, other, windowless, b"", b"\xff" * 9, packet(closing(2), opening(3), cut=3)
+    )
+    assert [access.opened.file_id for access in accesses] == [1]
+    assert faults == [
+        "unknown record",
+        "datagram told twice",
+        "not of the f-stream: u",
+        *["malformed datagram"] * 3,
+        "close without its open",
+        "record cut short",
+    ]
+    assert reader.n_lost == 0
+
+
+def test_lines_that_are_none_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"remote": 3}\nnonsense\n\n{"remote": "a", "data": "%%%"}\n' + "x" * 300_000)
+    faults = list(FstreamReader().read(tmp_path / "x"))
+    assert [fault.reason for fault in faults if isinstance(fault, Fault)] == [
+        *["malformed line"] * 2,
+        "malformed datagram",
+        *["malformed line"] * 3,
+    ]
+
+
+def test_a_number_used_again_leaves_the_earlier_open_unfinished(tmp_path: Path) -> None:
+    _, accesses, _ = told(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
+    assert [(one.opened.lfn, one.closed is not None) for one in accesses] == [("/a", False), ("/b", True)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "n_lost"),
+    [([0, 1, 2], 0), ([3, 6], 2), ([254, 255, 0, 1], 0), ([250, 1], 6), ([1, 3, 2], 0)],
+)
+def test_gaps_in_the_numbering_are_lost_datagrams(tmp_path: Path, numbers: list[int], n_lost: int) -> None:
+    datagrams = [packet(opening(i), pseq=number) for i, number in enumerate(numbers)]
+    assert told(tmp_path, *datagrams)[0].n_lost == n_lost
+
+
+def test_servers_and_their_lives_count_for_themselves(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(line(packet(opening(1))) + line(packet(closing(1)), "10.0.0.2:40000"))
+    reader = FstreamReader()
+    (fault,) = reader.read(tmp_path / "x")
+    assert fault == Fault("close without its open", f"10.0.0.2:40000 {STOD} pseq 0 file 1")
+    assert len(list(reader.unfinished())) == 1
+
+
+def test_a_capture_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(line(packet(opening(1))).encode() * 50)[:-20])
+    for name in ("none", "cut.gz"):
+        with pytest.raises(InputError, match=name):
+            list(FstreamReader().read(tmp_path / name))
+
+
+RECORDS = st.one_of(
+    st.binary(max_size=60),
+    st.builds(opening, st.integers(0, 3), st.text(max_size=20), size=st.integers(-(2**63), 2**63 - 1)),
+    st.builds(closing, st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)),
+)
+DATAGRAMS = st.one_of(
+    st.binary(max_size=100),
+    st.builds(
+        lambda records, begin, end, pseq, cut: packet(*records, begin=begin, end=end, pseq=pseq, cut=cut),
+        st.lists(RECORDS, max_size=6),
+        st.integers(-(2**31), 2**31 - 1),
+        st.integers(-(2**31), 2**31 - 1),
+        st.integers(0, 255),
+        st.integers(0, 40),
+    ),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(DATAGRAMS, max_size=5))
+def test_any_datagrams_give_accesses_and_faults(
+    tmp_path_factory: pytest.TempPathFactory, datagrams: list[bytes]
+) -> None:
+    reader, accesses, faults = told(tmp_path_factory.mktemp("fuzz"), *datagrams)
+    assert reader.n_lost >= 0
+    n_opened = 0
+    for datagram in datagrams:
+        with contextlib.suppress(InputError):
+            n_opened += len(decode(datagram).opened)
+    assert len(accesses) == n_opened or "datagram told twice" in faults
+    assert not any(b"\0" in access.opened.lfn.encode() for access in accesses)
+
+
+@settings(deadline=None)
+@given(DATAGRAMS)
+def test_any_bytes_give_a_packet_or_an_input_error(datagram: bytes) -> None:
+    try:
+        found = decode(datagram)
+    except InputError:
+        return
+    assert len(found.opened) + len(found.closed) <= len(datagram) // 8

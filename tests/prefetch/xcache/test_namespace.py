@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.errors import InputError
+from prefetch.xcache import cinfo_rows, namespace
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo_rows import remembered
+from prefetch.xcache.namespace import walk
+
+BLOCK = 131072
+
+
+def access(attach: int = 100, detach: int = 200, **changes: int) -> AccessRecord:
+    numbers = {"n_ios": 1, "duration_s": 100, "n_merged": 0, "bytes_hit": 0, "bytes_missed": 10**6} | changes
+    return AccessRecord(attach_s=attach, detach_s=detach, reserved=0, bytes_bypassed=0, **numbers)
+
+
+def info(*accesses: AccessRecord, size: int = 4 * BLOCK, blocks: bytes = b"\x0f") -> CInfo:
+    return CInfo(BLOCK, size, 90, 0, len(accesses), 0, blocks, accesses)
+
+
+def put(root: Path, name: str, content: bytes | CInfo) -> Path:
+    path = root / f"{name[1:]}.cinfo"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(dump(content) if isinstance(content, CInfo) else content)
+    return path
+
+
+def names(root: Path) -> list[str]:
+    return sorted(found.name for found in walk(root) if found.info is not None)
+
+
+def faults(root: Path) -> dict[str, str]:
+    return {found.name: found.fault for found in walk(root) if found.info is None}
+
+
+def test_every_cinfo_is_found_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("/store/a", "/store/deep/er/b", "/c"):
+        put(tmp_path, name, info())
+    (tmp_path / "store/a").write_bytes(b"data")
+    (tmp_path / "DirStat.json").write_text("{}")
+    assert names(tmp_path) == ["/c", "/store/a", "/store/deep/er/b"]
+    assert not faults(tmp_path)
+
+
+def test_what_cannot_be_used_says_why(tmp_path: Path, shared: Any) -> None:
+    real = (shared / "samples/v4-6.2.1.cinfo").read_bytes()
+    put(tmp_path, "/good", real)
+    put(tmp_path, "/store/v2", struct.pack("<i", 2) + bytes(100))
+    put(tmp_path, "/store/v-1", struct.pack("<i", -1) + bytes(100))
+    put(tmp_path, "/store/v9", struct.pack("<i", 9) + bytes(100))
+    put(tmp_path, "/store/cut", real[:-1])
+    put(tmp_path, "/store/short", b"\x04")
+    put(tmp_path, "/store/being-made", b"")
+    put(tmp_path, "/store/odd ", real)
+    assert names(tmp_path) == ["/good"]
+    assert faults(tmp_path) == {
+        "/store/v2": "cinfo of version 2: only version 4 is read",
+        "/store/v-1": "cinfo of version 1: only version 4 is read",
+        "/store/v9": "damaged cinfo",
+        "/store/cut": "damaged cinfo",
+        "/store/short": "damaged cinfo",
+        "/store/odd ": "not a usable file name",
+    }
+    details = {found.name: found.detail for found in walk(tmp_path)}
+    assert details["/store/v9"] == (
+        "/store/v9: cinfo of version 9; only version 4 (XRootD 5.0 to 6.2) is read"
+    )
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "ns"
+    put(outside, "/x", info())
+    put(root, "/store/own", info())
+    (root / "folder").symlink_to(outside)
+    (root / "store/link.cinfo").symlink_to(outside / "x.cinfo")
+    (root / "store/data").symlink_to(outside / "x.cinfo")
+    (root / "store/loop").symlink_to(root)
+    os.mkfifo(root / "store/pipe.cinfo")
+    assert names(root) == ["/store/own"]
+    assert faults(root) == {
+        **dict.fromkeys(["/folder", "/store/link", "/store/loop"], "a link, not followed"),
+        "/store/pipe": "no plain file",
+    }
+
+
+def test_links_into_a_space_of_the_cache_are_followed(tmp_path: Path) -> None:
+    root, space, secret = tmp_path / "ns", tmp_path / "meta", tmp_path / "meta-not"
+    root.mkdir()
+    for folder, number in ((space, 1), (secret, 2)):
+        stored = put(folder, f"/0a/{number}", info())
+        (root / f"x{number}.cinfo").symlink_to(stored)
+    (root / "dangling.cinfo").symlink_to(space / "nothing")
+    (root / "folder").symlink_to(space)
+    (root / "out.cinfo").symlink_to(space / "../meta-not/0a/2.cinfo")
+    found = {one.name: one.fault for one in walk(root, [space])}
+    refused = "a link, not followed"
+    assert found == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused}
+
+
+def test_a_name_that_is_no_text_is_refused_and_can_be_told(tmp_path: Path) -> None:
+    put(tmp_path, "/good", info())
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.cinfo")).write_bytes(dump(info()))
+    (batch,) = cinfo_rows.batches(tmp_path)
+    rows = {row["name"]: row["fault"] for row in batch.to_pylist()}
+    assert rows == {"/good": None, "/bad\\udcff": "not a usable file name"}
+
+
+def test_what_vanishes_during_the_walk_is_left_out(tmp_path: Path) -> None:
+    put(tmp_path, "/a/first", info())
+    for number in range(300):
+        put(tmp_path, f"/b/f{number}", info())
+    walking = walk(tmp_path)
+    next(walking)
+    for path in (tmp_path / "b").iterdir():
+        path.unlink()
+    for path in (tmp_path / "a").iterdir():
+        path.unlink()
+    (tmp_path / "a").rmdir()
+    assert all(found.info is not None for found in walking)
+
+
+def test_a_namespace_that_is_none_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("none", "file"):
+        with pytest.raises(InputError, match=name):
+            list(walk(tmp_path / name))
+
+
+def test_a_cinfo_that_is_being_rewritten_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace, "_REREAD_S", 0.5)
+    path = put(tmp_path, "/x", dump(info())[:-1])
+    timer = threading.Timer(0.1, path.write_bytes, [dump(info())])
+    timer.start()
+    assert names(tmp_path) == ["/x"]
+    timer.join()
+
+
+def test_merged_records_are_several_reads_and_their_time_is_summed() -> None:
+    (one,) = remembered(info(access(100, 5000, n_merged=3, duration_s=250)))
+    assert (one.n_reads, one.wall_s, one.attach_s, one.detach_s) == (4, 250, 100, 5000)
+
+
+def test_a_record_the_cache_died_in_ends_as_xcache_ends_it_and_an_open_one_has_no_end() -> None:
+    died = access(100, 0, n_ios=2, duration_s=60)
+    assert [one.detach_s for one in remembered(info(died, access(300, 400)))] == [130, 400]
+    assert [one.detach_s for one in remembered(info(access(), access(300, 0)))] == [200, None]
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "n_merged", "ours"),
+    [(0, 0, True), (4, 0, True), (5, 0, False), (12, 2, True), (13, 2, False), (10**6, 0, False)],
+)
+def test_touches_and_prefetches_are_ours(n_bytes: int, n_merged: int, ours: bool) -> None:
+    (one,) = remembered(info(access(bytes_missed=n_bytes, n_merged=n_merged)))
+    assert one.is_ours is ours
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+RECORDS = st.lists(st.builds(AccessRecord, INT64, INT64, INT32, INT32, INT32, INT32, INT64, INT64, INT64))
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.binary(max_size=300), RECORDS.map(lambda records: info(*records))), max_size=4))
+def test_any_files_give_a_batch(tmp_path_factory: pytest.TempPathFactory, files: list[bytes | CInfo]) -> None:
+    root = tmp_path_factory.mktemp("fuzz")
+    for number, content in enumerate(files):
+        put(root, f"/f{number}", content)
+    n_rows = sum(batch.num_rows for batch in cinfo_rows.batches(root))
+    assert n_rows == sum(1 for content in files if content)
+
+
+def test_memory_is_bounded_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cinfo_rows, "BATCH_FILES", 10)
+    for number in range(35):
+        put(tmp_path, f"/f{number}", info(*[access()] * (number % 3)))
+    found = list(cinfo_rows.batches(tmp_path))
+    assert [batch.num_rows for batch in found] == [10, 10, 10, 5]
+    assert all(batch.schema == cinfo_rows.SCHEMA for batch in found)
+    n_records = sum(len(row["records"]) for batch in found for row in batch.to_pylist())
+    assert n_records == sum(number % 3 for number in range(35))
