@@ -18,6 +18,7 @@ setup(
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
         "graphene>=3.4.3",  # mlflow allows older ones that do not import
+        "hdfs-native>=0.14.7,<0.15",
         "jinja2>=3.1",
         "lightgbm>=4.7,<5",
         "matplotlib>=3.10,<4",
@@ -45,6 +46,7 @@ setup(
         ],
         "dev": [
             "build",
+            "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "hypothesis",
             "import-linter",
             # The judge of our policies (GPL-3: for tests only, never needed to run). Linux on x86_64 only.

@@ -202,6 +202,19 @@ OUTCOMES = Table(
     ),
 )
 
+PULLS = Table(
+    name="pulls",
+    grain="one input that was pulled, as it was then",
+    key=("source", "input"),
+    partition=(),
+    columns=(
+        Column("source", "string", "reader", required=True),
+        Column("input", "string", "path of the file", required=True),
+        Column("size_bytes", "long", "its size", required=True),
+        Column("modified_at", "timestamp", "when it was last written", required=True),
+    ),
+)
+
 REJECTS = Table(
     name="rejects",
     grain="rows of one input that were refused for one reason",

@@ -17,6 +17,7 @@ from features.errors import CachecastError
 from features.times import parse_as_of, parse_day
 from jobs import console
 from jobs.arguments import counts, moments
+from jobs.cli_cache import collect, scan
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
 from jobs.options import Conf, Json, TablesRoot
@@ -120,6 +121,9 @@ def pull(
     source: Annotated[str, typer.Option(help="kind of records, as rucio_traces; docs/pull.md lists them")],
     input: Annotated[str, typer.Option(help="path or glob of the raw files")],
     day: Annotated[str, typer.Option(help="UTC day of this pull, for the rejects table, as 2026-03-01")],
+    new_only: Annotated[
+        bool, typer.Option("--new-only", help="leave out files that an earlier --new-only pull has taken")
+    ] = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
@@ -129,9 +133,17 @@ def pull(
 
     with console.progress(f"pulling {source}", quiet=as_json):
         answer = steps.pull(
-            Settings.load(conf, tables=tables), source=source, path=input, day_s=parse_day(day)
+            Settings.load(conf, tables=tables),
+            source=source,
+            path=input,
+            day_s=parse_day(day),
+            new_only=new_only,
         )
     console.show(answer, as_json=as_json)
+
+
+app.command()(scan)
+app.command()(collect)
 
 
 @app.command()
@@ -228,6 +240,14 @@ def outcomes(
 
 
 app.command()(report)
+
+
+@app.command()
+def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Break the lock that a dead pull left on HDFS or S3, and show who held it; a folder needs none."""
+    from jobs import steps
+
+    console.show(steps.unlock(Settings.load(conf, tables=tables)), as_json=as_json)
 
 
 @app.command()

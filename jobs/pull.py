@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,12 +18,12 @@ from pyspark.sql import functions as F
 
 from features.schema import ACCESSES, FILES, REJECTS, Table, arrow_schema
 from jobs import spark_io
-from jobs.locks import exclusive
-from jobs.sources import source_reader
-from jobs.sources.base import Pulled
+from jobs.sources import site_reader
+from jobs.sources.base import Pulled, readable
 from jobs.tables import Key, Tables, read_partitions
 
 _KEEP = StorageLevel.MEMORY_AND_DISK
+_SALTED = ("user", "task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,8 @@ class PullSummary:
     """What became of every row read: n_rows = n_new + n_duplicates + the sum of n_rejected.
 
     `n_new`: rows that changed a table. `n_rejected` by reason. `days`: days of accesses that changed.
-    `n_lost`: records that the source itself says are missing; they are not among `n_rows`.
+    `n_lost`: records that the source itself says are missing; they are not among `n_rows`. `n_unchanged`:
+    inputs that were left out, as they were pulled before (see `new_inputs`).
     """
 
     n_rows: int
@@ -41,19 +41,37 @@ class PullSummary:
     n_rejected: Mapping[str, int]
     days: tuple[str, ...]
     n_lost: int
+    n_unchanged: int = 0
 
 
 def run(
-    spark: SparkSession, tables: Tables, *, source: str, path: str, day: dt.date, salt: str = ""
+    spark: SparkSession,
+    tables: Tables,
+    *,
+    source: str,
+    path: str,
+    day: dt.date,
+    salt: str = "",
+    caches: Sequence[str] = (),
 ) -> PullSummary:
     """Merge what `source` reads at `path` into the tables; `day` dates the refusals.
+
+    `caches`: hosts and domains of caches, see `jobs.sources.Read`.
 
     Raises ConfigError for an unknown source, InputError and SchemaError for an unusable input (nothing is
     written then), ConflictError if another pull is at work on these tables.
     """
-    read = source_reader(source)
-    with exclusive(Path(tables.root, ".pull.lock"), "pull"):
-        pulled = read(spark, path, salt=salt, day=day.isoformat())
+    read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches)
+    with readable(path):
+        return merge(spark, tables, lambda: read(spark, path), source=source, day=day)
+
+
+def merge(
+    spark: SparkSession, tables: Tables, read: Callable[[], Pulled], *, source: str, day: dt.date
+) -> PullSummary:
+    """Merge what `read` gives, called once no other pull is at work; see `run`."""
+    with tables.exclusive("pull"):
+        pulled = read()
         pulled.parsed.persist(_KEEP)
         try:
             return _merge(spark, tables, pulled, source, day.isoformat())
@@ -114,11 +132,11 @@ def _one_per_key(rows: DataFrame, old: DataFrame | None, table: Table, *, latest
     both = rows.select(*names, F.lit(True).alias("changed"))
     if old is not None:
         both = both.unionByName(old.select(*names, F.lit(False).alias("changed")))
-    # A total order over the content, so that it does not matter who came first; then the old row. The user
-    # comes after it: without a salt of the site it is hashed otherwise in every run, and changes nothing.
-    order = ["known_at", *(name for name in names if name not in {"known_at", "user"})]
+    # A total order over the content, so that it does not matter who came first; then the old row. What may be
+    # a salted hash comes after it: under another salt of the site it is another text, and changes nothing.
+    order = ["known_at", *(name for name in names if name not in {"known_at", *_SALTED})]
     settled = F.col("changed") if not latest else ~F.col("changed")
-    candidate = F.struct(*order, settled.alias("settled"), *(name for name in names if name == "user"))
+    candidate = F.struct(*order, settled.alias("settled"), *(name for name in names if name in _SALTED))
     chosen = F.max(candidate) if latest else F.min(candidate)
     best = both.groupBy(*(F.col(key).alias(f"key_{key}") for key in table.key)).agg(chosen.alias("best"))
     changed = ~F.col("best.settled") if latest else F.col("best.settled")

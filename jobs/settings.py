@@ -19,6 +19,7 @@ from features.errors import ConfigError
 from features.spec import FeatureSpec
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 from jobs.sections import Bytes, Name, Seconds, Section, Share
+from jobs.sources import SOURCES
 from jobs.study_settings import BenefitSettings, OriginSettings, StudySettings
 
 
@@ -135,6 +136,20 @@ class RucioSettings(Section):
     url: str
 
 
+class SourcesSettings(Section):
+    """What a site knows that its records do not tell."""
+
+    cache_hosts: tuple[str, ...]
+    demand: dict[str, str]
+
+    @pydantic.field_validator("demand")
+    @classmethod
+    def _of_known_sources(cls, demand: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(set(demand.values()) - set(SOURCES)):
+            raise ValueError(f"there is no source {unknown[0]!r}; there are {', '.join(sorted(SOURCES))}")
+        return demand
+
+
 class UsersSettings(Section):
     """The secret that users' hashes are salted with."""
 
@@ -184,6 +199,7 @@ class Settings(Section):
     push: PushSettings
     rucio: RucioSettings
     users: UsersSettings
+    sources: SourcesSettings
     caches: dict[str, CacheSettings] = pydantic.Field(default={})
 
     @pydantic.model_validator(mode="after")

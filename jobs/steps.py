@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jobs.plan import PlanSummary
     from jobs.pull import PullSummary
     from jobs.push import DryRun
+    from jobs.scan import ScanSummary
     from jobs.train import TrainingReport
     from jobs.workload import WorkloadSummary
     from prefetch.push import PushSummary
@@ -38,6 +39,14 @@ class Written:
     as_ofs: int
     rows: int
     snapshot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Unlocked:
+    """The pull that held the lock of `tables` until it was broken; None: nobody did."""
+
+    tables: str
+    held_by: str | None
 
 
 def workload(
@@ -72,11 +81,13 @@ def workload(
     return made
 
 
-def pull(settings: Settings, *, source: str, path: str, day_s: int) -> PullSummary:
-    """Merge raw records into the tables."""
-    from jobs.pull import run
+def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
+    """Merge raw records into the tables; of inputs pulled before, with `new_only`, only what changed."""
+    from jobs import new_inputs
+    from jobs import pull as job
     from jobs.session import spark_session
 
+    run = new_inputs.run if new_only else job.run
     return run(
         spark_session(settings.spark),
         Tables(settings.tables.root),
@@ -84,7 +95,31 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int) -> PullSumma
         path=path,
         day=dt.datetime.fromtimestamp(day_s, dt.UTC).date(),
         salt=settings.users.salt.get_secret_value(),
+        caches=settings.sources.cache_hosts,
     )
+
+
+def scan(
+    settings: Settings, *, namespace: Path, spaces: Sequence[Path], cache: str, as_of_s: int | None
+) -> ScanSummary:
+    """Take a cache's inventory and accesses from its namespace; without `as_of_s` as of now."""
+    from jobs.scan import run
+    from jobs.session import spark_session
+
+    return run(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        namespace=namespace,
+        spaces=spaces,
+        cache=cache,
+        as_of_s=int(time.time()) if as_of_s is None else as_of_s,
+    )
+
+
+def unlock(settings: Settings) -> Unlocked:
+    """Break the lock of pulls."""
+    tables = Tables(settings.tables.root)
+    return Unlocked(tables.root, tables.unlock("pull"))
 
 
 def features(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
@@ -95,7 +130,14 @@ def features(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
     spec, region = settings.features.spec, settings.region.name
     _on_grid(as_ofs, spec.cycle_s)
     tables = Tables(settings.tables.root)
-    snapshot = run(spark_session(settings.spark), tables, spec=spec, region=region, as_ofs=as_ofs)
+    snapshot = run(
+        spark_session(settings.spark),
+        tables,
+        spec=spec,
+        region=region,
+        as_ofs=as_ofs,
+        demand_sources=settings.sources.demand,
+    )
     return _written(snapshot, as_ofs)
 
 
@@ -107,7 +149,13 @@ def train(settings: Settings, *, until_s: int, on_progress: Advance) -> Training
 
     tables, spec = Tables(settings.tables.root), settings.features.spec
     on_progress(0, 1, "labels")
-    run_labels(spark_session(settings.spark), tables, spec=spec, until_s=until_s)
+    run_labels(
+        spark_session(settings.spark),
+        tables,
+        spec=spec,
+        until_s=until_s,
+        demand_sources=settings.sources.demand,
+    )
     return run(
         tables,
         spec=spec,

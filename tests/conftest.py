@@ -1,4 +1,4 @@
-"""What tests of every room share: one local Spark, and the folder of real samples and data."""
+"""What tests of every room share: one local Spark, one HDFS, and the folder of real samples and data."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(LocalSpark())
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real HDFS of this run: a NameNode and a DataNode."""
+    from hdfs_server import NoHdfs, running  # noqa: PLC0415  only tests that need it
+
+    try:
+        with running(tmp_path_factory.mktemp("hdfs")) as url:
+            yield url
+    except NoHdfs as error:
+        pytest.fail(f"these tests need a real HDFS: {error}")
 
 
 class Shared:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from features.errors import ConfigError
@@ -15,21 +17,36 @@ if TYPE_CHECKING:
 SOURCES: dict[str, str] = {
     "rucio_traces": "jobs.sources.rucio_traces",
     "rucio_files": "jobs.sources.rucio_files",
+    "rucio_dumps": "jobs.sources.rucio_dumps",
+    "atlas_popularity": "jobs.sources.atlas_popularity",
+    "cms_aaa": "jobs.sources.cms_aaa",
+    "cmssw_pop": "jobs.sources.cmssw_pop",
     "xcache_gstream": "jobs.sources.xcache_gstream",
+    "xcache_cinfo": "jobs.sources.xcache_cinfo",
+    "xrootd_fstream": "jobs.sources.xrootd_fstream",
     "osdf_accesses": "jobs.sources.osdf_accesses",
     "osdf_log": "jobs.sources.osdf_log",
     "popularity_series": "jobs.sources.popularity_series",
 }
+
+# Readers of records that an origin makes too, whose client may be a cache: they are told the site's caches.
+_ORIGIN_SIDE = frozenset({"cms_aaa", "cmssw_pop"})
+
+Reader = Callable[["SparkSession", str], "Pulled"]
+"""Reads what is at a path, knowing what the site says."""
 
 
 class Read(Protocol):
     """Reads what is at `path`.
 
     `salt` hashes users (empty: no users); `day` (`2026-03-01`) dates records that do not say when they
-    were made. Raises InputError if nothing is at `path`, SchemaError if columns are missing.
+    were made; `caches`, hosts and domains of caches, is for readers of an origin's records alone. Raises
+    InputError if nothing is at `path`, SchemaError if columns are missing.
     """
 
-    def __call__(self, spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> Pulled: ...
+    def __call__(
+        self, spark: SparkSession, path: str, *, salt: str = "", day: str = "", caches: Sequence[str] = ()
+    ) -> Pulled: ...
 
 
 def source_reader(name: str) -> Read:
@@ -37,3 +54,14 @@ def source_reader(name: str) -> Read:
     if name not in SOURCES:
         raise ConfigError("source", f"there is no {name!r}; there are {', '.join(sorted(SOURCES))}")
     return cast(Read, importlib.import_module(SOURCES[name]).read)
+
+
+def site_reader(name: str, *, salt: str, day: str, caches: Sequence[str]) -> Reader:
+    """The reader called `name`, told what `Read` says. Raises ConfigError."""
+    told = functools.partial(source_reader(name), salt=salt, day=day)
+    return functools.partial(told, caches=caches) if name in _ORIGIN_SIDE else told
+
+
+def reads_whole(name: str) -> bool:
+    """Whether all at a path is one input, its files mean nothing alone: the reader's READS_WHOLE."""
+    return bool(getattr(importlib.import_module(SOURCES[name]), "READS_WHOLE", False))

@@ -7,9 +7,12 @@ A reader makes one frame of everything it read, with the table's columns plus `r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,8 +23,15 @@ from features.spark.schema import struct_type
 
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
+# No access reads an exabyte; beyond it, sums of bytes would not fit.
+MOST_BYTES = 2**60
 # Seconds since 1970 that a record can have: up to the year 2100. Milliseconds fall outside, and are refused.
 _LATEST_S = 4102444800
+# Milliseconds start in September 2001: seconds of our days would be January 1970.
+_EARLIEST_MS = 10**12
+# Fields of JSON records that name a person, with their value.
+_PERSON = '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
+_BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
 _ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 _EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
 
@@ -92,10 +102,22 @@ def _in_order(columns: Mapping[str, Column]) -> dict[str, Column]:
     return {**columns, **ordered}
 
 
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Raises InputError for a file that Spark finds broken while the block runs, as a gz cut short."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        broken = _BROKEN.search(str(error))
+        if broken is None:
+            raise
+        raise InputError(f"cannot read {broken[1]} of {path}: it is broken, or still being written") from None
+
+
 def read_lines(spark: SparkSession, path: str) -> DataFrame:
     """Every line that is not blank, as `value`, with the file it came from as `input`.
 
-    gz and bz2 by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is there.
+    gz, bz2 and zst by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is there.
     """
     try:
         lines = spark.read.text(path)
@@ -133,18 +155,33 @@ def read_csv(spark: SparkSession, path: str, *needs: Sequence[str]) -> DataFrame
 def json_fields(lines: DataFrame, names: Sequence[str]) -> DataFrame:
     """`lines` (value, input) with each of `names` as a string column; null where absent, null or empty.
 
-    `malformed` tells lines that are not one JSON object. Other fields are ignored.
+    A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
+    is `size`. `malformed` tells lines that are not one JSON object. Other fields are ignored.
     """
-    schema = ",".join(f"`{name}` string" for name in names) + ",corrupt string"
-    parsed = F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"})
+    parsed = F.from_json("value", _json_schema(names), {"columnNameOfCorruptRecord": "corrupt"})
     with_json = lines.withColumn("json", parsed)
     json = F.col("json")
     return with_json.select(
         "input",
         "value",
         (~F.ltrim("value").startswith("{") | json.isNull() | json["corrupt"].isNotNull()).alias("malformed"),
-        *(F.nullif(F.trim(json[name]), F.lit("")).alias(name) for name in names),
+        *(F.nullif(F.trim(_member(json, name)), F.lit("")).alias(name.split(".")[-1]) for name in names),
     )
+
+
+def _json_schema(names: Sequence[str]) -> str:
+    members: dict[str, list[str]] = {}
+    for name in names:
+        outer, dot, inner = name.partition(".")
+        if dot:
+            members.setdefault(outer, []).append(f"`{inner}`:string")
+    objects = [f"`{outer}` struct<{','.join(inner)}>" for outer, inner in members.items()]
+    return ",".join([*objects, *(f"`{name}` string" for name in names), "corrupt string"])
+
+
+def _member(json: Column, name: str) -> Column:
+    outer, dot, inner = name.partition(".")
+    return F.coalesce(json[outer][inner], json[name]) if dot else json[name]
 
 
 def first_reason(*checks: tuple[Column, str | Column]) -> Column:
@@ -159,6 +196,13 @@ def seconds(text: Column) -> Column:
     """Seconds since 1970, to the microsecond, of a number in `text`; null if it is none or out of range."""
     value = text.try_cast("decimal(16,6)")
     return F.when((value >= 0) & (value < _LATEST_S), value)
+
+
+def milliseconds(text: Column) -> Column:
+    """Seconds since 1970 of a number of milliseconds in `text`; null if it is none, or seconds or µs."""
+    value = text.try_cast("decimal(20,3)")
+    in_range = (value >= _EARLIEST_MS) & (value < _LATEST_S * 1000)
+    return F.when(in_range, (value / F.lit(1000)).cast("decimal(16,6)"))
 
 
 def timestamp(s: Column) -> Column:
@@ -184,6 +228,11 @@ def hashed_user(user: Column, salt: str) -> Column:
     return F.when(
         user.isNotNull(), F.substring(F.sha2(F.concat(F.lit(salt), F.lit("\x1f"), user), 256), 1, 16)
     )
+
+
+def without_users(line: Column) -> Column:
+    """A JSON line as a sample of it may be kept: the values of fields that name a person are blotted out."""
+    return F.regexp_replace(line, _PERSON, '"$1":"*"')
 
 
 def named(name: Column, scope: Column | None = None) -> dict[str, Column]:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from features.schema import ACCESSES
-from jobs.sources import base
+from jobs.sources import base, urls
 
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
 _NUMBERS = ("size", "read", "readv")
@@ -28,13 +28,14 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
     )
     raw = raw.withColumns(
         {
+            "path": urls.plain_path(F.col("lfn")),
             "open_s": base.seconds(F.col("time")),
             "end_s": base.seconds(F.col("win_end")),
             "close_s": base.seconds(F.col("close_time")),
             **{f"n_{name}": base.count(F.col(name)) for name in _NUMBERS},
         }
     )
-    raw = base.with_parts(raw, F.col("lfn"))
+    raw = base.with_parts(raw, F.col("path"))
     rows = base.parsed_rows(raw, ACCESSES, _columns(salt), reason=_reason(), sample=sample)
     return base.pulled(rows, ACCESSES, "osdf_accesses")
 
@@ -52,7 +53,8 @@ def _reason() -> Column:
 
 
 def _columns(salt: str) -> dict[str, Column]:
-    return base.named(F.col("lfn")) | {
+    return base.named(F.col("path")) | {
+        "cache": urls.cache_host(F.col("lfn")),
         "accessed_at": base.timestamp(F.col("open_s")),
         "closed_at": base.timestamp(F.col("close_s")),
         "known_at": base.timestamp(F.greatest("end_s", "close_s")),
@@ -60,6 +62,7 @@ def _columns(salt: str) -> dict[str, Column]:
         "read_bytes": F.col("n_read") + F.coalesce("n_readv", F.lit(0)),
         "n_reads": F.lit(1),
         "wall_s": (F.col("close_s") - F.col("open_s")).cast("double"),
+        "origin": urls.source_host(F.col("lfn")),
         "user": base.hashed_user(F.col("user_id"), salt),
         "source": F.lit("osdf_accesses"),
         "event_id": base.hashed(F.col("lfn"), F.col("user_id"), F.col("file_id"), F.col("open_s")),

@@ -6,7 +6,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from features.schema import ACCESSES
-from jobs.sources import base
+from jobs.sources import base, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
@@ -26,8 +26,14 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
                 for name in _FIELDS
             },
         }
-    ).withColumns({"n_read": base.count(F.col("Read")), "n_write": base.count(F.col("Write"))})
-    raw = base.with_parts(raw, F.col("Objectname"))
+    ).withColumns(
+        {
+            "n_read": base.count(F.col("Read")),
+            "n_write": base.count(F.col("Write")),
+            "path": urls.plain_path(F.col("Objectname")),
+        }
+    )
+    raw = base.with_parts(raw, F.col("path"))
     rows = base.parsed_rows(raw, ACCESSES, _columns(), reason=_reason(), sample=line)
     return base.pulled(rows, ACCESSES, "osdf_log")
 
@@ -44,9 +50,10 @@ def _reason() -> Column:
 
 
 def _columns() -> dict[str, Column]:
-    return base.named(F.col("Objectname")) | {
+    return base.named(F.col("path")) | {
         "site": F.col("Site"),
         "cache": F.when(F.lower("ServerType") == "cache", F.col("Server")),
+        "origin": urls.source_host(F.col("Objectname")),
         "accessed_at": F.col("moment"),
         "known_at": F.col("moment"),
         "read_bytes": F.col("n_read"),

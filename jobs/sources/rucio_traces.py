@@ -10,22 +10,14 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from features.schema import ACCESSES
-from jobs.sources import base
+from jobs.sources import base, rucio_events, urls
 
-_READS = ("get", "get_sm", "sm_get", "get_sm_a", "sm_get_a", "download")
-_JOBS = ("get_sm", "sm_get")
 _DONE = ("DONE", "FOUND", "FOUND_ROOT")
 _TIMES = ("transferStart", "timeStart", "transferEnd", "timeEnd", "traceTimeentryUnix")
 _FIELDS = (
     *("eventType", "scope", "filename", "dataset", "datasetScope", "localSite", "remoteSite", "filesize"),
     *("clientState", "url", "usr", "usrdn", "account", "uuid", "appid", "taskid", *_TIMES),
 )
-_NOBODY = "(?i)robot|pilot|prod|ddmadmin|^root$"
-# root://cache:1094//root://origin:1094//path, with or without a user before the host
-_PROTOCOL = "(?:xroots?|roots?|https?|davs?)"
-_HOST = "(?:[^/@]*@)?([^/@]+)"
-_THROUGH_CACHE = f"^{_PROTOCOL}://{_HOST}/+{_PROTOCOL}://{_HOST}/"
-_DIRECT = f"^{_PROTOCOL}://{_HOST}/"
 
 
 def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
@@ -46,7 +38,9 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
         }
     ).withColumn("known_s", F.coalesce("traceTimeentryUnix_s", "end_s"))
     raw = base.with_parts(raw, F.col("filename"), F.col("scope"))
-    rows = base.parsed_rows(raw, ACCESSES, _columns(salt), reason=_reason(), sample=F.col("value"))
+    rows = base.parsed_rows(
+        raw, ACCESSES, _columns(salt), reason=_reason(), sample=base.without_users(F.col("value"))
+    )
     return base.pulled(rows, ACCESSES, "rucio_traces")
 
 
@@ -55,11 +49,11 @@ def _reason() -> Column:
     return base.first_reason(
         (F.col("malformed"), "malformed JSON"),
         *((F.col(name).isNull(), f"missing field: {name}") for name in ("eventType",)),
-        (~kind.isin(*_READS), _bounded("not a read: ", kind, "^[a-z_]{1,20}$")),
+        rucio_events.not_a_read(kind),
         (_is_ours(), base.OURS),
         (
             ~F.col("clientState").isin(*_DONE),
-            _bounded("transfer not done: ", F.col("clientState"), "^[A-Z_]{1,40}$"),
+            rucio_events.bounded("transfer not done: ", F.col("clientState"), "^[A-Z_]{1,40}$"),
         ),
         *((F.col(name).isNull(), f"missing field: {name}") for name in ("scope", "filename", "uuid")),
         *(
@@ -86,7 +80,7 @@ def _columns(salt: str) -> dict[str, Column]:
     return named | {
         "dataset": F.coalesce(told, named["dataset"]),
         "site": F.col("localSite"),
-        "cache": F.nullif(F.regexp_extract(url, _THROUGH_CACHE, 1), F.lit("")),
+        "cache": urls.cache_host(url),
         "accessed_at": base.timestamp(F.col("start_s")),
         "closed_at": base.timestamp(F.col("end_s")),
         "known_at": base.timestamp(F.col("known_s")),
@@ -94,29 +88,14 @@ def _columns(salt: str) -> dict[str, Column]:
         "read_bytes": F.when(~F.coalesce(remote, F.lit(False)), F.col("size")),
         "n_reads": F.lit(1),
         "wall_s": (F.col("end_s") - F.col("start_s")).cast("double"),
-        "origin": F.coalesce(
-            F.nullif(F.regexp_extract(url, _THROUGH_CACHE, 2), F.lit("")),
-            F.col("remoteSite"),
-            F.nullif(F.regexp_extract(url, _DIRECT, 1), F.lit("")),
-        ),
+        "origin": F.coalesce(urls.origin_host(url), F.col("remoteSite"), urls.first_host(url)),
         "user": base.hashed_user(F.coalesce("usr", "usrdn", "account"), salt),
         "task": F.coalesce("taskid", "appid"),
-        "activity": F.when(kind.endswith("_a") | _by_a_person(), "analysis").otherwise("production"),
+        "activity": rucio_events.activity(kind, F.coalesce("usrdn", "usr", "account")),
         "source": F.lit("rucio_traces"),
         "event_id": base.hashed(F.col("uuid"), scope, F.col("filename"), F.col("start_s")),
     }
 
 
-def _by_a_person() -> Column:
-    """A get or download outside the production system, by a user who is no robot."""
-    who = F.coalesce("usrdn", "usr", "account")
-    return ~F.col("eventType").isin(*_JOBS) & F.coalesce(~who.rlike(_NOBODY), F.lit(False))
-
-
 def _is_ours() -> Column:
     return F.coalesce(*(F.nullif(F.col(n) == "cachecast", F.lit(False)) for n in ("appid", "usr", "account")))
-
-
-def _bounded(words: str, value: Column, form: str) -> Column:
-    """`words` and `value`; a value of another form than `form` is `other`, so that reasons stay few."""
-    return F.concat(F.lit(words), F.when(value.rlike(form), value).otherwise("other"))

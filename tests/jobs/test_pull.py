@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from rucio_avro import write_dump
 
 from features.errors import ConfigError, ConflictError, InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
@@ -56,12 +57,29 @@ def plainly(value: object) -> object:
     return value.isoformat() if isinstance(value, dt.datetime) else value
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES))
-def test_golden_input_gives_the_expected_tables(spark: SparkSession, tables: Tables, source: str) -> None:
-    (path,) = (GOLDEN / source).glob("input.*")
-    summary = pull.run(spark, tables, source=source, path=str(path), day=DAY, salt="pepper")
+CASES = sorted(str(path.parent.relative_to(GOLDEN)) for path in GOLDEN.rglob("input.*"))
+
+
+def given(case: str, folder: Path) -> str:
+    """The input of a golden case; a dump is written as Avro into `folder`."""
+    (path,) = (GOLDEN / case).glob("input.*")
+    return str(write_dump(path, folder / "dump") if case.startswith("rucio_dumps") else path)
+
+
+def test_every_source_has_a_golden_case() -> None:
+    assert {case.split("/")[0] for case in CASES} == set(SOURCES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_golden_input_gives_the_expected_tables(
+    spark: SparkSession, tables: Tables, tmp_path: Path, case: str
+) -> None:
+    source, path = case.split("/", maxsplit=1)[0], given(case, tmp_path)
+    known = GOLDEN / case / "caches.json"
+    caches = json.loads(known.read_text()) if known.exists() else ()
+    summary = pull.run(spark, tables, source=source, path=path, day=DAY, salt="pepper", caches=caches)
     found = outcome(tables, summary)
-    expect = GOLDEN / source / "expect.json"
+    expect = GOLDEN / case / "expect.json"
     if os.environ.get("WRITE_GOLDEN"):
         expect.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     assert found == json.loads(expect.read_text())
@@ -72,7 +90,7 @@ def test_golden_input_gives_the_expected_tables(spark: SparkSession, tables: Tab
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
     before = {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)}
-    again = pull.run(spark, tables, source=source, path=str(path), day=DAY, salt="other salt")
+    again = pull.run(spark, tables, source=source, path=path, day=DAY, salt="other salt", caches=caches)
     assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)} == before
 
@@ -85,6 +103,7 @@ REAL = [
     ("popularity_series", "data/cms_daily_60d.csv.gz", 9960, 3253, 60),
     ("xcache_gstream", "samples/gstream-6.2.1.txt", 2, 2, 1),
     ("xcache_gstream", "samples/gstream-5.5.3.txt", 0, 0, 0),
+    ("xrootd_fstream", "data/osdf_fstream_packets.jsonl.gz", 2313, 2219, 2),
 ]
 
 
@@ -153,7 +172,7 @@ def test_without_a_salt_there_is_no_user(spark: SparkSession, tables: Tables, tm
 
 
 def test_an_empty_file_is_no_rows(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
-    for source in sorted(SOURCES):
+    for source in sorted(SOURCES.keys() - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
         (tmp_path / "empty").write_text("")
         summary = pull.run(spark, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
         assert (summary.n_rows, summary.n_new) == (0, 0), source
