@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
@@ -25,6 +25,7 @@ def run(
     first_day_s: int,
     last_day_s: int,
     history_s: int,
+    demand_sources: Mapping[str, str],
     site: str | None = None,
     region: str,
     plan: PlanSettings,
@@ -34,11 +35,18 @@ def run(
     """Replay the days from `first_day_s` to `last_day_s` (first seconds of days, both count) into the tables.
 
     The `history_s` before them warm the caches. Fractions are of the bytes of all files read in those days
-    and the history. The policy lru+plan plans as production does, by `plan`: predictions must be there for
-    every cycle of the counted days. Returns the rows of the replays table, and what more is known of each.
+    and the history. `demand_sources`: the source whose rows count, by cache or site. The policy lru+plan
+    plans as production does, by `plan`: predictions must be there for every cycle of the counted days.
+    Returns the rows of the replays table, and what more is known of each.
     """
     policies = named_policies(caches)
-    loaded = from_tables(tables, since_s=first_day_s - history_s, until_s=last_day_s, site=site)
+    loaded = from_tables(
+        tables,
+        since_s=first_day_s - history_s,
+        until_s=last_day_s,
+        demand_sources=demand_sources,
+        site=site,
+    )
     trace, shared = loaded.trace, None
     if PLAN in policies:
         _require_predictions(tables, region, first_day_s, last_day_s + DAY_S, cycle_s)

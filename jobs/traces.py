@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from features.demand import demand
 from features.errors import InputError, StaleInputError
 from features.schema import ACCESSES, FILES
 from features.times import day_label
@@ -17,7 +18,7 @@ from replay.trace import Trace
 
 _READ = [
     *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
-    *("n_reads", "event_id", "site"),
+    *("n_reads", "event_id", "cache", "site", "source"),
 ]
 
 
@@ -48,7 +49,14 @@ class TraceFile:
         )
 
 
-def from_tables(tables: Tables, *, since_s: int, until_s: int, site: str | None = None) -> LoadedTrace:
+def from_tables(
+    tables: Tables,
+    *,
+    since_s: int,
+    until_s: int,
+    demand_sources: Mapping[str, str],
+    site: str | None = None,
+) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (both count), with the files table as catalogue.
 
     Raises StaleInputError if there is none, InputError.
@@ -58,8 +66,14 @@ def from_tables(tables: Tables, *, since_s: int, until_s: int, site: str | None 
         raise StaleInputError(
             f"no access between {day_label(since_s)} and {day_label(until_s)}; pull them first"
         )
+    counted = demand(accesses, demand_sources)
+    if not counted.num_rows:
+        raise StaleInputError(
+            "no access of those days is of a demand source; there are some of "
+            f"{', '.join(accesses['source'].unique().to_pylist())}: name one in [sources] demand"
+        )
     files = tables.read_arrow(FILES, columns=["did", "size_bytes"]) if tables.exists(FILES) else None
-    return from_arrow(accesses, files=files, site=site)
+    return from_arrow(counted, files=files, site=site)
 
 
 def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:

@@ -64,6 +64,7 @@ def replay(
         first_day_s=first_s,
         last_day_s=last_s,
         history_s=settings.features.spec.history_s,
+        demand_sources=settings.sources.demand,
         site=site,
         region=settings.region.name,
         plan=settings.plan,
@@ -159,7 +160,13 @@ def _loaded(
         return trace.load()
     first_s, last_s = _days(first_day_s, last_day_s)
     since_s = first_s - settings.features.spec.history_s
-    return from_tables(Tables(settings.tables.root), since_s=since_s, until_s=last_s, site=site)
+    return from_tables(
+        Tables(settings.tables.root),
+        since_s=since_s,
+        until_s=last_s,
+        demand_sources=settings.sources.demand,
+        site=site,
+    )
 
 
 def _days(first_day_s: int | None, last_day_s: int | None) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-EVERYWHERE = "*"
+from features.demand import EVERYWHERE
 
 
 def demand(accesses: DataFrame, sources: Mapping[str, str]) -> DataFrame:

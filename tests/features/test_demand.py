@@ -4,9 +4,11 @@ import datetime as dt
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from features.demand import demand as demand_of_arrow
 from features.errors import StaleInputError
 from features.spark.demand import demand
 from features.spec import FeatureSpec
@@ -32,6 +34,9 @@ def test_rows_of_the_demand_source_count(spark: SparkSession, sources: dict[str,
 
     kept = demand(spark.createDataFrame(ROWS, SHAPE), sources).collect()
     assert [tuple(row) for row in kept] == [row for row in ROWS if counts(row)]
+    columns = dict(zip(("cache", "site", "source"), map(list, zip(*ROWS, strict=True)), strict=True))
+    rows = demand_of_arrow(pa.table(columns), sources).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [row for row in ROWS if counts(row)]
 
 
 def test_a_read_told_by_trace_and_g_stream_counts_once(spark: SparkSession, tmp_path: Path) -> None:

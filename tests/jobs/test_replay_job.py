@@ -46,7 +46,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 def access(at_s: int, name: str) -> dict[str, Any]:
     at = dt.datetime.fromtimestamp(at_s, dt.UTC)
     known = {"did": f"x:{name}", "scope": "x", "name": name, "accessed_at": at, "known_at": at, "n_reads": 1}
-    more = {"size_bytes": 10**6, "source": "test", "event_id": f"{at_s}{name}", "day": day_label(at_s)}
+    more = {"size_bytes": 10**6, "source": "rucio_traces", "event_id": f"{at_s}{name}", "day": day_label(at_s)}
     return dict.fromkeys(ACCESSES.column_names) | known | more
 
 
@@ -69,6 +69,7 @@ def run(tables: Tables, *, policies: tuple[str, ...] = POLICIES, **more: Any) ->
         "first_day_s": START + 2 * DAY_S,
         "last_day_s": START + 3 * DAY_S,
         "history_s": 2 * DAY_S,
+        "demand_sources": {},
         "region": "default",
         "plan": SETTINGS.plan.model_copy(update={"control_share": 0.0}),
         "cycle_s": CYCLE,
@@ -133,3 +134,11 @@ def test_the_commands_read_the_tables(tables: Tables) -> None:
     assert asked["byte_hit_ratio"] <= rows[-1]["byte_hit_ratio"]
     # With room for all, only the first reads of the cold files are missed.
     assert curve["points"][-1]["hit_ratio"] == 1 - (COLD // 2) / curve["requests"]
+
+
+def test_only_the_demand_source_is_replayed(tables: Tables) -> None:
+    (source,) = set(tables.read_arrow(ACCESSES, columns=["source"])["source"].to_pylist())
+    same = run(tables, policies=("lru",), demand_sources={"*": source})
+    assert same[0]["requests"] == run(tables, policies=("lru",))[0]["requests"]
+    with pytest.raises(StaleInputError, match=r"\[sources\] demand"):
+        run(tables, policies=("lru",), demand_sources={"*": "another"})
