@@ -47,7 +47,7 @@ class Tables:
 
     def names(self) -> list[str]:
         """The tables that were ever committed."""
-        return sorted(name for name in self._store.names() if self._store.names(f"{name}/{COMMITS}"))
+        return sorted(name for name in self._store.folders() if self._store.names(f"{name}/{COMMITS}"))
 
     def exclusive(self, what: str) -> AbstractContextManager[None]:
         """Hold the lock of `what` (as `pull`) on these tables while a block runs. Raises ConflictError."""

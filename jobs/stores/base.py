@@ -27,6 +27,9 @@ class Store(Protocol):
     def names(self, folder: str = "") -> list[str]:
         """Names in `folder`, in no order; none where there is no such folder."""
 
+    def folders(self) -> list[str]:
+        """Names of the folders in this store, in no order; none where it does not exist."""
+
     def files(self, folder: str) -> list[str]:
         """Files in `folder` and below, in order, relative to this store."""
 

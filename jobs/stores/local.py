@@ -37,6 +37,9 @@ class LocalStore:
         except FileNotFoundError:
             return []
 
+    def folders(self) -> list[str]:
+        return [name for name in self.names() if (self._folder / name).is_dir()]
+
     def files(self, folder: str) -> list[str]:
         found = (path for path in (self._folder / folder).rglob("*") if path.is_file())
         return sorted(path.relative_to(self._folder).as_posix() for path in found)

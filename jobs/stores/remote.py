@@ -48,6 +48,14 @@ class RemoteStore(abc.ABC):
             except FileNotFoundError:
                 return []
 
+    def folders(self) -> list[str]:
+        with self._told():
+            try:
+                told = self._fs.ls(self._folder, detail=True)
+            except FileNotFoundError:
+                return []
+        return [posixpath.basename(one["name"].rstrip("/")) for one in told if one["type"] == "directory"]
+
     def files(self, folder: str) -> list[str]:
         with self._told():
             found = self._fs.find(self._path(folder))

@@ -46,7 +46,12 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 def access(at_s: int, name: str) -> dict[str, Any]:
     at = dt.datetime.fromtimestamp(at_s, dt.UTC)
     known = {"did": f"x:{name}", "scope": "x", "name": name, "accessed_at": at, "known_at": at, "n_reads": 1}
-    more = {"size_bytes": 10**6, "source": "rucio_traces", "event_id": f"{at_s}{name}", "day": day_label(at_s)}
+    more = {
+        "size_bytes": 10**6,
+        "source": "rucio_traces",
+        "event_id": f"{at_s}{name}",
+        "day": day_label(at_s),
+    }
     return dict.fromkeys(ACCESSES.column_names) | known | more
 
 

@@ -288,3 +288,12 @@ def test_a_commit_is_readable_by_people(tables: Tables) -> None:
     commit = json.loads(rejects_in(tables).read("_commits/000000000001.json"))
     assert commit["partitions"][0]["key"] == [DAY]
     assert commit["partitions"][0]["n_rows"] == 1
+
+
+def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
+    store = store_at(tables.root)
+    assert store.put_if_absent("notes.txt", b"not a table")
+    before = tables.names()
+    assert "notes.txt" not in before
+    tables.replace_rows(REJECTS, [], ("2026-03-01",))
+    assert sorted({*before, REJECTS.name}) == tables.names()
