@@ -16,6 +16,7 @@ from jobs import arguments, console, options
 from jobs.settings import Settings
 
 if TYPE_CHECKING:
+    from jobs.replay_trace import ReplayAnswer
     from jobs.traces import TraceFile
 
 FRACTIONS = "0.01,0.05,0.1,0.2"
@@ -62,7 +63,7 @@ def replay(
 ) -> None:
     """Replay accesses under several policies and capacities: a trace's, or those in the site's tables."""
     from jobs import what_if
-    from jobs.report.export import checked, export_fleet, export_replay
+    from jobs.report.export import checked, export_replay
 
     settings = Settings.load(conf, tables=tables)
     checked(out)
@@ -80,9 +81,7 @@ def replay(
                 last_day_s=None if until is None else parse_day(until),
                 site=site,
             )
-        _notes(found.notes)
-        console.show(found.rows, as_json=as_json, title=title, columns=console.FLEET_COLUMNS)
-        export_fleet(found, out, title=title)
+        _show_fleet(found, out, title=title, as_json=as_json)
         return
     policies = _names(policy or (SITE_POLICIES if named is None else TRACE_POLICIES))
     if named is not None and purge_interval and not watermarks:
@@ -162,6 +161,14 @@ def curve(
         for line in answer.answers:
             console.out.print(line, highlight=False)
     export_curve(answer, out, title=title)
+
+
+def _show_fleet(found: ReplayAnswer, out: Path | None, *, title: str, as_json: bool) -> None:
+    from jobs.report.export import export_fleet
+
+    _notes(found.notes)
+    console.show(found.rows, as_json=as_json, title=title, columns=console.FLEET_COLUMNS)
+    export_fleet(found, out, title=title)
 
 
 def _trace_file(

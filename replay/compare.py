@@ -86,6 +86,8 @@ def compare(
     needed = list(dict.fromkeys([LRU, *wanted])) if bounds or xcache else wanted
     moments = Moments(cycle_s=cycle_s, plan_from_s=plan_from_s, count_from_s=count_from_s)
     report = _Counted(on_done, len(sizes) * (len(needed) + len(bounds)))
+    if bounds:
+        _ = trace.following  # once, before threads ask for it at the same time
     with ThreadPoolExecutor(workers) as pool:
         real: _Tasks = {}
         for size in sizes if xcache is not None else ():

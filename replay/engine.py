@@ -11,6 +11,7 @@ from features.errors import ConfigError, InputError
 from replay.admission import refused
 from replay.config import CacheConfig
 from replay.kernels import disk as kernels
+from replay.kernels import placing
 from replay.kernels.disk import OutcomeArray
 from replay.kernels.purge import Part, Record, run_checks, serve
 from replay.kernels.tally import HOUR_S, Tally, empty_tally
@@ -152,14 +153,14 @@ class Run:
         actions = self.planner.actions(self._state(as_of_s))
         self.start_cycle()
         disk, reads = self._disk, self._reads
-        kernels.evict(disk, self._ids(actions, "evict"))
-        kernels.unpin(disk, self._ids(actions, "unpin"))
+        placing.evict(disk, self._ids(actions, "evict"))
+        placing.unpin(disk, self._ids(actions, "unpin"))
         wanted = self._ids(actions, "prefetch")
-        fetched, over = kernels.prefetch(disk, self._rules, reads, wanted, kernels.Limits(as_of_s, budget))
+        fetched, over = placing.prefetch(disk, self._rules, reads, wanted, placing.Limits(as_of_s, budget))
         if fetched:
             self._fetched.append((as_of_s, fetched))
         self._over_limit += over
-        kernels.pin(disk, reads, self._ids(actions, "pin"), as_of_s)
+        placing.pin(disk, reads, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
         """The counted window's outcome."""
