@@ -3,7 +3,8 @@
 The rules are data, so that `features.spark.names` runs the same ones. Patterns keep to what Python and
 Java read alike (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
 (`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
-bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
+bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`). A campaign is CMS's
+era, ATLAS's project, LHCb's configuration; of OSDF, NCAR's number of an archive or the observing run of frames.
 """
 
 from __future__ import annotations
@@ -28,49 +29,60 @@ class NameParts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One form of names. `dataset` is put together of text and group numbers; 0 means: does not tell."""
+    """One form of names. `dataset` is put together of text and group numbers; 0 means: does not tell.
+
+    `holds`: text that every such name holds, so that a quick look spares most patterns.
+    """
 
     experiment: str
     pattern: str
     dataset: tuple[str | int, ...] = ()
     tier: int = 0
     campaign: int = 0
+    holds: str = "/"
 
 
 _OSDF = "ncar|ospool|osgconnect|chtc|igwn|icecube|pelicanplatform"
-_CMS_KIND = "data|mc|hidata|himc|relval|express|generator|unmerged"
+_CMS = "^(?:/eos/cms)?/store/"
+_CMS_KIND = "data|mc|hidata|himc|relval|express|generator|unmerged|backfill/[0-9]+/(?:data|mc)"
+_CMS_FILE = "([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$"
+_CMS_DATASET = ("/", 2, "/", 1, "-", 4, "/", 3)
+_LHCB = "^(?:/eos/lhcb/grid/prod)?"
 _ATLAS_PROJECT = "(?:data|mc|valid|hi)[0-9]{1,2}_[0-9A-Za-z]+"
 _ATLAS_TYPE = "AOD|ESD|EVNT|HITS|HIST|RAW|RDO|TAG|TXT|(?:DAOD|DESD|DRAW|DRDO|NTUP|HIST|RDO|TXT)_[0-9A-Z_]+"
+_ATLAS_TAG = "(?:[a-z]|grp|pro|t0pro|repro)[0-9]+"
 
 # The first rule that matches counts; a pattern covers the whole name.
 RULES: tuple[Rule, ...] = (
+    # The archives of NCAR are called by their number in its catalogue.
+    Rule("osdf", "^(/ncar/[^/]+/(d[0-9]{6})(?:/.*)?)/[^/]+$", dataset=(1,), campaign=2),
+    # LIGO, Virgo and KAGRA: frames of an observing run.
+    Rule("osdf", "^(/igwn/[^/]+/frames/(O[0-9][0-9a-z]*)/.*)/[^/]+$", dataset=(1,), campaign=2),
     Rule("osdf", f"^(/(?:{_OSDF})(?:/.*)?)/[^/]+$", dataset=(1,)),
-    Rule(
-        "cms",
-        f"^(?:/eos/cms)?/store/(?:{_CMS_KIND})/([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$",
-        dataset=("/", 2, "/", 1, "-", 4, "/", 3),
-        tier=3,
-        campaign=1,
-    ),
-    Rule(
-        "cms",
-        "^(?:/eos/cms)?/store/results/[^/]+/([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$",
-        dataset=("/", 2, "/", 1, "-", 4, "/", 3),
-        tier=3,
-        campaign=1,
-    ),
-    Rule("cms", "^(?:/eos/cms)?/store/.*$"),
+    Rule("cms", f"{_CMS}(?:{_CMS_KIND})/{_CMS_FILE}", _CMS_DATASET, tier=3, campaign=1, holds="/store/"),
+    Rule("cms", f"{_CMS}results/[^/]+/{_CMS_FILE}", _CMS_DATASET, tier=3, campaign=1, holds="/store/"),
+    Rule("cms", f"{_CMS}.*$", holds="/store/"),
     Rule(
         "lhcb", "^(/(?:LHCb|MC)/([^/]+)/(?:.*/)?(?:[^/]*[.])?([0-9A-Z]+))$", dataset=(1,), tier=3, campaign=2
     ),
     Rule(
         "lhcb",
-        "^(/lhcb/(?:LHCb|MC)/([^/]+)/(?:[^/]*[.])?([0-9A-Z]+)/[0-9]{8})/.+$",
+        f"{_LHCB}(/lhcb/(?:LHCb|MC)/([^/]+)/(?:[^/]*[.])?([0-9A-Z]+)/[0-9]{{8}})/.+$",
         dataset=(1,),
         tier=3,
         campaign=2,
+        holds="/lhcb/",
     ),
-    Rule("lhcb", "^/(?:lhcb|LHCb|MC)/.*$"),
+    # Raw data: stream, partition, period and run.
+    Rule(
+        "lhcb",
+        f"{_LHCB}(/lhcb/data/[0-9]{{4}}/(RAW)/[^/]+/[^/]+/([^/]+)/[0-9]+)/[^/]+$",
+        dataset=(1,),
+        tier=2,
+        campaign=3,
+        holds="/lhcb/",
+    ),
+    Rule("lhcb", f"{_LHCB}/(?:lhcb|LHCb|MC)/.*$"),
     Rule(
         "cms",
         "^(/[^/]+/([^/-]+)-[^/]+/([0-9A-Z_-]+))(?:#[^/]*)?$",
@@ -81,21 +93,37 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "atlas",
         f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9A-Za-z]+[.][^./:]+[.][^./:]+[.]([0-9A-Z_]+)"
-        "[.][a-z][0-9]+(?:_[a-z][0-9]+){0,20}(?:_(?:tid|sub|der)[0-9]+(?:_[0-9]+)?)?)/?$",
+        f"[.]{_ATLAS_TAG}(?:_{_ATLAS_TAG}){{0,20}}(?:_(?:tid|sub|der)[0-9]+(?:_[0-9]+)?)?)/?$",
         dataset=(1,),
         tier=3,
         campaign=2,
+        holds=".",
+    ),
+    # Raw data, a run's dataset or a file of it: no tags yet.
+    Rule(
+        "atlas",
+        f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9]{{8}}[.][^./:]+[.]daq[.](RAW|DRAW_[0-9A-Z_]+))"
+        "(?:[.]_lb[0-9]+[.][^/:]+)?/?$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+        holds=".daq.",
     ),
     Rule(
         "atlas",
         f"^.*/rucio/({_ATLAS_PROJECT})/[0-9a-f]{{2}}/[0-9a-f]{{2}}/(?:({_ATLAS_TYPE})[.])?[^/]+$",
         tier=2,
         campaign=1,
+        holds="/rucio/",
     ),
     Rule(
-        "atlas", f"^(?:({_ATLAS_PROJECT}):)?({_ATLAS_TYPE})[.][0-9]+[.]_[0-9]+[.][^/:]+$", tier=2, campaign=1
+        "atlas",
+        f"^(?:({_ATLAS_PROJECT}):)?({_ATLAS_TYPE})[.][0-9]+[.]_[0-9]+[.][^/:]+$",
+        tier=2,
+        campaign=1,
+        holds="._",
     ),
-    Rule("atlas", f"^(?:({_ATLAS_PROJECT}):|panda[.]|panda:).*$", campaign=1),
+    Rule("atlas", f"^(?:({_ATLAS_PROJECT}):|panda[.]|panda:).*$", campaign=1, holds=""),
 )
 
 _COMPILED = tuple((rule, re.compile(rule.pattern)) for rule in RULES)
@@ -111,7 +139,7 @@ def parse_name(name: str) -> NameParts:
     if len(name) > MAX_NAME_CHARS or _UNFIT.search(name):
         return NameParts()
     for rule, pattern in _COMPILED:
-        match = pattern.match(name)
+        match = pattern.match(name) if rule.holds in name else None
         if match is not None:
             dataset = "".join(p if isinstance(p, str) else match[p] for p in rule.dataset)
             return NameParts(

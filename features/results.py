@@ -89,3 +89,105 @@ RELIABILITY = Table(
         Column("n_rows", "long", "rows in the bin", required=True),
     ),
 )
+
+MODEL_SLICES = Table(
+    name="model_slices",
+    grain="one model at one horizon on part of the test rows, under one weighting",
+    key=("model", "horizon_s", "weighting", "part"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("model", "string", "as in model_metrics", required=True),
+        Column("horizon_s", "long", "seconds after as_of", required=True),
+        Column(
+            "weighting", "string", "a row weighs: file 1, byte its size, dataset 1/its rows", required=True
+        ),
+        Column("part", "string", "all, cold (never read before), warm, or `tier NAME`", required=True),
+        Column("auc", "double", "as in model_metrics"),
+        Column("average_precision", "double", "as in model_metrics"),
+        Column("log_loss", "double", "as in model_metrics"),
+        Column("brier", "double", "as in model_metrics"),
+        Column("calibration_error", "double", "as in model_metrics"),
+        Column("positive_share", "double", "weighted share of rows that were read", required=True),
+        Column("n_rows", "long", "rows tested on", required=True),
+    ),
+)
+
+MODEL_HOLDINGS = Table(
+    name="model_holdings",
+    grain="what a cache would hold that keeps a model's highest scores, on the test rows",
+    key=("model", "horizon_s", "weighting", "capacity_fraction"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("model", "string", "as in model_metrics", required=True),
+        Column("horizon_s", "long", "seconds after as_of", required=True),
+        Column("weighting", "string", "as in model_slices", required=True),
+        Column("capacity_fraction", "double", "capacity as a share of the candidates' bytes", required=True),
+        Column("precision", "double", "share of what is held that is read within the horizon"),
+        Column("recall", "double", "share of what is read that is held"),
+        Column("reads_held", "double", "share of the reads that go to what is held"),
+    ),
+)
+
+DRIFT = Table(
+    name="drift",
+    grain="one column of what was scored at one as_of, against what the models learned from",
+    key=("column",),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("column", "string", "a feature, or `probability_1d`: a horizon's scores", required=True),
+        Column(
+            "psi", "double", "population stability index; 0.1 is a shift, 0.25 a large one", required=True
+        ),
+        Column("usual_psi", "double", "what 9 in 10 training as_ofs stayed below", required=True),
+        Column("null_share", "double", "share of nulls at as_of", required=True),
+        Column("null_share_then", "double", "share of nulls in training", required=True),
+        Column("drifted", "bool", "psi above 0.25, above the usual, and no chance", required=True),
+        Column("n_rows", "long", "rows sampled at as_of", required=True),
+        Column("model_version", "string", "the bundle whose training is compared with", required=True),
+    ),
+)
+
+LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
+    "lru",
+    "lru+champion",
+    "lru+challenger",
+    "lru+s3fifo_counts",
+)
+"""Policies of `evaluations` that a promotion looks at; others may stand beside them."""
+
+EVALUATIONS = Table(
+    name="evaluations",
+    grain="one replayed day of one policy at one capacity, in the walk-forward evaluation of a model",
+    key=("model_version", "policy", "capacity_fraction", "on_day"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("model_version", "string", "the challenger, as `cachecast-emea/3`", required=True),
+        Column(
+            "policy", "string", "lru, s3-fifo, lru+challenger, lru+champion, lru+s3fifo_counts", required=True
+        ),
+        Column("scored_by", "string", "version of the models that the plans follow; null: none"),
+        Column("capacity_fraction", "double", "share of the bytes of all files read", required=True),
+        Column("on_day", "string", "the replayed UTC day; no model there had seen it", required=True),
+        Column("wan_bytes", "long", "demand misses, refetches among them, and prefetches", required=True),
+        Column("hit_bytes", "long", "bytes served from disk", required=True),
+        Column("requests", "long", "reads counted", required=True),
+        Column("hits", "long", "reads of files on disk", required=True),
+        Column("prefetch_bytes", "long", "brought by the plan", required=True),
+        Column("wasted_bytes", "long", "brought by the plan and not read before they left", required=True),
+    ),
+)
+
+PROMOTIONS = Table(
+    name="promotions",
+    grain="one decision about a region's champion",
+    key=("model_version",),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("action", "string", "promote, refuse or rollback", required=True),
+        Column("model_version", "string", "the challenger; of a rollback: who was champion", required=True),
+        Column("champion", "string", "the champion from then on; null: none, caches run plain LRU"),
+        Column("evaluated_as_of", "string", "as_of of the evaluation that decided; null: none did"),
+        Column("reasons", "strings", "why, in words", required=True),
+        Column("comparisons", "string", "the figures: JSON of models.promotion.Comparison", required=True),
+    ),
+)

@@ -1,6 +1,7 @@
 """The tables of the house, engine-neutral: names, types, keys and partitions.
 
-Types are `string`, `long`, `double`, `bool`, `timestamp` (µs, UTC), `strings` (a list of strings).
+Types are `string`, `long`, `double`, `bool`, `timestamp` (µs, UTC), `strings` (a list of strings), `cells` (a
+list of structs of CELL_FIELDS).
 A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
 `features.spark.schema` and `arrow_schema` turn a table into an engine's own schema.
 """
@@ -11,6 +12,22 @@ import dataclasses
 
 import pyarrow as pa
 
+from features.sketch import LEVELS
+
+CELL_FACTS = {
+    "dataset": "string",
+    "tier": "string",
+    "campaign": "string",
+    "size_bytes": "long",
+    "created_at": "long",
+}
+"""What a cell knows of its file; see `features.spark.cells`, as for CELL_FIELDS."""
+
+_CELL_COUNTS = ("cycle", "known_cycle", "n_access", "read_bytes", "first_at", "last_at")
+_CELL_SKETCHES = tuple(f"{of}_{level}" for of in ("users", "tasks", "files") for level in range(LEVELS))
+CELL_FIELDS = tuple((name, "long") for name in (*_CELL_COUNTS, *_CELL_SKETCHES)) + tuple(CELL_FACTS.items())
+"""Name and type of a cell's fields, in the order in which cells are sorted."""
+
 _ARROW = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -19,6 +36,7 @@ _ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "strings": pa.list_(pa.string()),
 }
+_ARROW["cells"] = pa.list_(pa.struct([(name, _ARROW[kind]) for name, kind in CELL_FIELDS]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +86,7 @@ ACCESSES = Table(
         Column("name", "string", "LFN, or file or dataset name", required=True),
         Column("dataset", "string", "did of the dataset, where known"),
         Column("tier", "string", "data tier, as AOD or MINIAODSIM"),
+        Column("campaign", "string", "production campaign or era"),
         Column("experiment", "string", "cms, atlas, lhcb, osdf"),
         Column("site", "string", "where the reading job ran"),
         Column("cache", "string", "cache that served it, where known"),
@@ -92,7 +111,7 @@ ACCESSES = Table(
 
 FILES = Table(
     name="files",
-    grain="one file, as latest known",
+    grain="one file: since when it is known, and its latest content",
     key=("did",),
     partition=(),
     columns=(
@@ -107,7 +126,8 @@ FILES = Table(
         Column("adler32", "string", "checksum, 8 hex digits"),
         Column("created_at", "timestamp", "when the file came to be"),
         Column("origins", "strings", "RSEs or hosts that hold it"),
-        Column("known_at", "timestamp", "when the source published it", required=True),
+        Column("known_at", "timestamp", "when a source first published the file", required=True),
+        Column("updated_at", "timestamp", "when this row's content was published; null: at known_at"),
     ),
 )
 
@@ -125,6 +145,32 @@ CONTENTS = Table(
         Column("last_detach", "timestamp", "end of the last access"),
         Column("open", "bool", "a client holds it open", required=True),
         Column("scanned_at", "timestamp", "when the inventory was taken", required=True),
+    ),
+)
+
+HISTORIES = Table(
+    name="histories",
+    grain="(kind, entity, region, as_of): what features need of the past, carried from cycle to cycle",
+    key=("kind", "entity"),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("kind", "string", "file, dataset, tier or campaign", required=True),
+        Column("entity", "string", "did, or name of the group", required=True),
+        Column("cells", "cells", "its reads by cycle, latest first", required=True),
+    ),
+)
+
+CONSUMED = Table(
+    name="consumed",
+    grain="one day of accesses, as far as the histories hold it",
+    key=("accesses_day",),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("accesses_day", "string", "partition of accesses", required=True),
+        Column("digest", "string", "its content then", required=True),
+        Column("n_known", "long", "its demand rows with known_at before as_of", required=True),
+        Column("n_rows", "long", "its demand rows", required=True),
+        Column("made_by", "string", "digest of the settings that shape a history", required=True),
     ),
 )
 

@@ -1,7 +1,8 @@
 """Which features and labels are computed, and the names of their columns.
 
 Every duration is in seconds. A column's name states transform and window: `n_access_7d`, `decayed_12h`.
-The same columns exist for a file and, with the prefix `dataset_`, for its dataset.
+The same columns exist for a file and, with the prefix `dataset_`, for its dataset; of tiers and campaigns
+there are the counts of reads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from features.schema import Column, Table
 from features.units import duration_label
 
 DATASET_PREFIX = "dataset_"
+LONGEST_HORIZON_S = 63 * 86400
+"""Of a label: distinct days are the bits of one long."""
+
+GROUP_PREFIXES = {"tier": "tier_", "campaign": "campaign_"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +25,9 @@ class FeatureSpec:
 
     `cycle_s` is the grid of as_ofs and of the roll-up; all durations but half-lives are multiples of it, else
     ValueError. A window of w covers accesses in [as_of - w, as_of). `candidate_s`: a file is a candidate if
-    it was read within this time before as_of, or if its dataset was read within `active_dataset_s`.
+    it was read within this time before as_of, or if its dataset was read within `active_dataset_s`: of files
+    never read, at most `unread_per_dataset`, first by name. A dataset's pass ends when it is not read for
+    `active_dataset_s`.
     """
 
     cycle_s: int
@@ -30,6 +37,7 @@ class FeatureSpec:
     n_gaps: int
     candidate_s: int
     active_dataset_s: int
+    unread_per_dataset: int = 1000
 
     def __post_init__(self) -> None:
         on_grid = (*self.windows_s, *self.horizons_s, self.candidate_s, self.active_dataset_s)
@@ -50,13 +58,30 @@ class FeatureSpec:
             + [f"{prefix}n_active_{w}" for w in windows]
             + [f"{prefix}decayed_{duration_label(h)}" for h in self.half_lives_s]
             + [f"{prefix}n_users", f"{prefix}n_tasks", f"{prefix}recency_s", f"{prefix}first_read_s"]
+            + [f"{prefix}n_same_hour", f"{prefix}n_same_weekday"]
             + [f"{prefix}gap_{k}_s" for k in range(1, self.n_gaps + 1)]
         )
+
+    def group_columns(self, prefix: str) -> list[str]:
+        """Columns of the group (tier, campaign) that an entity belongs to."""
+        return [f"{prefix}n_access_{duration_label(w)}" for w in self.windows_s]
+
+    @property
+    def progress_columns(self) -> list[str]:
+        """How far a dataset's present pass is."""
+        return [
+            "dataset_n_files",
+            "dataset_touched_share",
+            "dataset_n_passes",
+            "dataset_pass_age_s",
+            "dataset_pass_rate",
+        ]
 
     @property
     def context_columns(self) -> list[str]:
         """Columns that are not an entity's own history."""
-        return ["size_bytes", "age_s", "dataset_n_files", "dataset_touched_share", "hour", "weekday"]
+        groups = [name for prefix in GROUP_PREFIXES.values() for name in self.group_columns(prefix)]
+        return ["size_bytes", "age_s", *self.progress_columns, *groups, "hour", "weekday"]
 
     @property
     def numeric_columns(self) -> list[str]:
@@ -66,12 +91,17 @@ class FeatureSpec:
     @property
     def categorical_columns(self) -> list[str]:
         """Every model input that is a name."""
-        return ["tier"]
+        return ["tier", "campaign"]
 
     @property
     def label_columns(self) -> list[str]:
         """`n_access_within_{h}` per horizon: reads in [as_of, as_of + h); null while not matured."""
         return [f"n_access_within_{duration_label(h)}" for h in self.horizons_s]
+
+    @property
+    def day_label_columns(self) -> list[str]:
+        """`n_days_within_{h}` per horizon: distinct UTC days with a read; null while not matured."""
+        return [f"n_days_within_{duration_label(h)}" for h in self.horizons_s]
 
     @property
     def features_table(self) -> Table:
@@ -85,6 +115,7 @@ class FeatureSpec:
                 Column("did", "string", "scope:name", required=True),
                 Column("dataset", "string", "did of the dataset"),
                 Column("tier", "string", "data tier"),
+                Column("campaign", "string", "production campaign or era"),
                 *(Column(name, "double", "see features.spec") for name in self.numeric_columns),
             ),
         )
@@ -100,10 +131,14 @@ class FeatureSpec:
             columns=(
                 Column("did", "string", "scope:name", required=True),
                 *(Column(name, "long", "reads within the horizon") for name in self.label_columns),
+                *(Column(name, "long", "days with a read") for name in self.day_label_columns),
                 Column(
                     "next_access_s",
                     "long",
                     "seconds to the next read within the longest horizon; null: none seen",
+                ),
+                Column(
+                    "kept", "bool", "on disk in the clairvoyant's cache at the next read; null: not known"
                 ),
             ),
         )

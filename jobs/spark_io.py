@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,9 +65,15 @@ def read_partitions(spark: SparkSession, snapshot: Snapshot, chosen: Mapping[Key
 
 
 def replace(
-    df: DataFrame, tables: Tables, table: Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None
+    df: DataFrame,
+    tables: Tables,
+    table: Table,
+    *,
+    cover: Iterable[Key] = (),
+    base: Snapshot | None = None,
+    drop: Collection[Key] = (),
 ) -> Snapshot:
-    """Replace the partitions present in `df`, and those of `cover`; other partitions stay.
+    """Replace the partitions present in `df`, and those of `cover`, leave out those of `drop`; others stay.
 
     `df` has the table's columns and its partition columns as strings; further ones are dropped. Rows are
     sorted by key within a file, so equal rows make equal files, and no new commit. `base`: the snapshot
@@ -84,7 +90,7 @@ def replace(
     staged = {**dict.fromkeys(cover, StagedPartition("", ())), **_staged(tables.files(table, staging))}
     if not table.partition:
         staged.setdefault((), StagedPartition("", ()))
-    return tables.commit(table, staged, base=base)
+    return tables.commit(table, staged, base=base, drop=drop)
 
 
 def conform(df: DataFrame, table: Table) -> DataFrame:

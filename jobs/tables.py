@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import pyarrow as pa
 
@@ -138,6 +138,15 @@ class Tables:
         self._store.below(table.name).make_folder(name)
         return name
 
+    @contextmanager
+    def scratch(self, table: Table) -> Iterator[str]:
+        """A fresh folder as Spark names it, gone with the block; after a crash `vacuum` removes it."""
+        name = self.staging(table)
+        try:
+            yield self.location(table, name)
+        finally:
+            self._store.below(table.name).remove(name)
+
     def location(self, table: Table, name: str) -> str:
         """A folder of the table, as Spark names it."""
         return self._store.below(f"{table.name}/{name}").root
@@ -147,9 +156,14 @@ class Tables:
         return self._store.below(table.name).files(folder)
 
     def commit(
-        self, table: Table, partitions: Mapping[Key, StagedPartition], *, base: Snapshot | None
+        self,
+        table: Table,
+        partitions: Mapping[Key, StagedPartition],
+        *,
+        base: Snapshot | None,
+        drop: Collection[Key] = (),
     ) -> Snapshot:
-        """Replace `partitions` in one step; the new snapshot.
+        """Replace `partitions` and leave out those of `drop`, in one step; the new snapshot.
 
         `base` is the snapshot the new data was made from, None for an empty table. Equal content makes no
         commit: the present snapshot is returned. Raises ConflictError if a partition was replaced since
@@ -161,10 +175,10 @@ class Tables:
             head = self.head(table)
             _refuse_conflict(table, sealed, head, {} if base is None else base.partitions)
             changed = {k: part for k, part in sealed.items() if not _same(head.partitions.get(k), part)}
-            if head.number and not changed:
+            merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
+            if head.number and not changed and len(merged) == len(head.partitions):
                 _discard(store, sealed.values(), head.partitions.values())
                 return head
-            merged = {**head.partitions, **changed}
             new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
             if store.put_if_absent(commit_name(new.number), dump(new).encode()):
                 return new

@@ -6,6 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from features.demand import demand
 from features.errors import InputError, StaleInputError
 from features.schema import ACCESSES, FILES
@@ -18,7 +21,7 @@ from replay.trace import Trace
 
 _READ = [
     *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
-    *("n_reads", "event_id", "cache", "site", "source"),
+    *("n_reads", "event_id", "cache", "site", "source", "known_at"),
 ]
 
 
@@ -56,9 +59,11 @@ def from_tables(
     until_s: int,
     demand_sources: Mapping[str, str],
     site: str | None = None,
+    known_before_s: int | None = None,
 ) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (both count), with the files table as catalogue.
 
+    `known_before_s`: only those with known_at before it, and as early themselves.
     Raises StaleInputError if there is none, InputError.
     """
     accesses = tables.read_arrow(ACCESSES, since=day_label(since_s), until=day_label(until_s), columns=_READ)
@@ -66,7 +71,7 @@ def from_tables(
         raise StaleInputError(
             f"no access between {day_label(since_s)} and {day_label(until_s)}; pull them first"
         )
-    counted = demand(accesses, demand_sources)
+    counted = _before(demand(accesses, demand_sources), known_before_s)
     if not counted.num_rows:
         raise StaleInputError(
             "no access of those days is of a demand source; there are some of "
@@ -74,6 +79,15 @@ def from_tables(
         )
     files = tables.read_arrow(FILES, columns=["did", "size_bytes"]) if tables.exists(FILES) else None
     return from_arrow(counted, files=files, site=site)
+
+
+def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
+    """Those that were known, and had happened, before `instant_s`."""
+    if instant_s is None:
+        return accesses
+    instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))
+    is_past = [pc.less(accesses[name], instant) for name in ("known_at", "accessed_at")]
+    return accesses.filter(pc.and_(*is_past))
 
 
 def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:

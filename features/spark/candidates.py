@@ -2,84 +2,75 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from features.spark.cells import FACTS, FILE
 from features.spark.grid import next_boundary
-from features.spark.rollup import FACTS, dataset_rollup, with_dataset
-from features.spark.spans import active_pairs, counts_at, uncovered, usable
+from features.spark.histories import counted
 from features.spec import FeatureSpec
 
 PAIR = ["did", "as_of"]
-COLUMNS = [*PAIR, *FACTS, "created_at"]
+COLUMNS = [*PAIR, *FACTS, "cells"]
 
 
 def candidates(
-    cells: DataFrame, files: DataFrame | None, as_ofs: DataFrame, *, spec: FeatureSpec
+    state: DataFrame, datasets: DataFrame, files: DataFrame | None, as_ofs: DataFrame, *, spec: FeatureSpec
 ) -> DataFrame:
-    """One row per candidate: did, as_of (unique), dataset, tier, size_bytes, created_at (seconds).
+    """One row per candidate: did, as_of (unique), FACTS, and the cells that count at as_of.
 
-    A candidate was read in [as_of - candidate_s, as_of), or is a file of the catalogue, created before as_of
-    (or nobody knows when), whose dataset was read in [as_of - active_dataset_s, as_of). Only reads and
-    catalogue rows with known_at < as_of count. The dataset is the one its reads within candidate_s name,
-    else the catalogue's; size and tier are the catalogue's, else those its reads name. Where reads name
-    several, the greatest (of a name: the last in order) is taken.
+    A candidate was read in [as_of - candidate_s, as_of), or within history_s and its dataset was read in
+    [as_of - active_dataset_s, as_of). Or it is a file of the catalogue that was not read within history_s,
+    created before as_of (or nobody knows when) and known before as_of, of such a dataset: of these, the first
+    `unread_per_dataset` by did. Facts are those of the latest cell that has them, else the catalogue's.
 
-    `cells`: as `file_rollup` gives; `files`: as the table, unique by did, or None; `as_ofs`: a small table.
+    `state`: histories; `datasets`: as `features.spark.datasets.active` gives them; `files`: as the table, or
+    None; `as_ofs`: a small table of as_of.
     """
-    read = _read(cells, as_ofs, spec=spec)
-    if files is None:
-        return read.withColumn("created_at", F.lit(None).cast("long")).select(*COLUMNS)
-    catalogue = _catalogue(files, cycle_s=spec.cycle_s)
-    active = _active_datasets(cells, files, as_ofs, spec=spec)
-    unread = _members(catalogue, active)
-    pairs = (
-        read.unionByName(unread, allowMissingColumns=True)
-        .groupBy(*PAIR)
-        .agg(*(F.max(name).alias(f"read_{name}") for name in FACTS))
-    )
+    is_active = datasets.where("is_active").select(F.col("entity").alias("dataset"), "as_of", "is_active")
+    read = _read(state, as_ofs, spec=spec).join(F.broadcast(is_active), ["dataset", "as_of"], how="left")
+    recent = F.get("cells", F.lit(0))["cycle"] >= F.col("as_of") - F.lit(spec.candidate_s)
+    chosen = read.where(recent | F.col("is_active")).select(*COLUMNS)
+    if files is None or not spec.unread_per_dataset:
+        return chosen
+    return chosen.unionByName(_unread(files, is_active, read, spec=spec))
+
+
+def with_counted(state: DataFrame, kind: str, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
+    """entity, as_of, cells: those that count at as_of within history_s; entities without any are left out."""
+    cells = counted(F.col("cells"), F.col("as_of"), within_s=spec.history_s, cycle_s=spec.cycle_s)
     return (
-        pairs.join(catalogue, (pairs["did"] == catalogue["file"]) & _is_known(), how="left")
-        .withColumn("dataset", F.coalesce("read_dataset", "dataset"))
-        .withColumn("tier", F.coalesce("tier", "read_tier"))
-        .withColumn("size_bytes", F.coalesce("size_bytes", "read_size_bytes"))
-        .select(*COLUMNS)
+        state.where(F.col("kind") == kind)
+        .crossJoin(F.broadcast(as_ofs))
+        .select("entity", "as_of", cells.alias("cells"))
+        .where(F.size("cells") > 0)
     )
 
 
-def _read(cells: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    spans = usable(cells, within_s=spec.candidate_s, cycle_s=spec.cycle_s)
-    return (
-        uncovered(spans, by=["entity", *FACTS], cycle_s=spec.cycle_s)
-        .join(F.broadcast(as_ofs), counts_at(F.col("as_of")), how="inner")
-        .groupBy(F.col("entity").alias("did"), "as_of")
-        .agg(*(F.max(name).alias(name) for name in FACTS))
-        .select(*PAIR, *FACTS)
-    )
+def _read(state: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
+    rows = with_counted(state, FILE, as_ofs, spec=spec)
+    return rows.select(F.col("entity").alias("did"), "as_of", "cells", *(_latest(name) for name in FACTS))
 
 
-def _catalogue(files: DataFrame, *, cycle_s: int) -> DataFrame:
-    return files.select(
-        F.col("did").alias("file"),
-        *FACTS,
+def _latest(fact: str) -> Column:
+    telling = F.filter("cells", lambda cell: cell[fact].isNotNull())
+    return F.get(telling, F.lit(0))[fact].alias(fact)
+
+
+def _unread(files: DataFrame, is_active: DataFrame, read: DataFrame, *, spec: FeatureSpec) -> DataFrame:
+    known = files.where(F.col("dataset").isNotNull()).select(
+        "did",
+        *(F.col(name) for name in FACTS if name != "created_at"),
         F.unix_seconds("created_at").alias("created_at"),
-        next_boundary(F.col("known_at"), cycle_s).alias("file_known_cycle"),
+        next_boundary(F.col("known_at"), spec.cycle_s).alias("file_known_cycle"),
     )
-
-
-def _active_datasets(
-    cells: DataFrame, files: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec
-) -> DataFrame:
-    named = dataset_rollup(with_dataset(cells, files, cycle_s=spec.cycle_s))
-    return active_pairs(usable(named, within_s=spec.active_dataset_s, cycle_s=spec.cycle_s), as_ofs)
-
-
-def _members(catalogue: DataFrame, active: DataFrame) -> DataFrame:
     exists = F.col("created_at").isNull() | (F.col("created_at") < F.col("as_of"))
-    return catalogue.join(
-        active, (F.col("dataset") == F.col("entity")) & _is_known() & exists, how="inner"
-    ).select(F.col("file").alias("did"), "as_of")
-
-
-def _is_known() -> Column:
-    return F.col("file_known_cycle") <= F.col("as_of")
+    members = (
+        known.join(F.broadcast(is_active), "dataset", how="inner")
+        .where((F.col("file_known_cycle") <= F.col("as_of")) & exists)
+        .join(read.select(*PAIR), PAIR, how="left_anti")
+    )
+    rank = F.row_number().over(Window.partitionBy("dataset", "as_of").orderBy("did"))
+    bounded = members.withColumn("rank", rank).where(F.col("rank") <= spec.unread_per_dataset)
+    nothing = F.array().cast(read.schema["cells"].dataType)
+    return bounded.withColumn("cells", nothing).select(*COLUMNS)

@@ -1,4 +1,4 @@
-"""The features table from the accesses, whole: a rebuild of any set of as_ofs in one pass."""
+"""The features table: what histories tell at an as_of, of candidates and of what they belong to."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from features.spark.candidates import candidates
-from features.spark.context import with_dataset_context, with_file_context
+from features.spark.candidates import candidates, with_counted
+from features.spark.cells import CAMPAIGN, DATASET, TIER, all_cells
+from features.spark.context import with_file_context
+from features.spark.datasets import active, with_progress
 from features.spark.grid import as_of_frame, as_of_text, checked_as_ofs, day_text
-from features.spark.popularity import popularity
-from features.spark.rollup import dataset_rollup, file_rollup, with_dataset
-from features.spark.spans import active_pairs, usable
-from features.spec import DATASET_PREFIX, FeatureSpec
+from features.spark.histories import advanced, expired, histories
+from features.spark.popularity import with_popularity, with_reads
+from features.spec import DATASET_PREFIX, GROUP_PREFIXES, FeatureSpec
 
 
 def features(
@@ -26,49 +27,71 @@ def features(
     as_ofs asked for, nor on a record with known_at >= as_of. Raises ValueError if an as_of is off the grid.
     """
     instants = checked_as_ofs(as_ofs, spec.cycle_s)
-    cells = needed_cells(accesses, instants, spec=spec)
-    return features_of_cells(cells, files, instants, spec=spec, region=region)
+    # Several branches read the histories; they are kept until nobody holds the answer.
+    rebuilt = rebuild(accesses, files, instants, spec=spec).localCheckpoint(eager=False)
+    return features_of_histories(rebuilt, files, instants, spec=spec, region=region)
 
 
-def needed_cells(accesses: DataFrame, as_ofs: Iterable[int], *, spec: FeatureSpec) -> DataFrame:
-    """The cells (as `file_rollup`) that count at any of the as_ofs. Raises ValueError as `features` does."""
-    instants = checked_as_ofs(as_ofs, spec.cycle_s)
-    return file_rollup(accesses, cycle_s=spec.cycle_s).where(
-        F.col("cycle").between(instants[0] - spec.history_s, instants[-1] - spec.cycle_s)
-        & (F.col("known_cycle") <= instants[-1])
-    )
-
-
-def features_of_cells(
-    cells: DataFrame, files: DataFrame | None, as_ofs: Iterable[int], *, spec: FeatureSpec, region: str
+def rebuild(
+    accesses: DataFrame, files: DataFrame | None, as_ofs: Iterable[int], *, spec: FeatureSpec
 ) -> DataFrame:
-    """`features` from cells that hold all that count at the as_ofs, and any others.
-
-    Cells are read several times: a job should persist them, or read them from a table.
-    """
+    """The histories that count at any of the as_ofs. Raises ValueError as `features` does."""
     instants = checked_as_ofs(as_ofs, spec.cycle_s)
-    grid = as_of_frame(cells.sparkSession, instants)
-    chosen = with_file_context(candidates(cells, files, grid, spec=spec))
-    own = popularity(chosen.withColumnRenamed("did", "entity"), cells, spec=spec)
-    twins = _datasets(cells, files, grid, spec=spec)
+    cells = all_cells(accesses, files, cycle_s=spec.cycle_s)
+    is_young = F.col("cycle") >= instants[0] - spec.history_s
+    return histories(cells.where(is_young & (F.col("known_cycle") <= instants[-1])))
+
+
+def carried(
+    state: DataFrame,
+    accesses: DataFrame,
+    files: DataFrame | None,
+    *,
+    since_s: int,
+    as_of_s: int,
+    spec: FeatureSpec,
+) -> DataFrame:
+    """`rebuild` at `as_of_s` from the histories at `since_s` and the `accesses` known between the two.
+
+    Other accesses may be among them. The same as a rebuild from the accesses of all time, bit by bit, if the
+    catalogue did not learn since then of files that it had known earlier.
+    """
+    is_new = (F.col("known_cycle") > since_s) & (F.col("known_cycle") <= as_of_s)
+    new = histories(all_cells(accesses, files, cycle_s=spec.cycle_s).where(is_new))
+    return expired(advanced(state, new), before_s=as_of_s - spec.history_s)
+
+
+def features_of_histories(
+    state: DataFrame, files: DataFrame | None, as_ofs: Iterable[int], *, spec: FeatureSpec, region: str
+) -> DataFrame:
+    """`features` from histories that hold every cell that counts at the as_ofs, and any others.
+
+    Histories are read several times: a job should persist them, or read them from a table.
+    """
+    grid = as_of_frame(state.sparkSession, checked_as_ofs(as_ofs, spec.cycle_s))
+    datasets = active(with_counted(state, DATASET, grid, spec=spec), files, spec=spec)
+    chosen = candidates(state, datasets, files, grid, spec=spec)
+    own = with_popularity(with_file_context(chosen), spec=spec).drop("cells")
+    twins = _twins(with_progress(datasets, spec=spec), spec)
+    rows = own.join(twins, ["dataset", "as_of"], how="left")
+    for kind in (TIER, CAMPAIGN):
+        rows = rows.join(F.broadcast(_group(state, kind, grid, spec)), [kind, "as_of"], how="left")
     table = spec.features_table
     return (
-        own.withColumnRenamed("entity", "did")
-        .join(twins, ["dataset", "as_of"], how="left")
-        .withColumn("region", F.lit(region))
+        rows.withColumn("region", F.lit(region))
         .withColumn("day", day_text(F.col("as_of")))
         .withColumn("as_of", as_of_text(F.col("as_of")))
         .select(*table.column_names, *table.partition)
     )
 
 
-def _datasets(cells: DataFrame, files: DataFrame | None, grid: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    """dataset, as_of (unique) with the twins and the dataset's context, for all datasets with a candidate."""
-    named = with_dataset(cells, files, cycle_s=spec.cycle_s)
-    merged = dataset_rollup(named)
-    within_s = max(spec.candidate_s, spec.active_dataset_s)
-    pairs = active_pairs(usable(merged, within_s=within_s, cycle_s=spec.cycle_s), grid)
-    context = with_dataset_context(pairs, named, files, spec=spec)
-    return popularity(context, merged, spec=spec, prefix=DATASET_PREFIX).withColumnRenamed(
-        "entity", "dataset"
+def _twins(datasets: DataFrame, spec: FeatureSpec) -> DataFrame:
+    rows = datasets.select(F.col("entity").alias("dataset"), "as_of", "cells", *spec.progress_columns)
+    return with_popularity(rows, spec=spec, prefix=DATASET_PREFIX).drop("cells")
+
+
+def _group(state: DataFrame, kind: str, grid: DataFrame, spec: FeatureSpec) -> DataFrame:
+    rows = with_counted(state, kind, grid, spec=spec)
+    return with_reads(rows, spec=spec, prefix=GROUP_PREFIXES[kind]).select(
+        F.col("entity").alias(kind), "as_of", *spec.group_columns(GROUP_PREFIXES[kind])
     )

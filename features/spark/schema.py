@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from features.schema import Table
+from features.schema import CELL_FIELDS, Table
 
 _SPARK: dict[str, DataType] = {
     "string": StringType(),
@@ -24,6 +24,7 @@ _SPARK: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "strings": ArrayType(StringType()),
 }
+_SPARK["cells"] = ArrayType(StructType([StructField(name, _SPARK[kind]) for name, kind in CELL_FIELDS]))
 
 
 def struct_type(table: Table, *, with_partition: bool = False) -> StructType:

@@ -28,6 +28,7 @@ class Read:
     did: str
     dataset: str | None
     tier: str | None
+    campaign: str | None
     at: int
     known: int
     size: int | None
@@ -44,6 +45,7 @@ class File:
     did: str
     dataset: str | None
     tier: str | None
+    campaign: str | None
     size: int
     created: int | None
     known: int
@@ -51,7 +53,7 @@ class File:
 
 @dataclass
 class Worlds:
-    """Many worlds in one: dids and datasets carry their world's number, so they do not meet."""
+    """Many worlds in one: dids and groups carry their world's number, so they do not meet."""
 
     spec: FeatureSpec
     start: int
@@ -68,6 +70,7 @@ def spec_of(cycle_s: int) -> FeatureSpec:
         n_gaps=3,
         candidate_s=6 * cycle_s,
         active_dataset_s=2 * cycle_s,
+        unread_per_dataset=1,
     )
 
 
@@ -85,7 +88,11 @@ def random_worlds(seed: int, *, n_worlds: int, cycle_s: int = 4 * HOUR, datasets
             worlds.reads.append(
                 _read(rng, name, home[name] if datasets else None, _instant(rng, start, cycle_s), cycle_s)
             )
-        for name in (n for n in [*names, f"w{number}:cold0", f"w{number}:cold1"] if rng.random() < 0.6):
+        for name in (
+            n
+            for n in [*names, f"w{number}:cold0", f"w{number}:cold1", f"w{number}:cold2"]
+            if rng.random() < 0.6
+        ):
             worlds.files.append(_file(rng, name, home.get(name, homes[0]), start, cycle_s))
     return worlds
 
@@ -98,11 +105,13 @@ def _instant(rng: random.Random, start: int, cycle_s: int) -> int:
 
 def _read(rng: random.Random, did: str, dataset: str | None, at: int, cycle_s: int) -> Read:
     lateness = rng.choice((0, 1, HOUR * SECOND_US, cycle_s * SECOND_US, 7 * cycle_s * SECOND_US, -SECOND_US))
+    world = did.partition(":")[0]
     stray = dataset and rng.random() < 0.05
     return Read(
         did=did,
         dataset=f"{dataset}-other" if stray else dataset if rng.random() < 0.8 else None,
-        tier=rng.choice(("AOD", "AOD", "MINIAOD", None)),
+        tier=rng.choice((f"{world}:AOD", f"{world}:AOD", f"{world}:MINIAOD", None)),
+        campaign=rng.choice((f"{world}:2018", f"{world}:2024", None)),
         at=at,
         known=at + lateness,
         size=rng.choice((None, 5_000_000_000, 5_000_000_001)),
@@ -117,7 +126,8 @@ def _file(rng: random.Random, did: str, dataset: str | None, start: int, cycle_s
     return File(
         did=did,
         dataset=dataset if rng.random() < 0.8 else None,
-        tier=rng.choice(("AOD", None)),
+        tier=rng.choice((f"{did.partition(':')[0]}:AOD", None)),
+        campaign=rng.choice((f"{did.partition(':')[0]}:2018", None)),
         size=rng.randrange(1, 10**10),
         created=rng.choice((None, _instant(rng, start, cycle_s), (start - 90 * DAY) * SECOND_US)),
         known=rng.choice((start * SECOND_US, _instant(rng, start, cycle_s))),
@@ -131,7 +141,8 @@ def _time(instant: int | None) -> dt.datetime | None:
 def access_row(read: Read, number: int) -> dict[str, Any]:
     scope, name = read.did.split(":", 1)
     return {
-        "did": read.did, "scope": scope, "name": name, "dataset": read.dataset, "tier": read.tier,
+        "did": read.did, "scope": scope, "name": name, "dataset": read.dataset,
+        "tier": read.tier, "campaign": read.campaign,
         "accessed_at": _time(read.at), "known_at": _time(read.known), "size_bytes": read.size,
         "read_bytes": read.bytes, "n_reads": read.n, "user": read.user, "task": read.task,
         "source": "test", "event_id": f"e{number}", "day": f"{_time(read.at):%Y-%m-%d}",
@@ -141,7 +152,8 @@ def access_row(read: Read, number: int) -> dict[str, Any]:
 def file_row(file: File) -> dict[str, Any]:
     scope, name = file.did.split(":", 1)
     return {
-        "did": file.did, "scope": scope, "name": name, "dataset": file.dataset, "tier": file.tier,
+        "did": file.did, "scope": scope, "name": name, "dataset": file.dataset,
+        "tier": file.tier, "campaign": file.campaign,
         "size_bytes": file.size, "created_at": _time(file.created), "known_at": _time(file.known),
     }  # fmt: skip
 

@@ -22,21 +22,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 US = 1_000_000
+Hits = dict[tuple[str, int], bool]
 
 
 def text(instant_s: int) -> str:
     return f"{dt.datetime.fromtimestamp(instant_s, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def expected(worlds: Any, did: str, as_of: int, until_s: int) -> dict[str, Any]:
+def expected(worlds: Any, did: str, as_of: int, until_s: int, hits: Hits | None = None) -> dict[str, Any]:
     spec = worlds.spec
     seen = [r for r in worlds.reads if r.did == did and r.known < until_s * US and r.at >= as_of * US]
     row: dict[str, Any] = {"day": text(as_of)[:10]}
     for h in spec.horizons_s:
         n = sum(r.n for r in seen if r.at < (as_of + h) * US)
+        days = {r.at // (86400 * US) for r in seen if r.at < (as_of + h) * US}
         row[f"n_access_within_{duration_label(h)}"] = n if as_of + h <= until_s else None
-    soon = [r.at // US - as_of for r in seen if r.at < (as_of + max(spec.horizons_s)) * US]
-    return row | {"next_access_s": min(soon, default=None)}
+        row[f"n_days_within_{duration_label(h)}"] = len(days) if as_of + h <= until_s else None
+    longest = as_of + max(spec.horizons_s)
+    next_at = min((r.at // US for r in seen if r.at < longest * US), default=None)
+    if hits is None:
+        kept = None
+    elif next_at is None:
+        kept = False if longest <= until_s else None
+    else:
+        kept = hits[did, next_at]
+    return row | {"next_access_s": None if next_at is None else next_at - as_of, "kept": kept}
 
 
 def rows_of(frame: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
@@ -55,6 +65,12 @@ def test_labels_equal_plain_loops(
     dids = sorted({r.did for r in worlds.reads} | {"w0:unread"})
     pairs = [(did, "r", as_of) for did in dids for as_of in as_ofs]
     frame = spark.createDataFrame(pairs, "did string, region string, as_of long")
+    hits = {(r.did, r.at // US): (r.at // US + len(r.did)) % 3 == 0 for r in worlds.reads}
+    retained = spark.createDataFrame([key for key, hit in hits.items() if hit], "did string, at long")
+    with_hits = labels(accesses, frame, spec=spec, until_s=until_s, retained=retained)
+    assert rows_of(with_hits) == {
+        (did, text(as_of)): expected(worlds, did, as_of, until_s, hits) for did, _, as_of in pairs
+    }
     found = labels(accesses, frame, spec=spec, until_s=until_s)
     assert found.columns == [*spec.labels_table.column_names, *spec.labels_table.partition]
     assert rows_of(found) == {

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from features.names import NameParts, parse_name
-from features.spark.names import name_parts
+from features.spark.names import name_parts, part
 
 ATLAS = "mc16_13TeV.364253.Sherpa_222_NNPDF30NNLO_lllv.deriv.DAOD_EXOT7.e5916_s3126_r9364_p4252"
 GOLDEN = {
@@ -57,7 +57,35 @@ GOLDEN = {
     "/lhcb/LHCb/Collision10/BHADRON.DST/00008380/0000/00008380_00000001_1.bhadron.dst": NameParts(
         "lhcb", "/lhcb/LHCb/Collision10/BHADRON.DST/00008380", "DST", "Collision10"
     ),
-    "/ncar/rda/d336000/ddplus/SURFACE.txt": NameParts("osdf", "/ncar/rda/d336000/ddplus"),
+    "/eos/lhcb/grid/prod/lhcb/MC/2012/ALLSTREAMS.DST/00021386/0000/00021386_00000001_1.all.dst": NameParts(
+        "lhcb", "/lhcb/MC/2012/ALLSTREAMS.DST/00021386", "DST", "2012"
+    ),
+    "/lhcb/data/2018/RAW/FULL/LHCb/COLLISION18/209291/209291_0000000745.raw": NameParts(
+        "lhcb", "/lhcb/data/2018/RAW/FULL/LHCb/COLLISION18/209291", "RAW", "COLLISION18"
+    ),
+    "/lhcb/user/j/jdoe/2018_10/1/ntuple.root": NameParts("lhcb"),
+    "/store/backfill/1/data/Tier0_REPLAY_2026/Cosmics/RAW/v425/000/359/1/f.root": NameParts(
+        "cms", "/Cosmics/Tier0_REPLAY_2026-v425/RAW", "RAW", "Tier0_REPLAY_2026"
+    ),
+    "/store/unmerged/Run2026A/MuonEG/NANOAOD/PromptReco-v1/40000/f.root": NameParts(
+        "cms", "/MuonEG/Run2026A-PromptReco-v1/NANOAOD", "NANOAOD", "Run2026A"
+    ),
+    "data18_13TeV:data18_13TeV.00348885.physics_Main.daq.RAW._lb0100._SFO-1._0001.data": NameParts(
+        "atlas", "data18_13TeV.00348885.physics_Main.daq.RAW", "RAW", "data18_13TeV"
+    ),
+    "data18_13TeV.00348885.physics_Main.daq.RAW": NameParts(
+        "atlas", "data18_13TeV.00348885.physics_Main.daq.RAW", "RAW", "data18_13TeV"
+    ),
+    "data17_13TeV.periodK.physics_Main.PhysCont.DAOD_EXOT7.grp17_v01_p3372/": NameParts(
+        *("atlas", "data17_13TeV.periodK.physics_Main.PhysCont.DAOD_EXOT7.grp17_v01_p3372"),
+        *("DAOD_EXOT7", "data17_13TeV"),
+    ),
+    "/ncar/rda/d336000/ddplus/SURFACE.txt": NameParts("osdf", "/ncar/rda/d336000/ddplus", campaign="d336000"),
+    "/ncar/campaign/x/y.nc": NameParts("osdf", "/ncar/campaign/x"),
+    "/igwn/ligo/frames/O4/hoft_C00/H1/H-H1_HOFT_C00-13875/H-H1_HOFT_C00-1387511808-4096.gwf": NameParts(
+        "osdf", "/igwn/ligo/frames/O4/hoft_C00/H1/H-H1_HOFT_C00-13875", campaign="O4"
+    ),
+    "/ospool/ap20/data/jdoe/in.tar.gz": NameParts("osdf", "/ospool/ap20/data/jdoe"),
 }
 ODD = [
     "",
@@ -74,6 +102,12 @@ ODD = [
     "/ncar/été/\u2028x",
     "/ncar/été/😀.nc",
     "/LHCb//RAW",
+    "/igwn/ligo/frames/O4/f.gwf",
+    "/ncar/rda/d33600/x",
+    "/eos/lhcb/grid/prod/x",
+    "data18_13TeV.1.a.daq.RAW",
+    "$1",
+    "/store/mc/$2/P/AOD/\\1-v1/f.root",
     "mc16_13TeV:",
     "mc16_13TeV.1.a.b.AOD.e1_tid1_00.extra",
     "/a/b-c/AOD#",
@@ -121,10 +155,9 @@ def test_every_real_name_is_understood(shared: Any, file: str, column: str, expe
 def test_spark_agrees(spark: SparkSession) -> None:
     names = [*GOLDEN, *ODD]
     frame = spark.createDataFrame([(name,) for name in names], "name string")
-    rows = frame.select("name", name_parts(F.col("name")).alias("parts")).collect()
-    assert {row["name"]: NameParts(*row["parts"]) for row in rows} == {
-        name: parse_name(name) for name in names
-    }
+    told = frame.select("name", name_parts(F.col("name")).alias("parts"))
+    rows = told.select("name", *(part(F.col("parts"), field) for field in NameParts._fields)).collect()
+    assert {row[0]: NameParts(*row[1:]) for row in rows} == {name: parse_name(name) for name in names}
 
 
 def test_spark_keeps_a_null_name_null(spark: SparkSession) -> None:
