@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -11,7 +14,11 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
+from jobs import rooms_zip
+
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit started this process."""
 
 # Before a session exists only a log4j file keeps start-up chatter off the user's terminal.
 _LOG4J = """\
@@ -44,17 +51,32 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     """A running SparkSession (the process's one, if there is one already).
 
     `settings.conf` wins over everything set here, except that its `spark.driver.extraJavaOptions`
-    are added to ours. Timestamps are UTC; Parquet holds them as int64 microseconds.
+    are added to ours. Timestamps are UTC; Parquet holds them as int64 microseconds. Workers elsewhere than in
+    this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
+    spark-submit its own --master counts.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         log4j = Path(folder) / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        builder = SparkSession.builder.appName("cachecast").master(settings.master)
+        builder = SparkSession.builder.appName("cachecast")
+        if _SUBMITTED not in os.environ:
+            builder = builder.master(settings.master)
         for key, value in session_conf(settings, log4j).items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    if not str(session.sparkContext.master).startswith("local"):
+        session.sparkContext.addPyFile(str(_rooms()))
+    return session
+
+
+@functools.cache
+def _rooms() -> Path:
+    """The zip of the rooms; workers ask for it at any time, so it stays until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="cachecast-rooms-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return rooms_zip.write(folder / "cachecast-rooms.zip")
 
 
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
@@ -70,6 +92,8 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "512",
         # Feature plans generate more classes than the default keeps; without room each run compiles anew.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # The JVM never compiles a method of more than 8000 bytes: Spark must not make such of many columns.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
