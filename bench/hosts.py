@@ -1,18 +1,13 @@
-"""What a cache's host does: datagrams collected, cinfo files walked, f-stream datagrams decoded, per second.
+"""What a cache's host does: cinfo files walked, f-stream datagrams decoded, per second. See also collect.py.
 
 bench/hosts.py            medians of three runs
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import signal
-import socket
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,50 +21,10 @@ from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
 from prefetch.xcache.cinfo_rows import batches  # noqa: E402
 from prefetch.xcache.fstream import decode  # noqa: E402
 
-RATES = (5_000, 10_000, 20_000, 40_000)
-SECONDS = 3
 N_FILES, BLOCK_BYTES, N_BLOCKS = 20_000, 131072, 16_000
 N_RECORDS = 560
 START_S = 1_772_323_200
 RUNS = 3
-
-
-def collected(rate: int) -> tuple[int, int, int]:
-    """Datagrams sent at `rate`, kept, and dropped by the kernel."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--json"]
-        daemon = subprocess.Popen(
-            [*command, "--port", "0", "--out", f"{folder}/captures"],
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert daemon.stderr is not None
-        found = re.search(r":(\d+), writing", daemon.stderr.readline())
-        assert found is not None
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sender.connect(("127.0.0.1", int(found[1])))
-        began = time.monotonic()
-        for number in range(rate * SECONDS):
-            sender.send(datagram(number))
-            if number % 50 == 0:
-                time.sleep(max(0.0, began + number / rate - time.monotonic()))
-        daemon.send_signal(signal.SIGTERM)
-        counts = json.loads(daemon.communicate()[0])
-        return rate * SECONDS, counts["datagrams"], counts["dropped"]
-
-
-def datagram(number: int) -> bytes:
-    """A g-stream datagram of one event, as XRootD 6.2.1 sends it: 446 to 448 bytes."""
-    source = {"site": "XC_TEST_6", "host": "vm", "port": 41104, "inst": "cache4"}
-    stream = {"type": "C", "tbeg": START_S, "tend": START_S}
-    header = {"code": "g", "pseq": number % 1000, "stod": START_S, "sid": 1, "src": source, "gs": stream}
-    sizes = {"size": 52428800, "blk_size": BLOCK_BYTES, "n_blks": 400, "n_blks_done": 400, "access_cnt": 1}
-    times = {"attach_t": START_S, "detach_t": START_S + 1, "remotes": ["127.0.0.1:41094"]}
-    counts = {"b_hit": 28049408, "b_miss": 26148864, "b_bypass": 0, "n_cks_errs": 0}
-    record = {"event": "file_close", "lfn": "/store/data/l/f0000.root"} | sizes | times | counts
-    return "\n".join(json.dumps(part) for part in (header, record)).encode() + b"\0"
 
 
 def make_namespace(root: Path) -> None:
@@ -117,9 +72,6 @@ def rate_of(work: Callable[[], int]) -> float:
 
 def main() -> None:
     """Print the table."""
-    for rate in RATES:
-        sent, kept, dropped = collected(rate)
-        print(f"collect  {rate:6} datagrams/s for {SECONDS} s: sent {sent}, kept {kept}, dropped {dropped}")
     with tempfile.TemporaryDirectory() as folder:
         make_namespace(Path(folder))
         files = rate_of(lambda: sum(batch.num_rows for batch in batches(Path(folder))))

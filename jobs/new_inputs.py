@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS, arrow_schema
-from jobs.pull import PullSummary, merge
+from jobs.pull import PullSummary, earlier, merge
 from jobs.sources import Reader, reads_whole, site_reader
 from jobs.sources.base import Pulled, pulled, readable
 from jobs.sources.local import BEING_WRITTEN
@@ -52,7 +52,8 @@ def run(
     Where files mean something only together (`reads_whole`) they are one input. Raises as `pull.run`, and
     ConflictError if another pull set marks in the meantime.
     """
-    read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches)
+    told = functools.partial(earlier, spark, tables, source)
+    read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches, earlier=told)
     whole = reads_whole(source)
     found = _inputs(spark, path, whole=whole)
     old = _marks(tables, source)
@@ -124,4 +125,5 @@ def _sum(one: PullSummary, other: PullSummary) -> PullSummary:
         days=tuple(sorted({*one.days, *other.days})),
         n_lost=one.n_lost + other.n_lost,
         n_unchanged=one.n_unchanged + other.n_unchanged,
+        n_late=one.n_late + other.n_late,
     )

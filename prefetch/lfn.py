@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 
 from features.errors import PushRejected
@@ -28,10 +29,14 @@ def checked_lfn(name: str) -> str:
     return name
 
 
-def path_below(root: Path, name: str, suffix: str = "") -> Path:
-    """The path of file `name` in folder `root`; PushRejected if it leads out of `root`, also by a link."""
+def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:
+    """The path of file `name` in folder `root`; PushRejected if it leads out of `root`, also by a link.
+
+    `spaces`: folders that links may lead to.
+    """
     path = root / (checked_lfn(name)[1:] + suffix)
-    if not path.resolve().is_relative_to(root.resolve()):
+    target = path.resolve()
+    if not any(target.is_relative_to(folder.resolve()) for folder in (root, *spaces)):
         raise PushRejected(f"file {name[:200]!r} leads out of its folder by a link")
     return path
 

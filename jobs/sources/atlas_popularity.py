@@ -103,5 +103,5 @@ def _event_id() -> Column:
 
 def _moment(text: Column) -> Column:
     """Of seconds since 1970, or of a date or time in UTC where it names no zone."""
-    number = text.try_cast("decimal(20,6)").isNotNull()
-    return F.when(number, base.timestamp(base.seconds(text))).otherwise(text.try_cast("timestamp"))
+    number = text.try_cast("double").isNotNull()
+    return F.when(number, base.timestamp(base.micros(text))).otherwise(text.try_cast("timestamp"))

@@ -26,7 +26,8 @@ OURS = "our own prefetch or touch"
 # No access reads an exabyte; beyond it, sums of bytes would not fit.
 MOST_BYTES = 2**60
 # Seconds since 1970 that a record can have: up to the year 2100. Milliseconds fall outside, and are refused.
-_LATEST_S = 4102444800
+LATEST_S = 4102444800
+_US = 1_000_000
 # Milliseconds start in September 2001: seconds of our days would be January 1970.
 _EARLIEST_MS = 10**12
 # Fields of JSON records that name a person, with their value.
@@ -53,10 +54,6 @@ class Pulled:
 
 def pulled(parsed: DataFrame, table: Table, source: str, n_lost: int = 0) -> Pulled:
     """`parsed` (columns of `table`, `reason`, `sample`, `input`) split in accepted and refused rows."""
-    accepted = parsed.filter(F.col("reason").isNull())
-    rows = accepted.select(*table.column_names)
-    if table is ACCESSES:
-        rows = rows.withColumn("day", F.date_format("accessed_at", "yyyy-MM-dd"))
     rejects = (
         parsed.filter(F.col("reason").isNotNull())
         .groupBy(F.lit(source).alias("source"), "input", "reason")
@@ -64,11 +61,20 @@ def pulled(parsed: DataFrame, table: Table, source: str, n_lost: int = 0) -> Pul
     )
     return Pulled(
         parsed=parsed,
-        accesses=rows if table is ACCESSES else None,
-        files=rows if table is FILES else None,
+        accesses=accesses_of(parsed) if table is ACCESSES else None,
+        files=_accepted(parsed, FILES) if table is FILES else None,
         rejects=rejects,
         n_lost=n_lost,
     )
+
+
+def accesses_of(parsed: DataFrame) -> DataFrame:
+    """The accepted rows of `parsed` as ACCESSES has them, with their day."""
+    return _accepted(parsed, ACCESSES).withColumn("day", F.date_format("accessed_at", "yyyy-MM-dd"))
+
+
+def _accepted(parsed: DataFrame, table: Table) -> DataFrame:
+    return parsed.filter(F.col("reason").isNull()).select(*table.column_names)
 
 
 def parsed_rows(
@@ -152,36 +158,68 @@ def read_csv(spark: SparkSession, path: str, *needs: Sequence[str]) -> DataFrame
     )
 
 
-def json_fields(lines: DataFrame, names: Sequence[str]) -> DataFrame:
+def json_fields(
+    lines: DataFrame, names: Sequence[str], *, times: Sequence[str] = (), counts: Sequence[str] = ()
+) -> DataFrame:
     """`lines` (value, input) with each of `names` as a string column; null where absent, null or empty.
 
     A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
-    is `size`. `malformed` tells lines that are not one JSON object. Other fields are ignored.
+    is `size`. `times` (seconds) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the
+    first of them that is told, as a number or as text, but is none or out of range. `malformed` tells lines
+    that are not one JSON object. Other fields are ignored.
     """
-    parsed = F.from_json("value", _json_schema(names), {"columnNameOfCorruptRecord": "corrupt"})
-    with_json = lines.withColumn("json", parsed)
-    json = F.col("json")
-    return with_json.select(
+    kinds = dict.fromkeys(times, "double") | dict.fromkeys(counts, "bigint")
+    # Numbers are taken as such, which is fast; a line in which one is not is read again, for its text.
+    json = _from_json(dict.fromkeys(names, "string") | kinds)
+    again = F.when(F.col("json.corrupt").isNotNull(), _from_json(dict.fromkeys(kinds, "string")))
+    fields = lines.withColumn("json", json).withColumn("again", again)
+    numbers = {name: _number(name, kind) for name, kind in kinds.items()}
+    useful = numbers | {name: micros(numbers[name]) for name in times}
+    wrong = [(_is_told(name) & value.isNull(), name) for name, value in useful.items()]
+    return fields.select(
         "input",
         "value",
-        (~F.ltrim("value").startswith("{") | json.isNull() | json["corrupt"].isNotNull()).alias("malformed"),
-        *(F.nullif(F.trim(_member(json, name)), F.lit("")).alias(name.split(".")[-1]) for name in names),
+        (~F.ltrim("value").startswith("{") | F.coalesce(_is_broken(kinds), F.lit(False))).alias("malformed"),
+        first_reason(*wrong).alias("unparsable"),
+        *(_text(_member(name)).alias(name.split(".")[-1]) for name in names),
+        *(value.alias(name) for name, value in useful.items()),
     )
 
 
-def _json_schema(names: Sequence[str]) -> str:
+def _from_json(types: Mapping[str, str]) -> Column:
+    """`value` as a struct of fields with their types; `corrupt` is set where it is not that."""
     members: dict[str, list[str]] = {}
-    for name in names:
+    for name in types:
         outer, dot, inner = name.partition(".")
         if dot:
             members.setdefault(outer, []).append(f"`{inner}`:string")
     objects = [f"`{outer}` struct<{','.join(inner)}>" for outer, inner in members.items()]
-    return ",".join([*objects, *(f"`{name}` string" for name in names), "corrupt string"])
+    schema = ",".join([*objects, *(f"`{name}` {kind}" for name, kind in types.items()), "corrupt string"])
+    return F.from_json("value", schema, {"columnNameOfCorruptRecord": "corrupt"})
 
 
-def _member(json: Column, name: str) -> Column:
-    outer, dot, inner = name.partition(".")
+def _is_broken(kinds: Mapping[str, str]) -> Column:
+    return F.col("again.corrupt" if kinds else "json.corrupt").isNotNull() | F.col("json").isNull()
+
+
+def _member(name: str) -> Column:
+    json, (outer, dot, inner) = F.col("json"), name.partition(".")
     return F.coalesce(json[outer][inner], json[name]) if dot else json[name]
+
+
+def _number(name: str, kind: str) -> Column:
+    again = F.col("again")
+    return F.when(again.isNull(), F.col("json")[name]).otherwise(again[name].try_cast(kind))
+
+
+def _is_told(name: str) -> Column:
+    again = F.col("again")
+    return F.when(again.isNull(), F.col("json")[name].isNotNull()).otherwise(F.trim(again[name]) != "")
+
+
+def _text(field: Column) -> Column:
+    # Not `nullif`, which costs a copy of the row.
+    return F.when(F.trim(field) != "", F.trim(field))
 
 
 def first_reason(*checks: tuple[Column, str | Column]) -> Column:
@@ -192,22 +230,28 @@ def first_reason(*checks: tuple[Column, str | Column]) -> Column:
     return reason
 
 
-def seconds(text: Column) -> Column:
-    """Seconds since 1970, to the microsecond, of a number in `text`; null if it is none or out of range."""
-    value = text.try_cast("decimal(16,6)")
-    return F.when((value >= 0) & (value < _LATEST_S), value)
+def micros(seconds: Column) -> Column:
+    """µs since 1970 of a number of seconds, or text of one; null if it is none or out of range."""
+    value = seconds.try_cast("double")
+    return F.when((value >= 0) & (value < LATEST_S), F.rint(value * _US).cast("long"))
 
 
-def milliseconds(text: Column) -> Column:
-    """Seconds since 1970 of a number of milliseconds in `text`; null if it is none, or seconds or µs."""
-    value = text.try_cast("decimal(20,3)")
-    in_range = (value >= _EARLIEST_MS) & (value < _LATEST_S * 1000)
-    return F.when(in_range, (value / F.lit(1000)).cast("decimal(16,6)"))
+def micros_of_ms(milliseconds: Column) -> Column:
+    """µs since 1970 of a number of milliseconds, or text of one; null if it is none, or seconds or µs."""
+    value = milliseconds.try_cast("double")
+    in_range = (value >= _EARLIEST_MS) & (value < LATEST_S * 1000)
+    return F.when(in_range, F.rint(value * 1000).cast("long"))
 
 
-def timestamp(s: Column) -> Column:
-    """Timestamp of seconds since 1970 as `seconds` gives them."""
-    return s.cast("timestamp")
+def timestamp(us: Column) -> Column:
+    """Timestamp of µs since 1970."""
+    return F.timestamp_micros(us)
+
+
+def seconds_text(us: Column) -> Column:
+    """`1772323200.250000` of µs since 1970, as ids of events hold it."""
+    whole = F.call_function("div", us, F.lit(_US)).cast("string")
+    return F.concat(whole, F.lit("."), F.substring((us % _US + _US).cast("string"), 2, 6))
 
 
 def count(text: Column) -> Column:
@@ -236,7 +280,7 @@ def without_users(line: Column) -> Column:
 
 
 def named(name: Column, scope: Column | None = None) -> dict[str, Column]:
-    """Columns did, scope, name, dataset, tier, experiment of a file (or dataset) called `name`.
+    """Columns did, scope, name, dataset, tier, campaign, experiment of a file (or dataset) called `name`.
 
     Without `scope` it is the experiment, or `unknown`. Add column `parts` (see `with_parts`) before.
     """
@@ -250,6 +294,7 @@ def named(name: Column, scope: Column | None = None) -> dict[str, Column]:
         "name": name,
         "dataset": F.concat(owner, F.lit(":"), part(parts, "dataset")),
         "tier": part(parts, "tier"),
+        "campaign": part(parts, "campaign"),
         "experiment": experiment,
     }
 

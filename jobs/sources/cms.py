@@ -35,14 +35,14 @@ def read_stream(
     """
     raw = base.json_fields(base.read_lines(spark, path), _NAMES)
     raw = raw.withColumns(
-        {f"{name}_s": base.milliseconds(F.col(name)) for name in _TIMES}
+        {f"{name}_us": base.micros_of_ms(F.col(name)) for name in _TIMES}
         | {f"n_{name}": base.count(F.col(name)) for name in _SIZES}
         | {
             "lfn": urls.plain_path(F.col("file_lfn")),
             "server": _host_name("server"),
             "client": _host_name("client"),
         }
-    ).withColumn("known_s", F.coalesce("kafka_timestamp_s", "timestamp_s", "end_time_s"))
+    ).withColumn("known_us", F.coalesce("kafka_timestamp_us", "timestamp_us", "end_time_us"))
     raw = base.with_parts(raw, F.col("lfn"))
     sample = base.without_users(F.col("value"))
     columns = _columns(source, salt, caches) | {"site": site}
@@ -58,8 +58,8 @@ def _reason(caches: Sequence[str]) -> Column:
         (F.lower("app_info").contains("cachecast"), base.OURS),
         (is_one_of(F.col("client"), caches), "client is a cache"),
         *((F.col(n).isNull(), f"missing field: {n}") for n in ("file_lfn", "unique_id", "start_time")),
-        *((F.col(n).isNotNull() & F.col(f"{n}_s").isNull(), f"unparsable time: {n}") for n in _TIMES),
-        (F.col("known_s").isNull(), "missing field: end_time"),
+        *((F.col(n).isNotNull() & F.col(f"{n}_us").isNull(), f"unparsable time: {n}") for n in _TIMES),
+        (F.col("known_us").isNull(), "missing field: end_time"),
         *((F.col(n).isNotNull() & F.col(f"n_{n}").isNull(), f"unparsable number: {n}") for n in _SIZES),
         *((F.col(f"n_{n}") < 0, "negative size") for n in _SIZES),
     )
@@ -71,20 +71,20 @@ def _columns(source: str, salt: str, caches: Sequence[str]) -> dict[str, Column]
     origin = F.when(~served_by_a_cache, F.coalesce(_known("server_domain"), _known("src_experiment_site")))
     return base.named(F.col("lfn")) | {
         "cache": F.coalesce(urls.cache_host(lfn), F.when(served_by_a_cache, F.col("server"))),
-        "accessed_at": base.timestamp(F.col("start_time_s")),
-        "closed_at": base.timestamp(F.col("end_time_s")),
-        "known_at": base.timestamp(F.col("known_s")),
+        "accessed_at": base.timestamp(F.col("start_time_us")),
+        "closed_at": base.timestamp(F.col("end_time_us")),
+        "known_at": base.timestamp(F.col("known_us")),
         "size_bytes": F.col("n_file_size"),
         "read_bytes": F.greatest("n_read_bytes", "n_read_bytes_at_close"),
         "n_reads": F.lit(1),
-        "wall_s": (F.col("end_time_s") - F.col("start_time_s")).cast("double"),
+        "wall_s": (F.col("end_time_us") - F.col("start_time_us")) / 1e6,
         "origin": F.coalesce(urls.source_host(lfn), origin),
         "user": base.hashed_user(F.col("user_dn"), salt),
         # A CRAB task's name holds its user's, so it is kept as a hash too.
         "task": base.hashed_user(app, salt),
         "activity": F.when(F.lower(app).contains("crab"), "analysis").when(app.isNotNull(), "production"),
         "source": F.lit(source),
-        "event_id": base.hashed(F.col("unique_id"), F.col("lfn"), F.col("start_time_s")),
+        "event_id": base.hashed(F.col("unique_id"), F.col("lfn"), base.seconds_text(F.col("start_time_us"))),
     }
 
 

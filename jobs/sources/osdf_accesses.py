@@ -29,9 +29,9 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
     raw = raw.withColumns(
         {
             "path": urls.plain_path(F.col("lfn")),
-            "open_s": base.seconds(F.col("time")),
-            "end_s": base.seconds(F.col("win_end")),
-            "close_s": base.seconds(F.col("close_time")),
+            "open_us": base.micros(F.col("time")),
+            "end_us": base.micros(F.col("win_end")),
+            "close_us": base.micros(F.col("close_time")),
             **{f"n_{name}": base.count(F.col(name)) for name in _NUMBERS},
         }
     )
@@ -44,9 +44,9 @@ def _reason() -> Column:
     return base.first_reason(
         (F.col("corrupt").isNotNull(), "malformed CSV"),
         *((F.col(name).isNull(), f"missing field: {name}") for name in ("time", "win_end", "lfn", "file_id")),
-        (F.col("open_s").isNull(), "unparsable time: time"),
-        (F.col("end_s").isNull(), "unparsable time: win_end"),
-        (F.col("close_time").isNotNull() & F.col("close_s").isNull(), "unparsable time: close_time"),
+        (F.col("open_us").isNull(), "unparsable time: time"),
+        (F.col("end_us").isNull(), "unparsable time: win_end"),
+        (F.col("close_time").isNotNull() & F.col("close_us").isNull(), "unparsable time: close_time"),
         *((F.col(n).isNotNull() & F.col(f"n_{n}").isNull(), f"unparsable number: {n}") for n in _NUMBERS),
         *((F.col(f"n_{n}") < 0, "negative size") for n in _NUMBERS),
     )
@@ -55,15 +55,17 @@ def _reason() -> Column:
 def _columns(salt: str) -> dict[str, Column]:
     return base.named(F.col("path")) | {
         "cache": urls.cache_host(F.col("lfn")),
-        "accessed_at": base.timestamp(F.col("open_s")),
-        "closed_at": base.timestamp(F.col("close_s")),
-        "known_at": base.timestamp(F.greatest("end_s", "close_s")),
+        "accessed_at": base.timestamp(F.col("open_us")),
+        "closed_at": base.timestamp(F.col("close_us")),
+        "known_at": base.timestamp(F.greatest("end_us", "close_us")),
         "size_bytes": F.col("n_size"),
         "read_bytes": F.col("n_read") + F.coalesce("n_readv", F.lit(0)),
         "n_reads": F.lit(1),
-        "wall_s": (F.col("close_s") - F.col("open_s")).cast("double"),
+        "wall_s": (F.col("close_us") - F.col("open_us")) / 1e6,
         "origin": urls.source_host(F.col("lfn")),
         "user": base.hashed_user(F.col("user_id"), salt),
         "source": F.lit("osdf_accesses"),
-        "event_id": base.hashed(F.col("lfn"), F.col("user_id"), F.col("file_id"), F.col("open_s")),
+        "event_id": base.hashed(
+            F.col("lfn"), F.col("user_id"), F.col("file_id"), base.seconds_text(F.col("open_us"))
+        ),
     }

@@ -6,6 +6,7 @@ package holds its Avro reader but does not register its short name, so it is ask
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
@@ -20,6 +21,7 @@ from jobs.sources import base
 # A dump is pulled whole or not at all.
 READS_WHOLE = True
 _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
+_DATE = re.compile(r"(?<![^/=])\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![^/])")
 _KEY = ("SCOPE", "NAME")
 _AVAILABLE = "A"
 
@@ -29,8 +31,9 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
 
     `origins` are the RSEs with an available replica. `dataset` is the one the file was attached to first; of
     a CMS block, the CMS dataset. `created_at` is from dids, else the first replica's. `known_at` is when the
-    file was there and attached: Rucio told it from then on. A tier that the file's name does not tell is the
-    dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
+    file was there and attached: Rucio told it from then on. `updated_at` is the dump's date (that of the last
+    folder of `path` that has one, else `day`), never before known_at. A tier that the file's name does not
+    tell is the dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
     """
     replicas = _with_verdict(_table(spark, path, "replicas", [*_KEY, "RSE_ID", "BYTES"], _OF_REPLICAS))
     good = replicas.filter(F.col("reason").isNull())
@@ -44,7 +47,7 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
     raw = base.with_parts(files, F.col("NAME"), F.col("SCOPE"))
     refused = replicas.filter(F.col("reason").isNotNull())
     sample = F.to_json(F.struct("file", *_KEY, "BYTES", "CREATED_AT"))
-    parsed = _rows(raw, path).unionByName(
+    parsed = _rows(raw, path, _date(path) or day).unionByName(
         base.parsed_rows(
             refused.withColumn("input", F.lit(path)), FILES, {}, reason=F.col("reason"), sample=sample
         )
@@ -144,10 +147,11 @@ def _without_dids(files: DataFrame) -> DataFrame:
     return files.withColumn("did_created", F.lit(None).cast("timestamp"))
 
 
-def _rows(raw: DataFrame, path: str) -> DataFrame:
+def _rows(raw: DataFrame, path: str, dumped_on: str) -> DataFrame:
     named = base.named(F.col("NAME"), F.col("SCOPE"))
     raw = raw.withColumns({"of_dataset": name_parts(F.col("parent_name")), "input": F.lit(path)})
     created = F.coalesce("did_created", "created")
+    known = F.greatest(created, "attached")
     told = named | {
         "dataset": F.coalesce(F.concat("parent_scope", F.lit(":"), F.col("parent_name")), named["dataset"]),
         **{
@@ -157,11 +161,18 @@ def _rows(raw: DataFrame, path: str) -> DataFrame:
         "adler32": F.when(F.col("checksum").rlike("^[0-9a-f]{8}$"), F.col("checksum")),
         "created_at": created,
         "origins": F.col("origins"),
-        "known_at": F.greatest(created, "attached"),
+        "known_at": known,
+        "updated_at": F.greatest(F.lit(dumped_on).try_cast("timestamp"), known),
     }
     return base.parsed_rows(
         raw, FILES, told, reason=F.lit(None).cast("string"), sample=F.lit(None).cast("string")
     )
+
+
+def _date(path: str) -> str:
+    """The last date (`2026-03-01`) that a folder of `path` is called; empty for none."""
+    found = _DATE.findall(path)
+    return found[-1] if found else ""
 
 
 def _hex(rse_id: Column) -> Column:
@@ -171,4 +182,4 @@ def _hex(rse_id: Column) -> Column:
 
 def _moment(ms: Column) -> Column:
     """Timestamp of milliseconds, as a number or text."""
-    return base.timestamp(base.milliseconds(ms.cast("string")))
+    return base.timestamp(base.micros_of_ms(ms))

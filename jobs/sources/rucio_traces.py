@@ -15,8 +15,8 @@ from jobs.sources import base, rucio_events, urls
 _DONE = ("DONE", "FOUND", "FOUND_ROOT")
 _TIMES = ("transferStart", "timeStart", "transferEnd", "timeEnd", "traceTimeentryUnix")
 _FIELDS = (
-    *("eventType", "scope", "filename", "dataset", "datasetScope", "localSite", "remoteSite", "filesize"),
-    *("clientState", "url", "usr", "usrdn", "account", "uuid", "appid", "taskid", *_TIMES),
+    *("eventType", "scope", "filename", "dataset", "datasetScope", "localSite", "remoteSite"),
+    *("clientState", "url", "usr", "usrdn", "account", "uuid", "appid", "taskid"),
 )
 
 
@@ -27,16 +27,14 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
     transfer. `task` is taskid, else appid (the PanDA job). `read_bytes` is the size where the file was
     copied, null where the job read it remotely. Raises InputError if nothing is at `path`.
     """
-    raw = base.json_fields(base.read_lines(spark, path), _FIELDS)
-    for name in _TIMES:
-        raw = raw.withColumn(f"{name}_s", base.seconds(F.col(name)))
+    raw = base.json_fields(base.read_lines(spark, path), _FIELDS, times=_TIMES, counts=("filesize",))
     raw = raw.withColumns(
         {
-            "start_s": F.coalesce("transferStart_s", "timeStart_s"),
-            "end_s": F.coalesce("transferEnd_s", "timeEnd_s"),
-            "size": base.count(F.col("filesize")),
+            "start_us": F.coalesce("transferStart", "timeStart"),
+            "end_us": F.coalesce("transferEnd", "timeEnd"),
+            "known_us": F.coalesce("traceTimeentryUnix", "transferEnd", "timeEnd"),
         }
-    ).withColumn("known_s", F.coalesce("traceTimeentryUnix_s", "end_s"))
+    )
     raw = base.with_parts(raw, F.col("filename"), F.col("scope"))
     rows = base.parsed_rows(
         raw, ACCESSES, _columns(salt), reason=_reason(), sample=base.without_users(F.col("value"))
@@ -56,14 +54,11 @@ def _reason() -> Column:
             rucio_events.bounded("transfer not done: ", F.col("clientState"), "^[A-Z_]{1,40}$"),
         ),
         *((F.col(name).isNull(), f"missing field: {name}") for name in ("scope", "filename", "uuid")),
-        *(
-            (F.col(name).isNotNull() & F.col(f"{name}_s").isNull(), f"unparsable time: {name}")
-            for name in _TIMES
-        ),
-        (F.col("start_s").isNull(), "missing field: transferStart"),
-        (F.col("known_s").isNull(), "missing field: traceTimeentryUnix"),
-        (F.col("filesize").isNotNull() & F.col("size").isNull(), "unparsable size"),
-        (F.col("size") < 0, "negative size"),
+        *((F.col("unparsable") == name, f"unparsable time: {name}") for name in _TIMES),
+        (F.col("start_us").isNull(), "missing field: transferStart"),
+        (F.col("known_us").isNull(), "missing field: traceTimeentryUnix"),
+        (F.col("unparsable") == "filesize", "unparsable size"),
+        (F.col("filesize") < 0, "negative size"),
     )
 
 
@@ -81,19 +76,21 @@ def _columns(salt: str) -> dict[str, Column]:
         "dataset": F.coalesce(told, named["dataset"]),
         "site": F.col("localSite"),
         "cache": urls.cache_host(url),
-        "accessed_at": base.timestamp(F.col("start_s")),
-        "closed_at": base.timestamp(F.col("end_s")),
-        "known_at": base.timestamp(F.col("known_s")),
-        "size_bytes": F.col("size"),
-        "read_bytes": F.when(~F.coalesce(remote, F.lit(False)), F.col("size")),
+        "accessed_at": base.timestamp(F.col("start_us")),
+        "closed_at": base.timestamp(F.col("end_us")),
+        "known_at": base.timestamp(F.col("known_us")),
+        "size_bytes": F.col("filesize"),
+        "read_bytes": F.when(~F.coalesce(remote, F.lit(False)), F.col("filesize")),
         "n_reads": F.lit(1),
-        "wall_s": (F.col("end_s") - F.col("start_s")).cast("double"),
+        "wall_s": (F.col("end_us") - F.col("start_us")) / 1e6,
         "origin": F.coalesce(urls.origin_host(url), F.col("remoteSite"), urls.first_host(url)),
         "user": base.hashed_user(F.coalesce("usr", "usrdn", "account"), salt),
         "task": F.coalesce("taskid", "appid"),
         "activity": rucio_events.activity(kind, F.coalesce("usrdn", "usr", "account")),
         "source": F.lit("rucio_traces"),
-        "event_id": base.hashed(F.col("uuid"), scope, F.col("filename"), F.col("start_s")),
+        "event_id": base.hashed(
+            F.col("uuid"), scope, F.col("filename"), base.seconds_text(F.col("start_us"))
+        ),
     }
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from features.schema import ACCESSES, CONTENTS
 from features.times import as_of_label, day_label
 from jobs.sources import base, urls
+from jobs.sources.local import local_path
 from prefetch.xcache import cinfo_rows
 
 READS_WHOLE = True
@@ -27,9 +28,10 @@ _BYTES = ("bytes_hit", "bytes_missed", "bytes_bypassed")
 def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
     """Accesses that the cinfo files below folder `path` remember; the folder's name is the cache's.
 
-    For a local folder, read in the driver. Raises InputError if there is none.
+    For a local folder, read in the driver. Raises InputError if there is none, or it is elsewhere.
     """
-    return accesses(files(spark, Path(path)), Path(path).name, Path(path).absolute().as_uri())
+    folder = local_path(path)
+    return accesses(files(spark, folder), folder.name, folder.absolute().as_uri())
 
 
 def files(spark: SparkSession, namespace: Path, spaces: Sequence[Path] = ()) -> DataFrame:
@@ -104,7 +106,7 @@ def _columns(cache: str) -> dict[str, Column]:
 
 
 def _moment(name: str) -> Column:
-    return base.timestamp(base.seconds(F.col(name).cast("string")))
+    return base.timestamp(base.micros(F.col(name)))
 
 
 @contextmanager

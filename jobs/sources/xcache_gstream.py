@@ -61,13 +61,13 @@ def _event(record: FileClose, source: str) -> dict[str, object]:
 
 def _rows(events: DataFrame) -> DataFrame:
     for name in ("attach_t", "detach_t", "received_t"):
-        events = events.withColumn(f"{name}_s", base.seconds(F.col(name).cast("string")))
+        events = events.withColumn(f"{name}_us", base.micros(F.col(name)))
     reason = base.first_reason(
         (F.col("malformed"), "malformed record"),
         (F.col("is_ours"), base.OURS),
         (F.col("lfn") == "", "missing field: lfn"),
         *(
-            (F.col(f"{name}_s").isNull(), f"unparsable time: {name}")
+            (F.col(f"{name}_us").isNull(), f"unparsable time: {name}")
             for name in ("attach_t", "detach_t", "received_t")
         ),
     )
@@ -81,9 +81,9 @@ def _columns() -> dict[str, Column]:
     return base.named(F.col("path")) | {
         "site": F.nullif("site", F.lit("")),
         "cache": F.coalesce(F.nullif("inst", F.lit("")), F.nullif("site", F.lit("")), F.col("host")),
-        "accessed_at": base.timestamp(F.col("attach_t_s")),
-        "closed_at": base.timestamp(F.col("detach_t_s")),
-        "known_at": base.timestamp(F.col("received_t_s")),
+        "accessed_at": base.timestamp(F.col("attach_t_us")),
+        "closed_at": base.timestamp(F.col("detach_t_us")),
+        "known_at": base.timestamp(F.col("received_t_us")),
         "size_bytes": F.col("size_bytes"),
         "read_bytes": F.col("b_hit") + missed,
         "bytes_hit": F.col("b_hit"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from features.errors import ConfigError, InputError, PushRejected, TargetUnavailable
@@ -34,8 +34,8 @@ class XCacheTarget:
     """One XCache, as `prefetch.target.CacheTarget`.
 
     `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
-    read it; else `gstream`, a capture of its g-stream or a collector's folder, tells what it holds, and
-    `stat` whether it still does.
+    read it, and `spaces`, folders of `oss.space` that its links lead to; else `gstream`, a capture of its
+    g-stream or a collector's folder, tells what it holds, and `stat` whether it still does.
     `block_size_bytes` is used where cinfo does not tell: at most the cache's own `pfc.blocksize`.
     """
 
@@ -46,6 +46,7 @@ class XCacheTarget:
         namespace: Path | None = None,
         gstream: Path | None = None,
         *,
+        spaces: Sequence[Path] = (),
         block_size_bytes: int = DEFAULT_BLOCK_BYTES,
     ) -> None:
         if _URL.fullmatch(url) is None:
@@ -59,6 +60,7 @@ class XCacheTarget:
         self._name = name
         self._url = url
         self._namespace = namespace
+        self._spaces = spaces
         self._block_size_bytes = block_size_bytes
         self._capture = None if gstream is None else capture_reader(gstream)
         self._latest: dict[str, FileClose] = {}
@@ -111,7 +113,7 @@ class XCacheTarget:
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
         self.n_unreadable = 0
-        for found in walk(self._namespace):
+        for found in walk(self._namespace, self._spaces):
             if found.info is None:
                 self.n_unreadable += 1
             else:
@@ -119,7 +121,7 @@ class XCacheTarget:
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
         assert self._namespace is not None
-        path = path_below(self._namespace, name, SUFFIX)
+        path = path_below(self._namespace, name, SUFFIX, spaces=self._spaces)
         for pause_s in _REREAD_S:
             try:
                 return cinfo.read(path)

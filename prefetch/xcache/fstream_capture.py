@@ -24,6 +24,7 @@ from prefetch.xcache.numbering import Numberings
 # Base64 of the longest datagram, and what surrounds it.
 _MAX_LINE_BYTES = 2**17
 _SAMPLE_CHARS = 120
+LONE_CLOSE = "close without its open"
 
 Server = tuple[str, int]
 """Who sent a datagram and when it started: file and user numbers mean something within one only."""
@@ -50,6 +51,15 @@ class Fault:
 
     reason: str
     sample: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LoneClose(Fault):
+    """A close whose open was not told: before the first capture, or in one that is missing."""
+
+    server: Server
+    closed: Closed
+    known_s: int
 
 
 class FstreamReader:
@@ -122,7 +132,8 @@ class FstreamReader:
         for closed in packet.closed:
             access = self._open.pop((server, closed.file_id), None)
             if access is None:
-                yield Fault("close without its open", f"{where} file {closed.file_id}")
+                told = f"{where} file {closed.file_id}"
+                yield LoneClose(LONE_CLOSE, told, server, closed, max(packet.begin_s, packet.end_s))
             else:
                 known_s = max(access.known_s, packet.end_s)
                 yield dataclasses.replace(access, closed=closed, known_s=known_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -20,11 +21,13 @@ COUNTS: Final = (
     *("datagrams", "bytes", "caches", "lost", "dropped", "restarts", "other", "malformed"),
     *("files_recovered",),
 )
-"""What is counted. lost: missing in the caches' numbering; dropped: by this machine's kernel, as it was not
-read in time; caches: lives of caches seen first, restarts: those of a cache seen before; other: datagrams of
-other streams; malformed: those that no cache sends. All are kept but the lost and the dropped."""
+"""What is counted. lost: missing in the caches' numbering; dropped: by this machine's kernel, as they were
+not read in time, or not read at all when it ended; caches: lives of caches seen first, restarts: those of a
+cache seen before; other: datagrams of other streams; malformed: those that no cache sends. All are kept
+but the lost and the dropped."""
 
 _STOP_WITHIN_S: Final = 0.5
+_COUNT_WITHIN_S: Final = 0.2
 # Linux 4.12: a socket's memory as counters of 32 bits, the last of these what it dropped so far.
 _SO_MEMINFO: Final = 55
 _MEMINFO = struct.Struct("=9I")
@@ -70,7 +73,7 @@ class Receiver:
                     self._count_dropped()
                     report()
                     report_at += report_every_s
-            self._count_dropped()
+            self._leave()
 
     def _receive(self) -> bool:
         """Keep one datagram; False if there was none for a moment."""
@@ -99,9 +102,19 @@ class Receiver:
         else:
             self.counts["other"] += 1
 
-    def _count_dropped(self) -> None:
+    def _count_dropped(self, n_unread: int = 0) -> None:
         memory = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
-        self.counts["dropped"] = _MEMINFO.unpack(memory)[-1]
+        self.counts["dropped"] = _MEMINFO.unpack(memory)[-1] + n_unread
+
+    def _leave(self) -> None:
+        """Count what was not read in time to be kept, as far as the kernel still holds it."""
+        n_unread, until = 0, time.monotonic() + _COUNT_WITHIN_S
+        self._socket.settimeout(0)
+        with contextlib.suppress(BlockingIOError):
+            while time.monotonic() < until:
+                self._socket.recv(1)
+                n_unread += 1
+        self._count_dropped(n_unread)
 
     def _life(self, source: Source) -> None:
         before = self._lives.get(source.server)

@@ -112,7 +112,9 @@ def test_real_data_is_pulled_whole(spark: SparkSession, tables: Tables, shared: 
     source, file, n_rows, n_new, n_days = case
     summary = pull.run(spark, tables, source=source, path=str(shared / file), day=DAY, salt="pepper")
     assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
-    assert n_rows == n_new + sum(summary.n_rejected.values())
+    assert n_rows == n_new + summary.n_duplicates + sum(summary.n_rejected.values())
+    # Of the f-stream's closes 45 come before their opens.
+    assert summary.n_duplicates == (45 if source == "xrootd_fstream" else 0)
     assert tables.snapshot(ACCESSES).n_rows == n_new
 
 
@@ -135,6 +137,71 @@ def test_late_rows_reopen_their_day_and_leave_the_others(
     assert (summary.n_new, summary.days) == (1, ("2026-03-01",))
     assert {key[0]: part.n_rows for key, part in after.items()} == {"2026-03-01": 2, "2026-03-02": 1}
     assert after["2026-03-02",] == before["2026-03-02",]
+
+
+def test_late_records_are_merged_and_counted(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    """Late: published more than three days after the end, whenever it is pulled; counted once."""
+    start, days = 1772323200, 86400
+    ends = {"in-time": start + 3 * days + 1, "late": start + 3 * days + 2, "long": start + 9 * days}
+    told = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
+    told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
+    (tmp_path / "t").write_text("\n".join(told))
+    first, again = (
+        pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY) for _ in range(2)
+    )
+    assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
+
+
+def test_a_daily_dump_leaves_files_known_since_they_were(
+    spark: SparkSession, tables: Tables, tmp_path: Path
+) -> None:
+    """Listings of three days, pulled in any order: known since the first, with the last one's content."""
+    rows = {"scope": "s", "name": "f", "adler32": "0a1b2c3d"}
+    for day in (3, 1, 2, 3):
+        (tmp_path / "l").write_text(json.dumps({**rows, "bytes": day}))
+        told = pull.run(
+            spark, tables, source="rucio_files", path=str(tmp_path / "l"), day=dt.date(2026, 3, day)
+        )
+    (file,) = tables.read_arrow(FILES, columns=["size_bytes", "known_at", "updated_at"]).to_pylist()
+    assert (file["size_bytes"], file["known_at"].day, file["updated_at"].day) == (3, 1, 3)
+    assert (told.n_new, told.n_duplicates) == (0, 1)
+
+
+def test_an_f_stream_cut_in_two_tells_what_the_whole_does(
+    spark: SparkSession, tmp_path: Path, shared: Any
+) -> None:
+    """An open of one capture is ended by its close in another one, pulled later.
+
+    In this stream 18 closes of the first half have their opens in the second, which is pulled first.
+    """
+    lines = gzip.decompress((shared / "data/osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(True)
+    pieces = {"whole": lines, "first": lines[: len(lines) // 2], "second": lines[len(lines) // 2 :]}
+    for name, piece in pieces.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(piece))
+    found, told = {}, []
+    for form in (["whole"], ["second", "first", "first"]):
+        tables = Tables(str(tmp_path / f"tables-{len(form)}"))
+        told = [
+            pull.run(spark, tables, source="xrootd_fstream", path=str(tmp_path / f"{name}.jsonl"), day=DAY)
+            for name in form
+        ]
+        found[len(form)] = tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
+    assert found[3] == found[1]
+    assert told[1].n_rejected == told[2].n_rejected == {"close without its open": 12}
+    assert (told[1].n_new, told[2].n_new) == (842 + 18, 0)
+
+
+@pytest.mark.parametrize("source", ["xcache_gstream", "xcache_cinfo", "xrootd_fstream"])
+def test_a_source_of_this_machine_says_so_of_another(
+    spark: SparkSession, tables: Tables, tmp_path: Path, source: str
+) -> None:
+    for path in ("hdfs://namenode:9000/captures", "s3a://bucket/captures"):
+        with pytest.raises(InputError, match=r"reads files of this machine; copy them from (hdfs|s3a)://"):
+            pull.run(spark, tables, source=source, path=path, day=DAY)
+    (case,) = (GOLDEN / source).glob("input.*")
+    first = pull.run(spark, tables, source=source, path=str(case), day=DAY)
+    again = pull.run(spark, tables, source=source, path=case.as_uri(), day=DAY)
+    assert (again.n_new, again.n_rows) == (0, first.n_rows)
 
 
 def test_which_came_first_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:

@@ -178,7 +178,10 @@ def test_servers_and_their_lives_count_for_themselves(tmp_path: Path) -> None:
     (tmp_path / "x").write_text(line(packet(opening(1))) + line(packet(closing(1)), "10.0.0.2:40000"))
     reader = FstreamReader()
     (fault,) = reader.read(tmp_path / "x")
-    assert fault == Fault("close without its open", f"10.0.0.2:40000 {STOD} pseq 0 file 1")
+    assert (fault.reason, fault.sample) == (
+        "close without its open",
+        f"10.0.0.2:40000 {STOD} pseq 0 file 1",
+    )
     assert len(list(reader.unfinished())) == 1
 
 

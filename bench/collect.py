@@ -1,0 +1,124 @@
+"""The collector on loopback: what it keeps at rising rates, and whether it counts all that it does not.
+
+bench/collect.py          the highest rate without loss, and the loss beyond it
+
+Sent are numbered g-stream datagrams of 446 to 448 bytes. What is missing is told twice: by the gaps in their
+numbers, in the captures read back, and by the kernel's count of what it dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from prefetch.xcache.gstream import PSEQ_MODULUS, read_capture  # noqa: E402
+from prefetch.xcache.numbering import Numberings  # noqa: E402
+
+WANTED_RATE = 5_000
+RATES = (WANTED_RATE, 10_000, 20_000, 40_000, 80_000, 160_000)
+SECONDS = 3
+START_S = 1_772_323_200
+# As fast as a sender of this process can: the kernel must drop some.
+FLOOD = 400_000
+
+
+class Told(NamedTuple):
+    """One run: datagrams, and what two independent counts say is missing of them."""
+
+    sent: int
+    seconds: float
+    kept: int
+    dropped: int
+    gaps: int
+
+    @property
+    def line(self) -> str:
+        rate, lost = self.sent / self.seconds, self.sent - self.kept
+        counted = "all counted" if lost == self.dropped else f"COUNTED {self.dropped}"
+        return (
+            f"{rate:8.0f}/s for {self.seconds:4.1f} s: sent {self.sent}, kept {self.kept}, "
+            f"lost {lost} ({counted} by the kernel; gaps in the numbers tell at least {self.gaps})"
+        )
+
+
+def collected(n_datagrams: int, rate: int | None) -> Told:
+    """Send to a collector of its own at `rate` a second, or as fast as it goes."""
+    with tempfile.TemporaryDirectory() as folder:
+        captures = Path(folder, "captures")
+        command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--json"]
+        daemon = subprocess.Popen(
+            [*command, "--port", "0", "--out", str(captures)],
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert daemon.stderr is not None
+        found = re.search(r":(\d+), writing", daemon.stderr.readline())
+        assert found is not None
+        seconds = send(int(found[1]), n_datagrams, rate)
+        daemon.send_signal(signal.SIGTERM)
+        counts = json.loads(daemon.communicate()[0])
+        numberings = Numberings(PSEQ_MODULUS)
+        events = sum(
+            len(read_capture(path, numberings).records) for path in sorted(captures.glob("gstream-*"))
+        )
+        assert events == counts["datagrams"], "what was counted is not what is in the captures"
+        return Told(n_datagrams, seconds, counts["datagrams"], counts["dropped"], numberings.n_lost)
+
+
+def send(port: int, n_datagrams: int, rate: int | None) -> float:
+    """Seconds it took."""
+    datagrams = [datagram(number) for number in range(PSEQ_MODULUS)]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("127.0.0.1", port))
+        began = time.monotonic()
+        for number in range(n_datagrams):
+            sender.send(datagrams[number % PSEQ_MODULUS])
+            if rate is not None and number % 50 == 0:
+                time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        return time.monotonic() - began
+
+
+def datagram(number: int) -> bytes:
+    """A g-stream datagram of one event, as XRootD 6.2.1 sends it."""
+    source = {"site": "XC_TEST_6", "host": "vm", "port": 41104, "inst": "cache4"}
+    stream = {"type": "C", "tbeg": START_S, "tend": START_S}
+    header = {"code": "g", "pseq": number, "stod": START_S, "sid": 1, "src": source, "gs": stream}
+    sizes = {"size": 52428800, "blk_size": 131072, "n_blks": 400, "n_blks_done": 400, "access_cnt": 1}
+    times = {"attach_t": START_S, "detach_t": START_S + 1, "remotes": ["127.0.0.1:41094"]}
+    counts = {"b_hit": 28049408, "b_miss": 26148864, "b_bypass": 0, "n_cks_errs": 0}
+    record = {"event": "file_close", "lfn": "/store/data/l/f0000.root"} | sizes | times | counts
+    return "\n".join(json.dumps(part) for part in (header, record)).encode() + b"\0"
+
+
+def main() -> None:
+    """Print a line a rate; fails if the wanted rate lost one, or a loss was not counted."""
+    best = 0.0
+    for rate in RATES:
+        told = collected(rate * SECONDS, rate)
+        print(told.line, flush=True)
+        assert told.sent - told.kept == told.dropped, "a loss that nobody counted"
+        assert told.dropped == 0 or rate > WANTED_RATE, f"lost some at {WANTED_RATE} a second"
+        if told.dropped:
+            break
+        best = max(best, told.sent / told.seconds)
+    flood = collected(FLOOD, None)
+    print(f"flooded: {flood.line}")
+    assert flood.sent - flood.kept == flood.dropped, "a loss that nobody counted"
+    print(f"highest rate without loss: {best:.0f} datagrams/s, {best / WANTED_RATE:.1f} x the rate wanted")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The reader of Rucio traces: records a second and core, beside what any reader of the same file costs.
+
+bench/readers.py [N]      N records (default 400 000), the best of two runs
+
+Spark has one core. Times are CPU seconds of the whole process (Spark's JVM with its compiler and collector of
+garbage; the kernel's included), so that they hold on a busy machine. The limit is what Spark takes to parse
+the same fields out of the same file, and keep nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from jobs import pull  # noqa: E402
+from jobs.session import spark_session  # noqa: E402
+from jobs.sources import rucio_traces  # noqa: E402
+from jobs.tables import Tables  # noqa: E402
+from jobs.workload import load, run  # noqa: E402
+
+RUNS = 2
+SPARK: dict[str, Any] = {"master": "local[1]", "driver_memory": "2g", "shuffle_partitions": 2}
+
+
+def made(folder: Path, n_records: int) -> tuple[Path, Path]:
+    """Traces of a day at MWT2, plain and gz."""
+    run(load("mwt2", seed=1, days=1, accesses=n_records), out=folder, raw=True)
+    (plain,) = (folder / "traces").iterdir()
+    packed = folder / "traces.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes(), compresslevel=6))
+    return plain, packed
+
+
+def cpu_s(process: int) -> float:
+    """CPU seconds that a process used so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def best(work: Callable[[], object], process: int) -> tuple[float, float]:
+    """CPU and wall seconds of the run that used least CPU."""
+    runs = []
+    for _ in range(RUNS):
+        began, used = time.perf_counter(), cpu_s(process)
+        work()
+        runs.append((cpu_s(process) - used, time.perf_counter() - began))
+    return min(runs)
+
+
+def decoded(path: Path) -> int:
+    """Records, with Python's gzip and json."""
+    with gzip.open(path, "rb") as stream:
+        return sum(1 for line in stream if json.loads(line))
+
+
+def main() -> None:
+    """Print the table."""
+    n_asked = int(sys.argv[1]) if len(sys.argv) > 1 else 400_000
+    spark = spark_session(
+        SimpleNamespace(**SPARK, conf={"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"})
+    )
+    jvm = spark._jvm
+    assert jvm is not None
+    java = jvm.java.lang.ProcessHandle.current().pid()
+    with tempfile.TemporaryDirectory() as name:
+        plain, packed = made(Path(name), n_asked)
+        n_records, size = sum(1 for _ in plain.open("rb")), plain.stat().st_size
+        print(f"{n_records} traces of {size / n_records:.0f} bytes")
+        fields = ",".join(f"`{field}` string" for field in rucio_traces._FIELDS)
+
+        def pulled() -> None:
+            with tempfile.TemporaryDirectory(dir=name) as root:
+                pull.run(spark, Tables(root), source="rucio_traces", path=str(plain), day=date(2026, 3, 1))
+
+        def drained(frame: Any) -> None:
+            frame.write.format("noop").mode("overwrite").save()
+
+        works: dict[str, tuple[Callable[[], object], int]] = {
+            "Spark: its schema guessed, counted": (lambda: spark.read.json(str(plain)).count(), java),
+            "Spark: our fields parsed (the limit)": (
+                lambda: drained(spark.read.schema(fields).json(str(plain))),
+                java,
+            ),
+            "Python: gzip and json": (lambda: decoded(packed), os.getpid()),
+            "reader, plain": (lambda: drained(rucio_traces.read(spark, str(plain), salt="s").parsed), java),
+            "reader, gz": (lambda: drained(rucio_traces.read(spark, str(packed), salt="s").parsed), java),
+            "reader and merge": (pulled, java),
+        }
+        limit = 0.0
+        for what, (work, process) in works.items():
+            used, wall = best(work, process)
+            rate = n_records / used
+            limit = rate if "limit" in what else limit
+            share = f"{rate / limit:5.2f} of the limit" if limit else ""
+            print(f"{what:38} {rate:9.0f} records/s and core, {wall / used:4.1f} x in wall time  {share}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

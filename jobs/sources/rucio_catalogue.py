@@ -1,0 +1,187 @@
+"""What a Rucio server knows of datasets: their files, where they lie, and when they came to be.
+
+Rows have the fields of a `rucio_files` line; one with `refused` stands for a name that gave no file.
+Questions are bulk, of 1000 DIDs at most, as the server takes no more. It is asked once a dataset which RSEs
+hold it whole; replicas are listed file by file only of RSEs that hold a part, which is ten times slower. It
+drops unknown DIDs silently, so what it tells is compared with what was asked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from prefetch.rucio import bulk
+from prefetch.rucio.bulk import Row
+from prefetch.rucio.names import Did
+from prefetch.rucio.session import Session
+
+# Files that are in memory at once, but for the excess of one dataset.
+FILES_AT_ONCE = 20_000
+# An open dataset does not tell how many files it has.
+_GUESSED_FILES = 1000
+
+
+def rows(session: Session, wanted: Iterable[str]) -> Iterator[list[Row]]:
+    """The files of all that `wanted` names, in bounded lists; a file of two datasets comes twice.
+
+    `wanted`: DIDs of datasets, containers or files, or `scope:pattern` with `*`. What is named twice, as by
+    its container too, comes once. Raises ServiceError.
+    """
+    return _Catalogue(session).rows(wanted)
+
+
+class _Catalogue:
+    """One walk through a server's catalogue: what was seen on it, and which RSEs are caches."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        rses = session.ask("list RSEs", lambda client: client.list_rses())
+        # What a cache holds comes from somewhere else: it is no origin.
+        self._caches = {rse["rse"] for rse in rses if rse["volatile"]}
+        self._seen: set[Did] = set()
+
+    def rows(self, wanted: Iterable[str]) -> Iterator[list[Row]]:
+        for page in bulk.pages(wanted, bulk.DIDS_AT_ONCE):
+            dids, refused = self._named(page)
+            while dids:
+                known, unknown = self._metadata(dids)
+                refused += unknown
+                kinds = {kind: [m for m in known if m["did_type"] == kind] for kind in ("DATASET", "FILE")}
+                yield from map(self._of_datasets, _batches(kinds["DATASET"]))
+                yield self._of_files(kinds["FILE"])
+                dids = self._inside([bulk.did_of(m) for m in known if m["did_type"] == "CONTAINER"])
+            yield refused
+
+    def _named(self, texts: Sequence[str]) -> tuple[list[Did], list[Row]]:
+        """The DIDs that `texts` name for the first time, and rows for those that name none."""
+        dids: list[Did] = []
+        refused = []
+        for text in texts:
+            scope, _, name = text.partition(":")
+            if not (scope and name):
+                refused.append(_refused(text, "not a DID, as scope:name"))
+            elif "*" not in name:
+                dids.append(Did(scope, name))
+            elif found := self._matching(scope, name):
+                dids += found
+            else:
+                refused.append(_refused(text, "no dataset matches"))
+        return self._new(dids), refused
+
+    def _matching(self, scope: str, pattern: str) -> list[Did]:
+        filters = [{"name": pattern}]
+        names = self._session.ask(
+            f"datasets {scope}:{pattern}",
+            lambda client: client.list_dids(scope, filters, did_type="collection"),
+        )
+        return [Did(scope, name) for name in names]
+
+    def _inside(self, containers: Iterable[Did]) -> list[Did]:
+        found = []
+        for container in containers:
+            children = self._session.ask(
+                f"content of {container.scope}:{container.name}",
+                lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
+            )
+            found += [bulk.did_of(child) for child in children]
+        return self._new(found)
+
+    def _new(self, dids: Iterable[Did]) -> list[Did]:
+        new = [did for did in dict.fromkeys(dids) if did not in self._seen]
+        self._seen.update(new)
+        return new
+
+    def _metadata(self, dids: Sequence[Did]) -> tuple[list[Row], list[Row]]:
+        """Metadata of the `dids` that the server knows, and rows for those that it does not."""
+        known, refused = bulk.metadata(self._session, dids)
+        told = {*map(bulk.did_of, known), *refused}
+        unknown = [(did, "unknown to Rucio") for did in dids if did not in told]
+        unknown += [(did, "a name that Rucio's rules refuse") for did in refused]
+        return known, [_refused(f"{did.scope}:{did.name}", reason) for did, reason in unknown]
+
+    def _of_datasets(self, datasets: Sequence[Row]) -> list[Row]:
+        asked = [bulk.did_of(meta)._asdict() for meta in datasets]
+        listed = self._session.ask("files", lambda client: client.bulk_list_files(asked))
+        by_dataset: dict[Did, list[Row]] = {bulk.did_of(meta): [] for meta in datasets}
+        for file in listed:
+            by_dataset[Did(file["parent_scope"], file["parent_name"])].append(file)
+        known, _ = self._metadata(list(dict.fromkeys(map(bulk.did_of, listed))))
+        created = {bulk.did_of(meta): meta["created_at"] for meta in known}
+        found = []
+        for dataset in datasets:
+            files = by_dataset[bulk.did_of(dataset)]
+            origins = self._origins(bulk.did_of(dataset), files)
+            found += [
+                _row(file, dataset, created.get(bulk.did_of(file)), origins[bulk.did_of(file)])
+                for file in files
+            ]
+        return found
+
+    def _of_files(self, files: Sequence[Row]) -> list[Row]:
+        origins: dict[Did, list[str]] = {bulk.did_of(file): [] for file in files}
+        self._add_replicas(origins, "")
+        return [_row(file, None, file["created_at"], origins[bulk.did_of(file)]) for file in files]
+
+    def _origins(self, dataset: Did, files: Sequence[Row]) -> dict[Did, list[str]]:
+        """The RSEs that hold each file of `dataset`."""
+        held = self._session.ask(
+            f"replicas of {dataset.scope}:{dataset.name}",
+            lambda client: client.list_dataset_replicas(dataset.scope, dataset.name, deep=True),
+        )
+        n_available = {at["rse"]: at["available_length"] for at in held if at["rse"] not in self._caches}
+        whole = [rse for rse, n in n_available.items() if n == len(files)]
+        parts = sorted(rse for rse, n in n_available.items() if 0 < n < len(files))
+        origins = {bulk.did_of(file): list(whole) for file in files}
+        if parts:
+            self._add_replicas(origins, "|".join(parts))
+        return origins
+
+    def _add_replicas(self, origins: dict[Did, list[str]], rses: str) -> None:
+        """Add to `origins` where else each file is available, of RSEs in expression `rses` (empty: all)."""
+        for did, at in bulk.replicas(self._session, list(origins), rses):
+            origins[did] += [rse for rse in at if rse not in self._caches]
+
+
+def _row(
+    file: Mapping[str, Any], dataset: Row | None, created: dt.datetime | None, origins: list[str]
+) -> Row:
+    if created is None:
+        return _refused(f"{file['scope']}:{file['name']}", "gone while it was asked for")
+    row = {field: file[field] for field in ("scope", "name", "bytes", "adler32")}
+    row |= {"created_at": _utc(created), "known_at": _utc(created), "rses": sorted(origins)}
+    if dataset is not None:
+        # Rucio told of the file in this dataset when both were there.
+        row |= {"parent_scope": dataset["scope"], "parent_name": dataset["name"]}
+        row |= {"known_at": _utc(max(created, dataset["created_at"]))}
+        row |= {field: dataset[field] for field in ("datatype", "campaign")}
+    return row
+
+
+def _refused(did: str, reason: str) -> Row:
+    return {"did": did, "refused": reason}
+
+
+def _utc(moment: dt.datetime) -> str:
+    return f"{moment.isoformat()}Z"
+
+
+def line(row: Row, day: str) -> str:
+    """A row as a line of JSON, told on `day`."""
+    return json.dumps(row | {"updated_at": f"{day}T00:00:00Z"}, separators=(",", ":"))
+
+
+def _batches(datasets: Iterable[Row]) -> Iterator[list[Row]]:
+    """`datasets` in lists of about `FILES_AT_ONCE` files and at most `bulk.DIDS_AT_ONCE` datasets."""
+    batch: list[Row] = []
+    n_files = 0
+    for dataset in datasets:
+        batch.append(dataset)
+        n_files += dataset["length"] or _GUESSED_FILES
+        if n_files >= FILES_AT_ONCE or len(batch) == bulk.DIDS_AT_ONCE:
+            yield batch
+            batch, n_files = [], 0
+    if batch:
+        yield batch

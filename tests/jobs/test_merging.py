@@ -1,0 +1,121 @@
+"""Merging rows, against plain loops: in whatever order and pieces they come, the same stays."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from features.schema import ACCESSES, FILES, Table
+from features.spark.schema import struct_type
+from jobs.merging import merged_accesses, merged_files
+
+Row = dict[str, Any]
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+N_BATCHES = 3
+
+
+def moment(hours: int | None) -> dt.datetime | None:
+    return None if hours is None else START + dt.timedelta(hours=hours)
+
+
+def frame(spark: SparkSession, table: Table, rows: Sequence[Row]) -> DataFrame:
+    schema = struct_type(table, with_partition=True)
+    return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
+
+
+def told(table: Table, rows: DataFrame) -> list[Row]:
+    names = [*table.column_names, *table.partition, *(["changed"] if "changed" in rows.columns else [])]
+    return rows.select(*names).toArrow().sort_by(table.key[0]).to_pylist()
+
+
+def files(seed: int) -> list[list[Row]]:
+    """Batches of versions of few files, with equal times and repeated rows among them."""
+    rng = random.Random(seed)
+    versions = []
+    for did in (f"s:f{i}" for i in range(40)):
+        for _ in range(rng.randint(1, 5)):
+            known = rng.randint(0, 5)
+            versions.append(
+                {
+                    **{"did": did, "scope": "s", "name": did[2:], "size_bytes": rng.randint(1, 2)},
+                    "origins": rng.choice((None, ["A"], ["A", "B"])),
+                    "known_at": moment(known),
+                    "updated_at": moment(rng.choice((None, known, known + 2, known + 4))),
+                }
+            )
+    rng.shuffle(versions)
+    return [versions[i::N_BATCHES] + rng.sample(versions, 5) for i in range(N_BATCHES)]
+
+
+def latest(versions: Sequence[Row]) -> Row:
+    """What must stay of the versions of one file."""
+    rows = [{**row, "updated_at": row["updated_at"] or row["known_at"]} for row in versions]
+    rows.sort(
+        key=lambda row: (row["updated_at"], row["size_bytes"], row["origins"] is not None, row["origins"])
+    )
+    return {**rows[-1], "known_at": min(row["known_at"] for row in rows)}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_file_keeps_its_first_moment_and_its_latest_content(spark: SparkSession, seed: int) -> None:
+    batches = files(seed)
+    every = sorted(itertools.chain(*batches), key=lambda row: row["did"])
+    groups = itertools.groupby(every, key=lambda row: row["did"])
+    expected = {did: latest(list(versions)) for did, versions in groups}
+    for order in ((0, 1, 2), (2, 0, 1)):
+        table: DataFrame | None = None
+        for number in order:
+            merged = merged_files(frame(spark, FILES, batches[number]), table)
+            table = frame(spark, FILES, told(FILES, merged))
+        assert table is not None
+        found = told(FILES, table)
+        assert {row["did"]: {k: v for k, v in row.items() if v is not None} for row in found} == {
+            did: {k: v for k, v in row.items() if v is not None} for did, row in expected.items()
+        }
+        again = told(FILES, merged_files(frame(spark, FILES, batches[order[1]]), table))
+        assert not any(row.pop("changed") for row in again)
+        assert again == found
+
+
+def test_changed_files_are_those_that_the_table_has_otherwise(spark: SparkSession) -> None:
+    def row(did: str, size: int, known: int, updated: int) -> Row:
+        times = {"known_at": moment(known), "updated_at": moment(updated)}
+        return {"did": did, "scope": "s", "name": did, "size_bytes": size, **times}
+
+    old = [row("same", 1, 5, 5), row("older", 1, 5, 5), row("newer", 1, 5, 5), row("sooner", 1, 5, 5)]
+    new = [row("same", 1, 5, 5), row("older", 2, 5, 4), row("newer", 2, 6, 6), row("sooner", 1, 3, 5)]
+    found = told(FILES, merged_files(frame(spark, FILES, new), frame(spark, FILES, old)))
+    assert {r["did"]: (r["changed"], r["size_bytes"], r["known_at"], r["updated_at"]) for r in found} == {
+        "same": (False, 1, moment(5), moment(5)),
+        "older": (False, 1, moment(5), moment(5)),
+        "newer": (True, 2, moment(5), moment(6)),
+        "sooner": (True, 1, moment(3), moment(5)),
+    }
+
+
+def test_an_access_that_ended_goes_before_the_same_without_its_end(spark: SparkSession) -> None:
+    def row(known: int, closed: int | None) -> Row:
+        name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e", "day": "2026-03-01"}
+        return {
+            **name,
+            "accessed_at": START,
+            "known_at": moment(known),
+            "closed_at": moment(closed),
+            "n_reads": 1,
+        }
+
+    versions = [row(1, None), row(3, 2), row(2, 2)]
+    for order in itertools.permutations(versions):
+        table: DataFrame | None = None
+        for version in order:
+            merged = told(ACCESSES, merged_accesses(frame(spark, ACCESSES, [version]), table))
+            table = frame(spark, ACCESSES, merged)
+        assert [(r["known_at"], r["closed_at"], r["changed"]) for r in merged] == [
+            (moment(2), moment(2), order[-1] is versions[2])
+        ]
