@@ -3,23 +3,11 @@
 # They go to ${XDG_CACHE_HOME:-~/.cache}/cachecast/hdfs; what is there and right is not fetched again.
 # MAVEN_CENTRAL names a mirror.
 set -eu
-central=${MAVEN_CENTRAL:-https://repo1.maven.org/maven2}
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/cachecast/hdfs
-"$(dirname "$0")/system.sh" hdfs
-mkdir -p "$folder"
-
-wrong() { ! echo "$1  $2" | sha256sum --check --status 2>/dev/null; }
+here=$(dirname "$0")
+"$here/system.sh" jars
 
 # SHA-256, then the path below Maven Central.
-while read -r sum path; do
-    jar=$folder/$(basename "$path")
-    wrong "$sum" "$jar" || continue
-    echo "fetching $(basename "$path")"
-    draft=$jar.$$
-    curl --fail --silent --show-error --location --retry 3 --output "$draft" "$central/$path"
-    ! wrong "$sum" "$draft" || { rm -f "$draft"; echo "$central/$path is not the file it should be" >&2; exit 1; }
-    mv "$draft" "$jar"
-done <<'JARS'
+"$here/fetch-jars.sh" "${XDG_CACHE_HOME:-$HOME/.cache}/cachecast/hdfs" <<'JARS'
 cc59446ec9ebaceae56fdb8d8c21477766dc5d426325642151c796bec5c4e6b7 org/apache/hadoop/hadoop-client-api/3.5.0/hadoop-client-api-3.5.0.jar
 b7db3e60c5df1cd37c2995b3e0142e57487260706834e5325bbe0a5e683eedf1 org/apache/hadoop/hadoop-client-runtime/3.5.0/hadoop-client-runtime-3.5.0.jar
 06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c org/apache/hadoop/hadoop-client-minicluster/3.5.0/hadoop-client-minicluster-3.5.0.jar

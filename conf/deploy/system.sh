@@ -1,7 +1,8 @@
 #!/bin/sh
 # Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
 # `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in),
-# `system.sh hdfs` (what hdfs.sh fetches jars with).
+# `system.sh jars` (what hdfs.sh and rucio.sh fetch jars with), `system.sh postgresql` (a real PostgreSQL server),
+# `system.sh bench` (wrk, for bench/serve.py).
 # Does nothing for what is there. Needs root or sudo for the rest.
 set -eu
 
@@ -11,6 +12,7 @@ want() { # PACKAGE TEST...: note the package if the test fails
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 has_lib() { /sbin/ldconfig -p | grep -q "$1"; }
+has_postgres() { ls /usr/lib/postgresql/*/bin/initdb; }
 has_python() { "$(dirname "$0")/find-python.sh"; }
 
 case "${1:-}" in
@@ -28,13 +30,19 @@ xrootd)
 browser)
     want chromium command -v chromium
     ;;
-hdfs)
+jars)
     want curl command -v curl
     want ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
     want coreutils command -v sha256sum
     ;;
+postgresql)
+    want postgresql has_postgres
+    ;;
+bench)
+    want wrk command -v wrk
+    ;;
 *)
-    echo "usage: system.sh core|xrootd|browser|hdfs" >&2
+    echo "usage: system.sh core|xrootd|browser|jars|postgresql|bench" >&2
     exit 2
     ;;
 esac

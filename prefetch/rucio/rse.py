@@ -1,0 +1,138 @@
+"""A cache as an RSE that cannot hurt: made so, and looked after.
+
+Rucio does not refuse replication rules on a volatile RSE: they would send transfers to the cache. So the RSE
+is not writable, which rules heed, and not deletable, which the reaper heeds (a volatile replica is expired at
+once). Its protocol reads only, and is no source of third-party copies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from features.errors import ServiceError
+from prefetch.rucio.session import Session
+
+_AVAILABILITY = {"availability_read": True, "availability_write": False, "availability_delete": False}
+_READ_ONLY = {
+    "lan": {"read": 1, "write": 0, "delete": 0},
+    "wan": {"read": 1, "write": 0, "delete": 0, "third_party_copy_read": 0, "third_party_copy_write": 0},
+}
+_MOST_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class RseDoor:
+    """Where the cache is read: `algorithm` (hash or identity) makes the path below `prefix`."""
+
+    host: str
+    port: int
+    prefix: str
+    algorithm: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RseCheck:
+    """One thing looked at: `state` is ok or bad; `detail` says what was found, and what to do."""
+
+    rse: str
+    what: str
+    state: str
+    detail: str
+
+
+def set_up(session: Session, rse: str, door: RseDoor | None) -> list[str]:
+    """Make `rse`, or make it safe again; what was done, nothing the second time.
+
+    `door` None leaves out the protocol: Rucio then shows what the cache holds, without URLs. Raises
+    ServiceError if there is an RSE of that name that is not volatile.
+    """
+    done = []
+    if not session.ask("RSE", lambda client: [r for r in client.list_rses() if r["rse"] == rse]):
+        session.do(f"add RSE {rse}", lambda client: client.add_rse(rse, volatile=True, **_AVAILABILITY))
+        done.append("added, volatile")
+    found = _rse(session, rse)
+    if not found["volatile"]:
+        raise ServiceError(
+            f"RSE {rse} is there and holds files of its own (it is not volatile); choose another"
+        )
+    wrong = {key: value for key, value in _AVAILABILITY.items() if found[key] != value}
+    if wrong:
+        session.do(f"update RSE {rse}", lambda client: client.update_rse(rse, wrong))
+        done.append("made " + ", ".join(_AVAILABLE[key][value] for key, value in wrong.items()))
+    if door is not None and not found["protocols"]:
+        _add_protocol(session, rse, door)
+        done.append(f"protocol root://{door.host}:{door.port}/{door.prefix}, read only")
+    return done
+
+
+_AVAILABLE = {
+    "availability_read": {True: "readable"},
+    "availability_write": {False: "not writable"},
+    "availability_delete": {False: "not deletable"},
+}
+
+
+def _add_protocol(session: Session, rse: str, door: RseDoor) -> None:
+    attribute = "lfn2pfn_algorithm"
+    session.do("attribute", lambda client: client.add_rse_attribute(rse, attribute, door.algorithm))
+    protocol = {
+        "scheme": "root",
+        "hostname": door.host,
+        "port": door.port,
+        "prefix": door.prefix,
+        "impl": "rucio.rse.protocols.xrootd.Default",
+        "domains": _READ_ONLY,
+    }
+    session.do("protocol", lambda client: client.add_protocol(rse, protocol))
+
+
+def check(session: Session, rse: str) -> list[RseCheck]:
+    """Everything by which an RSE of a cache could be misused, or is. Raises ServiceError."""
+    if not session.ask("RSE", lambda client: [r for r in client.list_rses() if r["rse"] == rse]):
+        return [RseCheck(rse, "exists", "bad", "no such RSE: cachecast rucio setup-rse makes it")]
+    return list(_checks(session, rse))
+
+
+def _checks(session: Session, rse: str) -> Iterator[RseCheck]:
+    found = _rse(session, rse)
+    attributes = session.ask("attributes", lambda client: [client.list_rse_attributes(rse)])[0]
+    setup = "cachecast rucio setup-rse mends it"
+    yield _checked(
+        rse, "volatile", found["volatile"], "Rucio takes it for storage of its own; choose another RSE"
+    )
+    yield _checked(
+        rse, "not deletable", not found["availability_delete"], f"the reaper may work here; {setup}"
+    )
+    yield _checked(rse, "not writable", not found["availability_write"], f"rules may choose it; {setup}")
+    yield _checked(rse, "readable", found["availability_read"], f"clients pass it over; {setup}")
+    greedy = attributes.get("greedyDeletion")
+    yield _checked(rse, "not greedy", not greedy, "delete its attribute greedyDeletion")
+    doing = sorted({what for protocol in found["protocols"] for what in _does(protocol)})
+    remedy = f"its protocols offer {', '.join(doing)}: add them anew, to read only"
+    yield _checked(rse, "read only", not doing, remedy)
+    locks = session.ask("locks", lambda client: client.get_dataset_locks_by_rse(rse))
+    naming = session.ask("rules", lambda client: client.list_replication_rules({"rse_expression": rse}))
+    rules = {str(lock["rule_id"]) for lock in locks} | {str(rule["id"]) for rule in naming}
+    yield _checked(rse, "no rules", not rules, _of_rules(rules))
+
+
+def _rse(session: Session, rse: str) -> dict[str, Any]:
+    answer: dict[str, Any] = session.ask("RSE", lambda client: [client.get_rse(rse)])[0]
+    return answer
+
+
+def _does(protocol: Mapping[str, Any]) -> Iterator[str]:
+    """What a protocol offers beyond reading."""
+    for operations in protocol["domains"].values():
+        yield from (what for what, priority in operations.items() if what != "read" and priority)
+
+
+def _of_rules(rules: set[str]) -> str:
+    shown = ", ".join(sorted(rules)[:_MOST_SHOWN])
+    return f"{len(rules)} rules keep files here, as {shown}: delete them, and exclude it in their expression"
+
+
+def _checked(rse: str, what: str, is_so: object, remedy: str) -> RseCheck:
+    return RseCheck(rse, what, "ok" if is_so else "bad", "" if is_so else remedy)

@@ -1,0 +1,197 @@
+"""A session with a Rucio server: a whole answer, or an error that says what to do.
+
+rucio-clients does the talking, with the ways to log in that sites use. What it leaves open is closed here:
+an answer is taken whole before it is used, as a server may die in the middle of it; a fault that may pass is
+tried again, ever later; nothing waits for a person; tokens are kept apart by server; its log, which holds
+passwords at DEBUG, goes nowhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+import tenacity
+from rucio.client import Client
+from rucio.common import exception as rucio
+from rucio.common.utils import wlcg_token_discovery
+
+from features.errors import ConfigError, ServiceError, bounded
+
+T = TypeVar("T")
+_LONGEST_PAUSE_S = 30.0
+_TOLD_CHARS = 200
+# The class of an error that the server did not name; its text then holds the status.
+_MAY_PASS = re.compile(r"http status code: (429|5\d\d)")
+_PASSING = (requests.RequestException, OSError, rucio.ServerConnectionException, rucio.DatabaseException)
+_REFUSED = (rucio.CannotAuthenticate, rucio.AccessDenied, rucio.NoAuthInformation)
+
+
+class NamesRefused(ServiceError):
+    """A name in the question is none by the server's rules; all of it is refused."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """How to reach a server and log in; empty texts are not given.
+
+    `timeout_s`: of one connection, and of every silence in an answer. `attempts`: tries of one question.
+    `tokens`: folder where login tokens are kept from run to run, for this user alone.
+    """
+
+    url: str
+    auth_type: str
+    account: str
+    tokens: Path
+    auth_url: str = ""
+    vo: str = ""
+    ca_cert: str = ""
+    username: str = ""
+    password: str = dataclasses.field(default="", repr=False)
+    client_cert: str = ""
+    client_key: str = ""
+    client_proxy: str = ""
+    timeout_s: int = 60
+    attempts: int = 4
+
+
+class Session:
+    """One server, asked one question after the other; logs in at the first."""
+
+    def __init__(self, access: Access, *, pause: Callable[[float], None] = time.sleep) -> None:
+        """`pause` waits so many seconds between two tries. Raises ConfigError where a setting is missing."""
+        self._access, self._pause = access, pause
+        self._creds = _credentials(access)
+        self._client: Any = None
+
+    def ask(self, what: str, question: Callable[[Any], Iterable[T]]) -> list[T]:
+        """All that `question` gives, put to the server's client; `what` names it in errors.
+
+        Raises ServiceError: the server is away (after `attempts` tries), refuses us, or the question.
+        """
+        tries = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self._access.attempts),
+            wait=tenacity.wait_exponential(multiplier=1, max=_LONGEST_PAUSE_S),
+            retry=tenacity.retry_if_exception(_may_pass),
+            sleep=self._pause,
+            reraise=True,
+        )
+        try:
+            return tries(lambda: list(question(self._connected())))
+        except (rucio.RucioException, requests.RequestException, OSError) as error:
+            raise self._failed(what, error) from None
+
+    def do(self, what: str, deed: Callable[[Any], object]) -> None:
+        """Have the server's client do something whose repetition changes nothing; raises as `ask`."""
+        self.ask(what, lambda client: [deed(client)])
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            self._client = _Client(self._access, self._creds)
+        return self._client
+
+    def _failed(self, what: str, error: Exception) -> ServiceError:
+        where, told = f"Rucio at {self._access.url}", self._without_secrets(_told(error))
+        if _may_pass(error):
+            tries = f"after {self._access.attempts} tries"
+            remedy = "is it up, and is [rucio] url right?"
+            return ServiceError(f"{where} does not answer ({what}), {tries}: {told}; {remedy}")
+        if isinstance(error, _REFUSED):
+            who = f"account {self._access.account or '(of the identity)'} by {self._access.auth_type}"
+            return ServiceError(
+                f"{where} refuses {who} ({what}): {told}; check [rucio] account, auth_type and what it needs"
+            )
+        kind = NamesRefused if isinstance(error, rucio.InvalidObject) else ServiceError
+        return kind(f"{where} cannot do this ({what}): {told}")
+
+    def _without_secrets(self, text: str) -> str:
+        return text.replace(self._access.password, "***") if self._access.password else text
+
+
+class _Client(Client):  # type: ignore[misc]
+    """The client of rucio-clients, by our settings alone."""
+
+    def __init__(self, access: Access, creds: dict[str, str]) -> None:
+        # rucio-clients tells tokens apart by account, not by server: one server would get the other's.
+        server = hashlib.sha256(f"{access.url} {access.auth_url}".encode()).hexdigest()[:16]
+        self.TOKEN_PATH_PREFIX = f"{access.tokens}/{server}-"
+        super().__init__(
+            rucio_host=access.url,
+            auth_host=access.auth_url or access.url,
+            account=access.account or None,
+            auth_type=access.auth_type,
+            creds=creds,
+            ca_cert=access.ca_cert or None,
+            vo=access.vo or None,
+            timeout=access.timeout_s,
+            user_agent="cachecast",
+            logger=_silent(),
+        )
+
+    def _send_request(self, *args: Any, **options: Any) -> Any:
+        # On an expired bearer token rucio-clients would open a dialogue; a person's or a daemon's next run
+        # finds the new token.
+        if self.auth_type == "oidc":
+            options["get_token"] = True
+        return super()._send_request(*args, **options)
+
+
+def _credentials(access: Access) -> dict[str, str]:
+    """What the client needs to log in. Raises ConfigError naming the setting that is missing."""
+    match access.auth_type:
+        case "userpass":
+            return _needed(access, "username", "password")
+        case "x509":
+            return _needed(access, "client_cert", "client_key")
+        case "x509_proxy":
+            usual = os.environ.get("X509_USER_PROXY") or f"/tmp/x509up_u{os.geteuid()}"  # noqa: S108
+            return {"client_proxy": _readable("client_proxy", access.client_proxy or usual)}
+        case "oidc":
+            if not wlcg_token_discovery():
+                raise ConfigError(
+                    "rucio.auth_type", "oidc needs a token: set BEARER_TOKEN or BEARER_TOKEN_FILE"
+                )
+            return {}
+    raise ConfigError("rucio.auth_type", f"{access.auth_type!r} is none of userpass, x509, x509_proxy, oidc")
+
+
+def _needed(access: Access, *names: str) -> dict[str, str]:
+    for name in names:
+        if not getattr(access, name):
+            where = "set CACHECAST_RUCIO__PASSWORD" if name == "password" else "set it"
+            raise ConfigError(
+                f"rucio.{name}", f"is empty, and auth_type {access.auth_type} needs it; {where}"
+            )
+    values = {name: str(getattr(access, name)) for name in names}
+    return {name: _readable(name, v) if name.startswith("client_") else v for name, v in values.items()}
+
+
+def _readable(name: str, path: str) -> str:
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"rucio.{name}", f"there is no file {path} that may be read")
+    return path
+
+
+def _may_pass(error: BaseException) -> bool:
+    if type(error) is rucio.RucioException:
+        return bool(_MAY_PASS.search(str(error)))
+    return isinstance(error, _PASSING)
+
+
+def _told(error: BaseException) -> str:
+    """An error in one line, bounded: some hold the whole question."""
+    return bounded(f"{type(error).__name__}: {' '.join(str(error).split())}", _TOLD_CHARS)
+
+
+def _silent() -> logging.Logger:
+    logger = logging.Logger("rucio-clients", logging.CRITICAL)
+    logger.addHandler(logging.NullHandler())
+    return logger

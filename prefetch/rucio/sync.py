@@ -1,0 +1,114 @@
+"""Volatile replicas in step with what a cache holds: told through the broker, confirmed by Rucio itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from prefetch.rucio import bulk
+from prefetch.rucio.broker import Broker
+from prefetch.rucio.names import Did
+from prefetch.rucio.session import Session
+from prefetch.rucio.told import Told
+
+_POLL_S = 0.5
+
+
+class Changes(NamedTuple):
+    """What to tell Rucio, in order of the names; `forget`: what it never knew and the cache lost."""
+
+    add: list[Did]
+    remove: list[Did]
+    forget: list[Did]
+
+
+@dataclasses.dataclass(frozen=True)
+class SyncSummary:
+    """One cache's replicas in Rucio after a sync.
+
+    `held`: complete files in the cache; `unnamed`: of them those whose path tells no DID. `added`, `removed`:
+    confirmed by Rucio. `unknown`: files that Rucio does not know. `unconfirmed`: told, but not yet seen in
+    Rucio; the next sync tells them again.
+    """
+
+    cache: str
+    rse: str
+    held: int
+    unnamed: int
+    added: int
+    removed: int
+    unknown: int
+    unconfirmed: int
+
+
+def changes(held: Iterable[Did], told: Mapping[Did, str]) -> Changes:
+    """What to tell so that Rucio has the files `held`, and no others, given what was told and confirmed."""
+    wanted = set(held)
+    add = {did for did in wanted if told.get(did) not in ("there", "unknown")}
+    gone = told.keys() - wanted
+    forget = {did for did in gone if told[did] == "unknown"}
+    return Changes(sorted(add), sorted(gone - forget), sorted(forget))
+
+
+class Sync:
+    """One RSE: what a cache holds, what Rucio was told, and what it says."""
+
+    def __init__(self, rse: str, *, told: Told, broker: Broker, session: Session) -> None:
+        self._rse, self._told, self._broker, self._session = rse, told, broker, session
+
+    def recheck(self) -> None:
+        """Forget what Rucio no longer has, and what it did not know: both are told anew."""
+        known = self._told.states(self._rse)
+        there = [did for did, state in known.items() if state == "there"]
+        lost = set(there) - self._present(there)
+        self._told.forget(self._rse, [*lost, *(did for did, state in known.items() if state == "unknown")])
+
+    def tell(self, what: Changes, *, now_s: float) -> None:
+        """Publish the changes and remember that; raises ServiceError with what was published remembered."""
+        self._told.forget(self._rse, what.forget)
+        # Noted before: if this dies in between, what Rucio may have got is not forgotten.
+        self._told.note(self._rse, what.remove, "removing", now_s=now_s)
+        self._told.note(self._rse, what.add, "adding", now_s=now_s)
+        if what.remove:
+            self._broker.publish("delete_replicas", self._rse, what.remove)
+        if what.add:
+            self._broker.publish("add_replicas", self._rse, what.add)
+
+    def confirm(
+        self,
+        *,
+        wait_s: float,
+        now_s: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> dict[str, int]:
+        """Ask Rucio until it shows all that it was told, for at most `wait_s`; counts as in SyncSummary."""
+        deadline = time.monotonic() + wait_s
+        counts = {"added": 0, "removed": 0}
+        while True:
+            open_ = {d: s for d, s in self._told.states(self._rse).items() if s in ("adding", "removing")}
+            present = self._present(list(open_))
+            added = [did for did, state in open_.items() if state == "adding" and did in present]
+            removed = [did for did, state in open_.items() if state == "removing" and did not in present]
+            self._told.note(self._rse, added, "there", now_s=now_s())
+            self._told.forget(self._rse, removed)
+            counts["added"] += len(added)
+            counts["removed"] += len(removed)
+            left = [did for did in open_ if did not in {*added, *removed}]
+            if not left or time.monotonic() >= deadline:
+                break
+            pause(_POLL_S)
+        unknown = self._unknown([did for did in left if open_[did] == "adding"])
+        self._told.note(self._rse, unknown, "unknown", now_s=now_s())
+        n_unknown = sum(state == "unknown" for state in self._told.states(self._rse).values())
+        return counts | {"unknown": n_unknown, "unconfirmed": len(left) - len(unknown)}
+
+    def _present(self, dids: Sequence[Did]) -> set[Did]:
+        """Those of `dids` that Rucio shows as available at the RSE."""
+        return {did for did, at in bulk.replicas(self._session, dids, self._rse) if self._rse in at}
+
+    def _unknown(self, dids: Sequence[Did]) -> list[Did]:
+        """Those of `dids` that Rucio does not know at all."""
+        known = set(map(bulk.did_of, bulk.metadata(self._session, dids)[0]))
+        return [did for did in dids if did not in known]

@@ -1,0 +1,82 @@
+"""A proxy before a real HTTP server that spoils answers as told, as networks and front ends do."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+_OWN_HEADERS = {"transfer-encoding", "content-length", "connection", "server", "date"}
+
+
+class FaultyProxy:
+    """`url` stands before the server. `faults`: what the next requests meet, then all pass.
+
+    `pass`; a status as `503`; `cut`: half an answer; `slow`: `slow_s` of silence. `paths`: what was asked.
+    """
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        self.faults: deque[str] = deque()
+        self.slow_s = 3.0
+        self.paths: list[str] = []
+
+
+@contextmanager
+def before(upstream: str) -> Iterator[FaultyProxy]:
+    """A proxy before the server at `upstream`; it ends with the block."""
+    host, port = urlsplit(upstream).hostname, urlsplit(upstream).port
+    assert host is not None
+
+    class Handler(BaseHTTPRequestHandler):
+        def _forward(self) -> None:
+            proxy.paths.append(self.path.split("?")[0])
+            fault = proxy.faults.popleft() if proxy.faults else "pass"
+            length = int(self.headers.get("content-length") or 0)
+            sent = self.rfile.read(length) if length else None
+            if fault == "slow":
+                time.sleep(proxy.slow_s)
+            if fault.isdigit():
+                self.send_error(int(fault))
+                return
+            connection = http.client.HTTPConnection(host, port, timeout=60)
+            connection.request(self.command, self.path, sent, dict(self.headers.items()))
+            answer = connection.getresponse()
+            body = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in _OWN_HEADERS:
+                    self.send_header(name, value)
+            self.send_header("content-length", str(len(body)))
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
+            connection.close()
+            self.close_connection = True
+
+        do_GET = do_POST = do_PUT = do_DELETE = _forward
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Who gave up waiting is no fault of the proxy's."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    proxy = FaultyProxy(server)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
