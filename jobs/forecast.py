@@ -9,22 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from features.errors import InputError
-from features.names import parse_name
-from features.schema import ACCESSES, arrow_schema
-from features.spark.features import features
-from features.spec import FeatureSpec
-from features.times import parse_as_of
-from models.forecast import HorizonForecast, forecast, series_spec, training_units, with_every_dataset
-from models.frame import sampled
+from models.forecast import HorizonForecast, forecast
+from models.rolling import CutQuality, rolling_quality
 from models.series import Series, read_series
-
-_REGION = "series"
-_MAX_PAIRS = 400_000
-_MICROS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,91 +22,109 @@ class ForecastSummary:
 
     as_of: str
     datasets: int
-    training_rows: int
     models: dict[str, str]
     rows: int
     out: str
 
 
-def run(
-    spark: SparkSession, *, series: Path, as_of: str, horizons: Sequence[int], out: Path
-) -> ForecastSummary:
+@dataclasses.dataclass(frozen=True)
+class HorizonQuality:
+    """The mean over `cuts` forecasts of each figure of `CutQuality`; `…_spread` is its standard deviation.
+
+    `auc_gain` is over recency; `average_precision_gain` relative to recency's, the mean of the cuts' own.
+    """
+
+    horizon: int
+    cuts: int
+    auc: float
+    recency_auc: float
+    auc_gain: float
+    auc_gain_spread: float
+    average_precision: float
+    recency_average_precision: float
+    average_precision_gain: float
+    average_precision_gain_spread: float
+    calibration_error: float
+    mean_probability: float
+    positive_share: float
+    count_error: float
+    last_count_error: float
+    season_count_error: float
+    median_count_error: float
+    last_median_count_error: float
+    season_median_count_error: float
+
+
+def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
     """Write `dataset,horizon,probability,expected_accesses` for every dataset with a record up to as_of.
 
     `series`, `as_of`: see `models.series.read_series`; horizons are in its units, as_of is the last unit
     known, and nothing after it matters. `probability`: chance of at least one access in the units as_of + 1
     … as_of + horizon. Rows are sorted. The file is replaced whole. Raises InputError, SchemaError.
     """
-    wanted = sorted(set(horizons))
-    if not wanted or wanted[0] < 1:
-        raise InputError(f"horizons {list(horizons)}: need whole numbers of units, at least 1")
+    wanted = _checked(horizons)
     known = read_series(series, as_of)
-    spec = series_spec(known.unit_s, wanted)
-    past, present = _frames(spark, known, spec, training_units(known, wanted))
-    results = forecast(past, present, known, spec, wanted)
-    n_rows = _write(out, known, results)
+    results = forecast(known, wanted)
     return ForecastSummary(
         as_of=as_of,
         datasets=len(known.names),
-        training_rows=len(past),
         models={str(result.n_units): result.model for result in results},
-        rows=n_rows,
+        rows=_write(out, _table(known, results)),
         out=str(out),
     )
 
 
-def _frames(
-    spark: SparkSession, series: Series, spec: FeatureSpec, units: list[int]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Features of the training units (of a sample of the datasets, if there are many), and of now."""
-    n_pairs = sum(int((series.born <= unit).sum()) for unit in units)
-    kept = np.flatnonzero(sampled(series.names, "", _MAX_PAIRS / max(n_pairs, 1)))
-    if len(kept) == len(series.names):
-        every = _features(spark, series, spec, [*units, series.now], kept)
-        is_now = every["unit"] == series.now
-        return every[~is_now].reset_index(drop=True), every[is_now].reset_index(drop=True)
-    everyone = np.arange(len(series.names))
-    past = _features(spark, series, spec, units, kept)
-    return past, _features(spark, series, spec, [series.now], everyone)
+def judge(
+    *, series: Path, as_of: str, horizons: Sequence[int], cuts: Sequence[int], out: Path
+) -> list[HorizonQuality]:
+    """How good forecasts made at `cuts` were, as far as their horizons end by as_of; a mean per horizon.
+
+    `cuts`: weeks, or days numbered from 1 for the first. `out` gets a row per cut and horizon, the columns
+    those of `models.rolling.CutQuality`. Raises InputError, SchemaError.
+    """
+    wanted = _checked(horizons)
+    known = read_series(series, as_of)
+    found = list(rolling_quality(known, wanted, [cut + known.offset for cut in cuts]))
+    if not found:
+        raise InputError(
+            f"nothing to judge: from no cut does a horizon of {wanted} end by {as_of}, with reads"
+        )
+    rows = pd.DataFrame([dataclasses.asdict(row) for row in found], columns=_columns(CutQuality))
+    rows["cut"] -= known.offset
+    _write(out, rows)
+    return [
+        _mean(n_units, rows[rows["horizon"] == n_units])
+        for n_units in wanted
+        if n_units in set(rows["horizon"])
+    ]
 
 
-def _features(
-    spark: SparkSession, series: Series, spec: FeatureSpec, units: list[int], codes: np.ndarray
-) -> pd.DataFrame:
-    """Features with code and unit, of every dataset among `codes` known by each of the `units`."""
-    as_ofs = [series.as_of_s(unit) for unit in units]
-    rows = features(_accesses(spark, series, codes), None, as_ofs, spec=spec, region=_REGION).toPandas()
-    code_of = {name: code for code, name in enumerate(series.names)}
-    unit_of = {text: parse_as_of(text) // series.unit_s - 1 for text in rows["as_of"].unique()}
-    rows = rows.assign(code=rows["did"].map(code_of), unit=rows["as_of"].map(unit_of))
-    complete = with_every_dataset(rows, series, units)
-    return complete[complete["code"].isin(codes)].reset_index(drop=True)
+def _checked(horizons: Sequence[int]) -> list[int]:
+    wanted = sorted(set(horizons))
+    if not wanted or wanted[0] < 1:
+        raise InputError(f"horizons {list(horizons)}: need whole numbers of units, at least 1")
+    return wanted
 
 
-def _accesses(spark: SparkSession, series: Series, codes: np.ndarray) -> DataFrame:
-    """The series as accesses, known as soon as they happen: a unit's reads count from its end on."""
-    chosen = np.isin(series.code, codes)
-    names = np.array(series.names, dtype=object)[series.code[chosen]]
-    tiers = {name: parse_name(name).tier for name in series.names}
-    start = pa.array(series.unit[chosen] * series.unit_s * _MICROS, pa.timestamp("us", tz="UTC"))
-    columns = {
-        "did": pa.array(names, pa.string()),
-        "scope": pa.array([_REGION] * len(names), pa.string()),
-        "name": pa.array(names, pa.string()),
-        "tier": pa.array([tiers[name] for name in names], pa.string()),
-        "accessed_at": start,
-        "known_at": start,
-        "n_reads": pa.array(series.reads[chosen]),
-        "source": pa.array(["series"] * len(names), pa.string()),
-        "event_id": pa.array([str(i) for i in range(len(names))], pa.string()),
-    }
-    fields = arrow_schema(ACCESSES)
-    arrays = [columns.get(field.name, pa.nulls(len(names), field.type)) for field in fields]
-    return spark.createDataFrame(pa.table(arrays, names=fields.names))
+def _mean(n_units: int, rows: pd.DataFrame) -> HorizonQuality:
+    gains = pd.DataFrame(
+        {
+            "auc_gain": rows["auc"] - rows["recency_auc"],
+            "average_precision_gain": rows["average_precision"] / rows["recency_average_precision"] - 1,
+        }
+    )
+    means = pd.concat([rows, gains], axis=1).mean()
+    figures = {**means, **gains.std(ddof=0).add_suffix("_spread")}
+    own = {name: float(figures[name]) for name in _columns(HorizonQuality) if name not in ("horizon", "cuts")}
+    return HorizonQuality(horizon=n_units, cuts=len(rows), **own)
 
 
-def _write(out: Path, series: Series, results: Sequence[HorizonForecast]) -> int:
-    table = pd.DataFrame(
+def _columns(kind: type[CutQuality | HorizonQuality]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _table(series: Series, results: Sequence[HorizonForecast]) -> pd.DataFrame:
+    return pd.DataFrame(
         {
             "dataset": np.tile(np.array(series.names, dtype=object), len(results)),
             "horizon": np.repeat([r.n_units for r in results], len(series.names)),
@@ -125,6 +132,9 @@ def _write(out: Path, series: Series, results: Sequence[HorizonForecast]) -> int
             "expected_accesses": np.concatenate([r.expected for r in results]),
         }
     ).sort_values(["dataset", "horizon"], kind="stable")
+
+
+def _write(out: Path, table: pd.DataFrame) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
     table.to_csv(draft, index=False, float_format="%.6f", lineterminator="\n")

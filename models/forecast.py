@@ -1,4 +1,4 @@
-"""Forecasts of a popularity series: one model per horizon, trained on its own past, honest about time."""
+"""Forecasts of a popularity series: one ranking for all horizons, calibrated for each, honest about time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from features.spec import FeatureSpec
-from models.fit import CalibratedModel, fit_best
-from models.frame import Sample, informative, learn_vocabulary, model_matrix
-from models.learners import Learner, LightGBM
-from models.linear import Blend, Linear
+from models.calibration import platt
+from models.learners import Scorer
 from models.series import Series
+from models.series_counts import fit_counts
+from models.series_past import Past, fit_chance
 
 Floats = npt.NDArray[np.float64]
-_WINDOWS = (1, 2, 4, 8, 13, 26, 52)
-_HALF_LIVES = (1, 4, 13)
-_MIN_HISTORY = 4
-_MAX_AS_OFS = 104
-_MIN_ROWS = 50
+_RATE_UNITS = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,73 +29,28 @@ class HorizonForecast:
     model: str
 
 
-@dataclasses.dataclass(frozen=True)
-class _Learned:
-    model: CalibratedModel
-    vocabulary: dict[str, list[str]]
-    columns: list[str]
+def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
+    """A forecast per horizon (units, rising), for every dataset of the series in order.
 
+    Datasets are ranked by their chance to be read in the **next unit**, whatever the horizon: labels of long
+    horizons are old, and what they taught no longer holds (docs/forecast.md). A horizon maps that score to
+    its own probability, by what such scores came to in the last 52 units whose labels have matured. Expected
+    reads are the mean of two forecasts that err to opposite sides: probability × the median of reads if any,
+    and the rate of as many units before, at most 7.
 
-def series_spec(unit_s: int, horizons: Sequence[int]) -> FeatureSpec:
-    """The features of a series: a cycle is a unit, windows 1 to 52 units, half-lives 1, 4 and 13 units."""
-    return FeatureSpec(
-        cycle_s=unit_s,
-        windows_s=tuple(unit_s * w for w in _WINDOWS),
-        half_lives_s=tuple(unit_s * h for h in _HALF_LIVES),
-        horizons_s=tuple(unit_s * h for h in horizons),
-        n_gaps=4,
-        candidate_s=unit_s * max(_WINDOWS),
-        active_dataset_s=unit_s,
-    )
-
-
-def training_units(series: Series, horizons: Sequence[int]) -> list[int]:
-    """Units to train at: those with a matured label and some history, at most 104 for the longest horizon."""
-    last = series.now - min(horizons)
-    start = max(series.first + _MIN_HISTORY, series.now - max(horizons) - _MAX_AS_OFS + 1)
-    return list(range(start, last + 1))
-
-
-def with_every_dataset(rows: pd.DataFrame, series: Series, units: Sequence[int]) -> pd.DataFrame:
-    """`rows` (features with code and unit) for every dataset known by each unit, sorted by unit and code.
-
-    A dataset without a feature row was not read within the longest window: counts 0, times unknown.
+    Horizons without matured labels extend the next shorter one at a constant rate; without any, a rate per
+    dataset is used (`rate_forecast`). A longer horizon never has a lower probability or fewer expected reads
+    than a shorter one. Expected reads are never below the probability.
     """
-    known = [np.flatnonzero(series.born <= unit) for unit in units]
-    pairs = pd.DataFrame(
-        {
-            "unit": np.repeat(np.asarray(units, dtype=np.int64), [len(codes) for codes in known]),
-            "code": np.concatenate([np.empty(0, dtype=np.int64), *known]),
-        }
-    )
-    merged = pairs.merge(rows, how="left", on=["unit", "code"], validate="one_to_one", sort=False)
-    sums = [name for name in rows.columns if name.startswith(("n_", "read_bytes_", "decayed_"))]
-    merged[sums] = merged[sums].fillna(0.0)
-    return merged
-
-
-def forecast(
-    past: pd.DataFrame, present: pd.DataFrame, series: Series, spec: FeatureSpec, horizons: Sequence[int]
-) -> list[HorizonForecast]:
-    """A forecast per horizon (units, rising), for the rows of `present`: one per dataset, in order.
-
-    `past`, `present`: as `with_every_dataset` gives for training units and for now. Horizons without enough
-    matured labels extend the next shorter one at a constant rate; without any, a rate per dataset is used
-    (`rate_forecast`). A longer horizon never has a lower probability or fewer expected reads than a shorter
-    one: the running maximum is taken. Expected reads are never below the probability.
-    """
+    past = Past(series)
+    scorer = _ranking(past)
+    present = past.present()
     results: list[HorizonForecast] = []
     for n_units in horizons:
-        learned = None
-        rows = past[past["unit"] + n_units <= series.now].reset_index(drop=True)
-        if len(rows) >= _MIN_ROWS:
-            learned = _learned(rows, series, spec, n_units=n_units)
-        if learned is not None:
-            matrix = model_matrix(present, spec, learned.vocabulary, learned.columns)
-            now = HorizonForecast(n_units, *learned.model.predict(matrix), _described(learned.model))
-        else:
-            now = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
-        results.append(_rising(results[-1] if results else None, now))
+        made = None if scorer is None else _learned(series, past, present, scorer, n_units)
+        if made is None:
+            made = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
+        results.append(_rising(results[-1] if results else None, made))
     return results
 
 
@@ -123,31 +73,35 @@ def rate_forecast(series: Series, n_units: int) -> HorizonForecast:
     )
 
 
-def _learned(rows: pd.DataFrame, series: Series, spec: FeatureSpec, *, n_units: int) -> _Learned | None:
-    """A model of the best learner; None if all labels of `rows` are alike, or all its columns are."""
-    vocabulary = learn_vocabulary(rows, spec)
-    matrix = model_matrix(rows, spec, vocabulary)
-    columns = informative(matrix)
-    code, unit = (rows[name].to_numpy(dtype=np.int64) for name in ("code", "unit"))
-    reads = series.reads_within(code, unit, n_units)
-    if not columns or not 0 < (reads > 0).sum() < len(reads):
+def _ranking(past: Past) -> Scorer | None:
+    rows = past.matured(1)
+    return None if rows is None else fit_chance(rows.x, past.reads(rows, 1) > 0)
+
+
+def _learned(
+    series: Series, past: Past, present: pd.DataFrame, scorer: Scorer, n_units: int
+) -> HorizonForecast | None:
+    """The forecast of a horizon by `scorer`; None if too few labels have matured."""
+    rows = past.matured(n_units)
+    if rows is None:
         return None
-    sample = Sample(matrix[columns], reads, unit)
-    model = fit_best(_learners(len(rows)), sample, horizon_s=n_units)
-    return _Learned(model, vocabulary, columns)
+    reads = past.reads(rows, n_units)
+    labels = (reads > 0).astype(np.float64)
+    if not 0 < labels.sum() < len(labels):
+        return None
+    # A rising curve: it changes no ranking, and makes no ties as steps would.
+    probability = platt(scorer.score(rows.x), labels)(scorer.score(present))
+    if_any = fit_counts(rows.x, reads).predict(present)
+    expected = (probability * if_any + _repeated(series, n_units)) / 2
+    return HorizonForecast(n_units, probability, expected, "lightgbm")
 
 
-def _learners(n_rows: int) -> list[Learner]:
-    """Small constrained trees, alone and blended with a linear model: series are short and drift.
-
-    The blend comes first, for where the past is too short to choose: it was the better one on short pasts.
-    """
-    trees = LightGBM(trees=100, leaves=6, min_rows=min(300, max(5, n_rows // 100)), monotone=True, threads=1)
-    return [Blend((trees, Linear())), trees]
-
-
-def _described(model: CalibratedModel) -> str:
-    return model.name if model.validation_log_loss is not None else f"{model.name}, uncalibrated: short past"
+def _repeated(series: Series, n_units: int) -> Floats:
+    """Reads of every dataset in the next `n_units`, at the rate of as many units before, at most 7."""
+    everyone = np.arange(len(series.names))
+    before = min(n_units, _RATE_UNITS)
+    since = np.full(len(everyone), series.now - before)
+    return series.reads_within(everyone, since, before) * (n_units / before)
 
 
 def _extended(shorter: HorizonForecast, n_units: int) -> HorizonForecast:

@@ -47,9 +47,19 @@ class Series:
         """The first unit with a record."""
         return int(self.born.min())
 
-    def as_of_s(self, unit: int) -> int:
-        """The moment at which the records up to and including `unit` are known, in seconds since 1970."""
-        return (unit + 1) * self.unit_s
+    @property
+    def offset(self) -> int:
+        """What makes a unit of a number as people give it: weeks have their own, days count from 1."""
+        return 0 if self.unit_s == _WEEKLY[2] else self.first - 1
+
+    def until(self, unit: int) -> Series:
+        """The series as known at the end of `unit`, which is neither before its first nor after now."""
+        known = self.born <= unit
+        code_then = np.cumsum(known) - 1
+        held = self.unit <= unit
+        names = [name for name, is_known in zip(self.names, known.tolist(), strict=True) if is_known]
+        code = code_then[self.code[held]].astype(np.int64)
+        return Series(self.unit_s, unit, names, self.born[known], code, self.unit[held], self.reads[held])
 
     def reads_within(self, code: Ints, unit: Ints, n_units: int) -> npt.NDArray[np.float64]:
         """Reads of each (dataset, unit) pair in the `n_units` units that follow."""

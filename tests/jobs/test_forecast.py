@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from features.errors import InputError, SchemaError
-from jobs.forecast import run
-from models.metrics import auc
+from jobs.arguments import spans
+from jobs.forecast import judge, run
+from models.metrics import auc, average_precision
 from models.series import read_series
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COLUMNS = ["dataset", "horizon", "probability", "expected_accesses"]
 
@@ -34,11 +31,11 @@ def weekly(n_datasets: int = 60, n_weeks: int = 34, seed: int = 4) -> pd.DataFra
 
 
 def forecast(
-    spark: SparkSession, folder: Path, rows: pd.DataFrame, as_of: str, horizons: list[int]
+    folder: Path, rows: pd.DataFrame, as_of: str, horizons: list[int]
 ) -> tuple[pd.DataFrame, bytes, dict[str, str]]:
     series, out = folder / "series.csv", folder / "out" / "forecast.csv"
     rows.to_csv(series, index=False)
-    summary = run(spark, series=series, as_of=as_of, horizons=horizons, out=out)
+    summary = run(series=series, as_of=as_of, horizons=horizons, out=out)
     table = pd.read_csv(out)
     assert summary.rows == len(table)
     return table, out.read_bytes(), summary.models
@@ -54,9 +51,9 @@ def check_form(table: pd.DataFrame, names: list[str], horizons: list[int]) -> No
         assert (table.groupby("dataset")[name].diff().fillna(0) >= 0).all()
 
 
-def test_every_known_dataset_is_forecast_better_than_by_chance(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_known_dataset_is_forecast_better_than_by_chance(tmp_path: Path) -> None:
     rows = weekly()
-    table, _, models = forecast(spark, tmp_path, rows, "28", [4, 1, 4])
+    table, _, models = forecast(tmp_path, rows, "28", [4, 1, 4])
     known = rows[rows["week"] <= 28]["dataset"].unique().tolist()
     check_form(table, known, [1, 4])
     assert set(models) == {"1", "4"}
@@ -66,18 +63,18 @@ def test_every_known_dataset_is_forecast_better_than_by_chance(spark: SparkSessi
     assert auc(read, soon) > 0.8
 
 
-def test_nothing_after_as_of_matters(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_after_as_of_matters(tmp_path: Path) -> None:
     rows = weekly()
     past, later = rows[rows["week"] <= 24], rows[rows["week"] > 24]
-    _, cut, _ = forecast(spark, tmp_path, past, "24", [1, 6])
+    _, cut, _ = forecast(tmp_path, past, "24", [1, 6])
     changed = later.assign(accesses=999_999, dataset="/LHCb/A/New/D0.DST")
     wild = pd.DataFrame({"dataset": [""], "week": [25], "accesses": ["not a number"]})
     mixed = pd.concat([wild, later, past.sample(frac=1, random_state=1), changed])
-    _, whole, _ = forecast(spark, tmp_path, mixed, "24", [1, 6])
+    _, whole, _ = forecast(tmp_path, mixed, "24", [1, 6])
     assert cut == whole
 
 
-def test_a_daily_series_counts_days_and_keeps_unread_datasets(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_daily_series_counts_days_and_keeps_unread_datasets(tmp_path: Path) -> None:
     rows = weekly(30, 20)
     dates = (pd.Timestamp("2015-08-13") + pd.to_timedelta(rows["week"], unit="D")).dt.strftime("%Y-%m-%d")
     daily = pd.DataFrame({"date": dates, "dataset": rows["dataset"], "n_accesses": rows["accesses"]})
@@ -85,23 +82,69 @@ def test_a_daily_series_counts_days_and_keeps_unread_datasets(spark: SparkSessio
     daily = pd.concat([daily, never]).assign(n_cpus=1)
     first = pd.Timestamp(daily["date"].min())
     until = pd.Timestamp("2015-08-30")
-    table, by_date, _ = forecast(spark, tmp_path, daily, "2015-08-30", [1, 2])
+    table, by_date, _ = forecast(tmp_path, daily, "2015-08-30", [1, 2])
     check_form(table, sorted(daily[daily["date"] <= "2015-08-30"]["dataset"].unique()), [1, 2])
     assert "/A/B-v1/RAW" in set(table["dataset"])
-    _, by_number, _ = forecast(spark, tmp_path, daily, str((until - first).days + 1), [1, 2])
+    _, by_number, _ = forecast(tmp_path, daily, str((until - first).days + 1), [1, 2])
     assert by_date == by_number
 
 
-def test_short_pasts_fall_back_and_say_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_short_pasts_fall_back_and_say_so(tmp_path: Path) -> None:
     rows = weekly(40, 12)
-    table, _, models = forecast(spark, tmp_path, rows, "12", [1, 20])
+    table, _, models = forecast(tmp_path, rows, "12", [1, 20])
     check_form(table, sorted(rows["dataset"].unique()), [1, 20])
     assert models["20"].startswith("extended from 1")
     one_week = pd.DataFrame({"dataset": ["b", "a,c"], "week": [3, 3], "accesses": [7, 0]})
-    table, _, models = forecast(spark, tmp_path, one_week, "5", [1, 2])
+    table, _, models = forecast(tmp_path, one_week, "5", [1, 2])
     check_form(table, ["a,c", "b"], [1, 2])
     assert models["1"].startswith("rate")
     assert models["2"].startswith("extended from 1")
+
+
+def test_a_judged_cut_is_the_forecast_made_then_against_what_followed(tmp_path: Path) -> None:
+    rows = weekly()
+    table, _, _ = forecast(tmp_path, rows, "24", [4])
+    out = tmp_path / "judged.csv"
+    means = judge(series=tmp_path / "series.csv", as_of="34", horizons=[4, 1], cuts=[24, 28, 33], out=out)
+    judged = pd.read_csv(out)
+    assert [(mean.horizon, mean.cuts) for mean in means] == [(1, 3), (4, 2)]
+    assert judged[["cut", "horizon"]].to_numpy().tolist() == [[24, 1], [24, 4], [28, 1], [28, 4], [33, 1]]
+    followed = rows[rows["week"].between(25, 28)]
+    read = table["dataset"].isin(followed["dataset"])
+    then = judged[(judged["cut"] == 24) & (judged["horizon"] == 4)].iloc[0]
+    assert then["auc"] == pytest.approx(auc(read, table["probability"]), abs=1e-3)
+    last = rows[rows["week"] <= 24].groupby("dataset")["week"].max()
+    recency = average_precision(read, table["dataset"].map(last))
+    assert then["recency_average_precision"] == pytest.approx(recency, abs=1e-6)
+    total = followed[followed["dataset"].isin(table["dataset"])]["accesses"].sum()
+    assert then["count_error"] == pytest.approx(
+        abs(table["expected_accesses"].sum() - total) / total, abs=1e-5
+    )
+    mean = judged[judged["horizon"] == 4]["auc"].mean()
+    assert means[1].auc == pytest.approx(mean, abs=1e-6)
+
+
+def test_days_are_cut_by_their_number(tmp_path: Path) -> None:
+    rows = weekly(40, 24)
+    dates = (pd.Timestamp("2015-08-13") + pd.to_timedelta(rows["week"], unit="D")).dt.strftime("%Y-%m-%d")
+    series = tmp_path / "daily.csv"
+    daily = pd.DataFrame({"date": dates, "dataset": rows["dataset"], "n_accesses": rows["accesses"]})
+    daily.to_csv(series, index=False)
+    judge(series=series, as_of="24", horizons=[1], cuts=[20], out=tmp_path / "out.csv")
+    assert pd.read_csv(tmp_path / "out.csv")["cut"].tolist() == [20]
+    with pytest.raises(InputError, match="nothing to judge"):
+        judge(series=series, as_of="24", horizons=[9], cuts=[20], out=tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(("text", "numbers"), [("7", [7]), ("3-5,9", [3, 4, 5, 9]), (" 2 - 3 ,2", [2, 3])])
+def test_spans(text: str, numbers: list[int]) -> None:
+    assert spans(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["", "0", "a", "3-", "1-9999999"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="52-60,64"):
+        spans(text)
 
 
 def test_reads_within_counts_only_what_follows(tmp_path: Path) -> None:
@@ -138,6 +181,6 @@ def test_unusable_input_is_named(
         read_series(path, as_of)
 
 
-def test_horizons_are_at_least_one_unit(spark: SparkSession, tmp_path: Path) -> None:
+def test_horizons_are_at_least_one_unit(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least 1"):
-        run(spark, series=tmp_path / "s.csv", as_of="5", horizons=[0, 1], out=tmp_path / "o.csv")
+        run(series=tmp_path / "s.csv", as_of="5", horizons=[0, 1], out=tmp_path / "o.csv")
