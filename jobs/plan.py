@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import hashlib
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import StaleInputError
+from features.errors import InputError, StaleInputError
 from features.names import parse_name
-from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS
-from features.times import DAY_S, as_of_label, day_label
+from features.schema import CONTENTS, PLANS, PREDICTIONS
+from features.times import as_of_label, day_label
+from jobs.inflow import inflows
+from jobs.plan_files import facts, plan_files, read_shares
+from jobs.plan_rows import contents, items
+from jobs.plan_settings import PlanSettings
 from jobs.planner import planner
-from jobs.settings import CacheSettings, PlanSettings
+from jobs.settings import CacheSettings, Settings
+from jobs.sources_now import origin_bytes
+from jobs.study import benefit_model
 from jobs.tables import Tables
-from prefetch.plan import Action, Plan
-from prefetch.reasons import reasons
+from prefetch.plan import Action, Judgement
+from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
+from prefetch.plan.explain import Explanation, explain
+from prefetch.plan.federation import belongs
 from prefetch.target import Held
-from replay.planner import CacheState
+from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
 
 UNKNOWN_SCOPE = "unknown"
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanSummary:
-    """What was planned for one cache; bytes are those of whole files."""
+    """What was planned for one cache: files and bytes, and per list what kept it from growing.
+
+    `cycle_s`: until when the plan provides; `eviction_age_s`: how long a file stays there without a plan;
+    `fitting_cycle_s`: the cycle of predictions and plans that this asks for.
+    """
 
     cache: str
     as_of: str
@@ -41,28 +51,107 @@ class PlanSummary:
     unpin: int
     evict: int
     evict_bytes: int
+    bound_by: dict[str, str]
+    cycle_s: int
+    eviction_age_s: int | None
+    fitting_cycle_s: int
 
 
-def run(
-    tables: Tables,
-    *,
-    cache: CacheSettings,
-    inventory: Iterable[Held],
-    pinned: Collection[str],
-    as_of_s: int,
-    region: str,
-    plan: PlanSettings,
-    cycle_s: int,
-) -> PlanSummary:
-    """Write the contents and plans of `cache` at `as_of_s`.
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """One cache at one moment: its inventory, and the plan with what it was made from."""
 
-    `inventory`: what the cache holds, by its own word; `pinned`: names that earlier plans hold.
-    Raises StaleInputError if there are no predictions at `as_of_s`.
+    held: Sequence[Held]
+    dids: pa.Array
+    index: IntArray
+    judgement: Judgement
+
+    @property
+    def cycle_s(self) -> int:
+        """Until when the plan provides."""
+        return self.judgement.case.limits.cycle_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A cache at `as_of_s`: what it holds by its own word, and the names that earlier plans hold there."""
+
+    cache: CacheSettings
+    inventory: Iterable[Held]
+    pinned: Collection[str]
+    as_of_s: int
+
+
+def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
+    """Write the contents and plans of a cache at a moment.
+
+    Raises StaleInputError if there are no predictions for it.
     """
-    held = sorted(inventory, key=lambda file: file.name)
-    dids, known_names = _candidates(tables, as_of_s, region)
+    judged, as_of_s = judge(tables, settings, moment), moment.as_of_s
+    key = (day_label(as_of_s), as_of_label(as_of_s), moment.cache.name)
+    held_dids = judged.dids.take(pa.array(judged.index))
+    rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
+    tables.replace_arrow(CONTENTS, rows, cover=[key])
+    plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
+    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s)
+    tables.replace_arrow(PLANS, rows, cover=[key])
+    return _summary(judged, key)
+
+
+def explained(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
+    """Why file `item` (a did or a name) is planned or not; nothing is written. Raises InputError."""
+    judged = judge(tables, settings, moment)
+    found = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))
+    place = pc.index(found, True).as_py()
+    if place < 0:
+        raise InputError(
+            f"{item!r} is neither in cache {moment.cache.name!r} nor a candidate at "
+            f"{as_of_label(moment.as_of_s)}: neither it nor its dataset was read lately; write it as "
+            "scope:name, or as the cache's path"
+        )
+    return explain(judged.judgement, int(place))
+
+
+def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
+    """The plan of a cache by the latest predictions, with what it was made from."""
+    plan, region, every_s = settings.plan, settings.region.name, settings.features.cycle
+    as_of_s = moment.as_of_s
+    held = sorted(moment.inventory, key=lambda file: file.name)
+    dids, known_names = _candidates(tables, as_of_s - as_of_s % every_s, region)
     dids, index = _with_held(dids, known_names, held)
-    state = CacheState(
+    cycle_s, recent = _cycle(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    files, origins = plan_files(
+        dids,
+        facts(tables, dids),
+        plan=plan,
+        is_here=_is_here(settings, moment.cache, dids),
+        read_share=read_shares(tables, as_of_s=as_of_s),
+        benefit=benefit_model(settings.benefit),
+        regions=settings.regions,
+    )
+    budget = origin_bytes(
+        tables, origins, dids=dids, origin=files.origin, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s
+    )
+    chosen = planner(
+        tables,
+        dids,
+        region=region,
+        plan=plan,
+        cycle_s=cycle_s,
+        predicted_every_s=every_s,
+        files=files,
+        origin_bytes=budget,
+    )
+    state = _state(moment, held, index, recent, cycle_s)
+    return Judged(held, dids, index, chosen.judge(state))
+
+
+def _state(
+    moment: Moment, held: Sequence[Held], index: IntArray, recent: Sequence[int], cycle_s: int
+) -> CacheState:
+    """The cache as the planner knows it; a file that was never closed counts as used now."""
+    cache, as_of_s = moment.cache, moment.as_of_s
+    return CacheState(
         as_of_s=as_of_s,
         capacity_bytes=cache.capacity,
         low_watermark=cache.watermarks[0],
@@ -70,23 +159,27 @@ def run(
         item=index,
         bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
         last_access_s=np.array([file.last_detach_s or as_of_s for file in held], np.int64),
-        pinned=np.array([file.name in pinned for file in held], bool),
+        pinned=np.array([file.name in moment.pinned for file in held], bool),
         is_open=np.array([file.is_open for file in held], bool),
-        inflow_bytes=_inflow(tables, cache, as_of_s, cycle_s, plan.assumed_inflow),
+        inflow_bytes=sum(recent) // len(recent),
+        peak_inflow_bytes=peak_inflow(recent, cycle_s),
         lru_age_s=None,
     )
-    decided = planner(tables, dids, region=region, plan=plan, cycle_s=cycle_s).plan(state)
-    key = (day_label(as_of_s), as_of_label(as_of_s), cache.name)
-    tables.replace_rows(
-        CONTENTS, [_content(file, dids[i].as_py(), as_of_s) for file, i in zip(held, index, strict=True)], key
-    )
-    tables.replace_rows(PLANS, _items(decided, dids, cache.name, as_of_s, plan.horizon), key)
-    return _summary(decided, held, key)
 
 
-def item_id(cache: str, as_of_s: int, did: str, action: str) -> str:
-    """32 hex digits that name a plan item wherever it goes."""
-    return hashlib.sha256(f"{cache}\n{as_of_s}\n{did}\n{action}".encode()).hexdigest()[:32]
+def _is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:
+    """Which files belong to this cache and not to another one of its site; None: it is alone there."""
+    members = {one.name: one.capacity for one in settings.caches.values() if one.at_site == cache.at_site}
+    return belongs(dids.to_pylist(), members, cache.name) if len(members) > 1 else None
+
+
+def _cycle(
+    tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
+) -> tuple[int, list[int]]:
+    """Seconds that a plan provides for, and the inflow of such cycles in the last day."""
+    cycle_s = every_s if plan.cycle == "auto" else plan.cycle
+    assumed = plan.assumed_inflow * cycle_s / every_s
+    return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
 
 
 def _candidates(tables: Tables, as_of_s: int, region: str) -> tuple[pa.Array, pa.Array]:
@@ -114,79 +207,24 @@ def _with_held(
     return pa.concat_arrays([dids, extra]), index
 
 
-def _inflow(tables: Tables, cache: CacheSettings, as_of_s: int, cycle_s: int, assumed: float) -> int:
-    """Bytes that come in during a cycle: the mean of the last day's, or the assumed share of the capacity."""
-    since = dt.datetime.fromtimestamp(as_of_s - DAY_S, dt.UTC)
-    until = dt.datetime.fromtimestamp(as_of_s, dt.UTC)
-    if not tables.exists(ACCESSES):
-        return int(assumed * cache.capacity)
-    rows = tables.read_arrow(
-        ACCESSES,
-        since=day_label(as_of_s - DAY_S),
-        until=day_label(as_of_s),
-        columns=["cache", "accessed_at", "known_at", "bytes_missed"],
-    )
-    told = pc.and_(
-        pc.equal(rows["cache"], cache.name),
-        pc.less(rows["known_at"], pa.scalar(until, rows.schema.field("known_at").type)),
-    )
-    recent = pc.greater_equal(rows["accessed_at"], pa.scalar(since, rows.schema.field("accessed_at").type))
-    missed = pc.sum(rows.filter(pc.and_(told, recent))["bytes_missed"]).as_py()
-    return int(assumed * cache.capacity) if missed is None else missed * cycle_s // DAY_S
-
-
-def _content(file: Held, did: str, as_of_s: int) -> dict[str, object]:
-    detached = file.last_detach_s
-    return {
-        "did": did,
-        "name": file.name,
-        "size_bytes": file.size_bytes,
-        "bytes_on_disk": file.bytes_on_disk,
-        "complete": file.complete,
-        "last_detach": None if detached is None else dt.datetime.fromtimestamp(detached, dt.UTC),
-        "open": file.is_open,
-        "scanned_at": dt.datetime.fromtimestamp(as_of_s, dt.UTC),
-    }
-
-
-def _items(plan: Plan, dids: pa.Array, cache: str, as_of_s: int, horizon_s: int) -> list[dict[str, object]]:
-    expires_at = dt.datetime.fromtimestamp(as_of_s + horizon_s, dt.UTC)
-    columns = (plan.action, plan.rank, plan.value_bytes, plan.cost_bytes, plan.size_bytes, plan.probability)
-    lists = [column.tolist() for column in columns]
-    named = dids.take(pa.array(plan.item)).to_pylist()
-    return [
-        {
-            "item_id": item_id(cache, as_of_s, did, action := Action(code).name.lower()),
-            "did": did,
-            "name": did.partition(":")[2],
-            "action": action,
-            "rank": rank,
-            "value": value,
-            "cost_bytes": cost,
-            "size_bytes": size,
-            "probability": probability,
-            "reason": reason,
-            "expires_at": expires_at,
-        }
-        for did, code, rank, value, cost, size, probability, reason in zip(
-            named, *lists, reasons(plan, horizon_s=horizon_s), strict=True
-        )
-    ]
-
-
-def _summary(plan: Plan, held: Sequence[Held], key: tuple[str, str, str]) -> PlanSummary:
+def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
+    plan = judged.judgement.plan
+    age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
     n = {action: int((plan.action == int(action)).sum()) for action in Action}
-    size = {action: int(plan.size_bytes[plan.action == int(action)].sum()) for action in Action}
     return PlanSummary(
         cache=key[2],
         as_of=key[1],
-        held_files=len(held),
-        held_bytes=sum(file.bytes_on_disk for file in held),
+        held_files=len(judged.held),
+        held_bytes=sum(file.bytes_on_disk for file in judged.held),
         prefetch=n[Action.PREFETCH],
-        prefetch_bytes=size[Action.PREFETCH],
+        prefetch_bytes=plan.bytes_of(Action.PREFETCH),
         pin=n[Action.PIN],
-        pin_bytes=size[Action.PIN],
+        pin_bytes=plan.bytes_of(Action.PIN),
         unpin=n[Action.UNPIN],
         evict=n[Action.EVICT],
-        evict_bytes=size[Action.EVICT],
+        evict_bytes=plan.bytes_of(Action.EVICT),
+        bound_by={action.name.lower(): what for action, what in plan.bound_by.items()},
+        cycle_s=judged.cycle_s,
+        eviction_age_s=age_s,
+        fitting_cycle_s=fitting_cycle_s(age_s, judged.cycle_s),
     )

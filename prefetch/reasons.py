@@ -3,41 +3,71 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.units import duration_label
-from prefetch.plan import Action, Plan
+from prefetch.plan.items import Action, Cause, Plan
 
-_WORDS = {
-    Action.EVICT: "{chance} of a read within {horizon}, {rank} least likely on disk; makes room for arrivals",
-    Action.UNPIN: "{chance} of a read within {horizon} is no longer among the best on disk",
-    Action.PIN: "{chance} of a read within {horizon}, {rank} best on disk",
-    Action.PREFETCH: "{chance} of a read within {horizon}; {history}",
+_UNLIKELY = "hardly any"
+_BY_RULE = {
+    Cause.PIN_RULE: "a rule of the site pins it",
+    Cause.NEVER_RULE: "a rule of the site keeps it out of the cache",
+    Cause.ELSEWHERE: "another server of the federation is where it belongs",
+    Cause.UNPLANNED: "it is left to the cache's own judgement: of the control group, or excluded by a rule",
+}
+_JUDGED = {
+    Cause.UNKNOWN: ", as nobody read it for longer than candidates are kept",
+    Cause.SIBLINGS: ", judged by the files like it: it was read since the predictions",
+    Cause.WHOLE_DATASET: ", and it makes its dataset whole",
+}
+_ENDS = {
+    Action.EVICT: "makes room for arrivals",
+    Action.UNPIN: "no longer among the best on disk",
+    Action.PIN: "among the best on disk",
 }
 
 
-def reasons(plan: Plan, *, horizon_s: int) -> list[str]:
-    """One sentence per item of `plan`, in its order."""
-    horizon = duration_label(horizon_s)
-    chances = np.rint(plan.probability * 100).astype(int)
-    return [
-        _WORDS[Action(action)].format(
-            chance=_chance(percent),
-            horizon=horizon,
-            rank=_ordinal(rank),
-            history="read before, but not on disk" if was_read else "unread file of a dataset in use",
-        )
-        for action, percent, rank, was_read in zip(
-            plan.action.tolist(), chances.tolist(), plan.rank.tolist(), plan.was_read.tolist(), strict=True
-        )
+def reasons(plan: Plan, *, horizon_s: int) -> pa.StringArray:
+    """One sentence per item of `plan`, in its order; `horizon_s`: that of its probabilities."""
+    chance = pc.binary_join_element_wise(
+        _chances(plan), pa.scalar(f" chance of a read within {duration_label(horizon_s)}"), ""
+    )
+    judged = _coded(plan.cause, {int(cause): words for cause, words in _JUDGED.items()})
+    sentence = pc.binary_join_element_wise(chance, judged, pa.scalar("; "), _ends(plan), "")
+    by_rule = _coded(plan.cause, {int(cause): words for cause, words in _BY_RULE.items()})
+    return pc.if_else(pc.equal(by_rule, ""), sentence, by_rule)
+
+
+def _ends(plan: Plan) -> pa.StringArray:
+    """Rank and purpose of what is on disk; the history of what is not."""
+    place = pc.binary_join_element_wise(
+        pa.array(plan.rank).cast(pa.string()),
+        _coded(
+            plan.action,
+            {int(Action.EVICT): " least worth its room: ", int(Action.PIN): " most worth its room: "},
+        ),
+        "",
+    )
+    ranked = np.isin(plan.action, [int(Action.EVICT), int(Action.PIN)])
+    ends = _coded(plan.action, {int(action): words for action, words in _ENDS.items()})
+    on_disk = pc.binary_join_element_wise(
+        pc.if_else(pa.array(ranked), pc.binary_join_element_wise(pa.scalar("no. "), place, ""), ""), ends, ""
+    )
+    history = pc.if_else(
+        pa.array(plan.was_read), "read before, but not on disk", "unread file of a dataset in use"
+    )
+    return pc.if_else(pa.array(plan.action == int(Action.PREFETCH)), history, on_disk)
+
+
+def _chances(plan: Plan) -> pa.StringArray:
+    percents = pa.array([_UNLIKELY, *(f"{min(percent, 99)} %" for percent in range(1, 101))])
+    return percents.take(pa.array(np.clip(np.rint(plan.probability * 100), 0, 100).astype(np.int64)))
+
+
+def _coded(codes: np.ndarray[tuple[int], np.dtype[np.int64]], words: dict[int, str]) -> pa.StringArray:
+    """The words of each code; none for the others."""
+    table = [
+        words.get(code, "") for code in range(1 + max(*(int(c) for c in Cause), *(int(a) for a in Action)))
     ]
-
-
-def _chance(percent: int) -> str:
-    if percent <= 0:
-        return "hardly any chance"
-    return f"{min(percent, 99)} % chance"
-
-
-def _ordinal(rank: int) -> str:
-    suffix = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    return f"{rank}{suffix}"
+    return pa.array(table, pa.string()).take(pa.array(codes))

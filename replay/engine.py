@@ -15,7 +15,7 @@ from replay.kernels import placing
 from replay.kernels.disk import OutcomeArray
 from replay.kernels.purge import Part, Record, run_checks, serve
 from replay.kernels.tally import HOUR_S, Tally, empty_tally
-from replay.planner import Actions, BoolArray, CacheState, IntArray, Planner
+from replay.planner import DAY_S, Actions, BoolArray, CacheState, IntArray, Planner, peak_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace
 from replay.window import Window, window
@@ -79,7 +79,7 @@ def drive(
             for run in runs:
                 run.until(as_of_s)
             for run, budget in zip(runs, _budgets(runs, cycle_s, wan_bytes_per_s), strict=True):
-                run.plan(as_of_s, budget)
+                run.plan(as_of_s, budget, cycle_s)
     for run in runs:
         run.until(end + 1)
 
@@ -129,6 +129,7 @@ class Run:
         self._counting = False
         self._fetched: list[tuple[int, int]] = []
         self._over_limit = 0
+        self._inflows: list[int] = []
 
     @property
     def inflow_bytes(self) -> int:
@@ -146,11 +147,12 @@ class Run:
         """Count the inflow from here."""
         self._disk.sums[kernels.INFLOW] = 0
 
-    def plan(self, as_of_s: int, budget: int) -> None:
+    def plan(self, as_of_s: int, budget: int, cycle_s: int) -> None:
         """Ask the planner and do what it says, prefetching at most `budget` bytes."""
         if self.planner is None:
             return
-        actions = self.planner.actions(self._state(as_of_s))
+        self._inflows = [*self._inflows, self.inflow_bytes][-max(1, DAY_S // cycle_s) :]
+        actions = self.planner.actions(self._state(as_of_s, peak_inflow(self._inflows, cycle_s)))
         self.start_cycle()
         disk, reads = self._disk, self._reads
         placing.evict(disk, self._ids(actions, "evict"))
@@ -211,7 +213,7 @@ class Run:
             self._served = stop
         run_checks(self._disk, self._rules, self._reads, time_s)
 
-    def _state(self, as_of_s: int) -> CacheState:
+    def _state(self, as_of_s: int, peak_inflow_bytes: int) -> CacheState:
         disk = self._disk
         item = np.flatnonzero(disk.entry != kernels.ABSENT)
         last_use = self._last_use(disk.entry[item])
@@ -228,6 +230,7 @@ class Run:
             pinned=(disk.flags[item] & kernels.PINNED) != 0,
             is_open=by_access & (last_use >= as_of_s),
             inflow_bytes=self.inflow_bytes,
+            peak_inflow_bytes=peak_inflow_bytes,
             lru_age_s=None if age == kernels.NO_AGE else age,
         )
 

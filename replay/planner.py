@@ -6,6 +6,7 @@ Production uses the same object: `prefetch.plan` implements it, the engine of th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+DAY_S = 86400
+
 
 @dataclasses.dataclass(frozen=True)
 class CacheState:
@@ -21,7 +24,7 @@ class CacheState:
 
     `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last use, s since 1970 (of an open
     file no earlier than `as_of_s`); `is_open`: a job reads it now; `pinned`: held by an earlier plan.
-    `inflow_bytes`: bytes that came in during the last cycle.
+    `inflow_bytes`: bytes that came in during the last cycle; `peak_inflow_bytes`: see `peak_inflow`.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """
 
@@ -35,7 +38,18 @@ class CacheState:
     pinned: BoolArray
     is_open: BoolArray
     inflow_bytes: int
+    peak_inflow_bytes: int
     lru_age_s: int | None
+
+
+def peak_inflow(inflows: Sequence[int], cycle_s: int) -> int:
+    """Bytes of a cycle that about one cycle a day exceeds (of hourly ones the 95th percentile).
+
+    `inflows`: bytes that came in during the latest cycles, the last day of them at most; 0 if there are none.
+    """
+    if not len(inflows):
+        return 0
+    return int(np.quantile(np.asarray(inflows), max(0.5, 1 - cycle_s / DAY_S)))
 
 
 @dataclasses.dataclass(frozen=True)

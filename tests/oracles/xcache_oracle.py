@@ -43,7 +43,7 @@ class Brute:
         self.refused |= set(elsewhere)
         self.files, self.pins, self.fresh, self.away, self.ssd = {}, set(), set(), set(), []
         self.sequence = self.inflow = self.wasted = self.read = self.peak = self.checks = 0
-        self.age = None
+        self.age, self.inflows = None, []
 
     @property
     def used(self):
@@ -168,7 +168,15 @@ class Brute:
                 self.touch(file, now)
         return fetched, over
 
-    def state(self, now):
+    def peak_inflow(self, cycle_s):
+        """What about one cycle of the last day's exceeds, between the two next to it."""
+        self.inflows.append(self.inflow)
+        last_day = sorted(self.inflows[-max(1, 86400 // cycle_s) :])
+        at = max(0.5, 1 - cycle_s / 86400) * (len(last_day) - 1)
+        below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
+        return int(below + (above - below) * (at - int(at)))
+
+    def state(self, now, cycle_s):
         files = ids(sorted(self.files))
         return CacheState(
             as_of_s=now,
@@ -181,6 +189,7 @@ class Brute:
             pinned=np.array([f in self.pins for f in files], bool),
             is_open=np.array([self.files[f].is_open(now) for f in files], bool),
             inflow_bytes=self.inflow,
+            peak_inflow_bytes=self.peak_inflow(cycle_s),
             lru_age_s=self.age,
         )
 
@@ -219,7 +228,7 @@ def brute_simulate(trace, config, *, planner, cycle_s, plan_from_s, count_from_s
         elif kind == BOUNDARY and planner is not None:
             limit = config.wan_bytes_per_s
             budget = 10**18 if limit is None else max(0, limit * cycle_s - disk.inflow)
-            came, kept_out = disk.act(planner.actions(disk.state(now)), now, budget)
+            came, kept_out = disk.act(planner.actions(disk.state(now, cycle_s)), now, budget)
             fetched, over = fetched + came, over + kept_out
         elif kind == ACCESS:
             row = disk.access(int(trace.item[i]), now, closes[i], i, asked[i])

@@ -1,0 +1,125 @@
+"""Plans for 24 caches from a million candidates on one core: at most 30 s for all, rows included.
+
+bench/plan.py [--candidates N] [--caches K]     seconds of CPU per part; 1 if above what is promised
+
+`alone`: each cache may take any of the candidates; `federation`: each belongs to one. Capacities are
+SoCal's (12 × 24 TB, 11 × 96–388 TB, 44 TB), predictions have 8 horizons, caches are full of candidates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.plan_rows import items
+from prefetch.control import is_control
+from prefetch.placement.ranges import edges, rebalanced
+from prefetch.plan import Files, Limits, Rule, Scores, ValuePlanner, plain_files, treatments
+from replay.planner import BoolArray, CacheState, IntArray
+from replay.ranges import server_of
+
+PROMISED_S = 30.0
+AS_OF_S = 1_772_323_200
+HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
+CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
+LIMITS = Limits(
+    3600, 0.8, 0.7, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, dataset_bonus=0.2, cached_fraction=0.9
+)
+
+
+def main() -> int:
+    """Print the seconds of each part; 1 if they are more than promised."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--candidates", type=int, default=1_000_000)
+    parser.add_argument("--caches", type=int, default=24)
+    given = parser.parse_args()
+    pa.set_cpu_count(1)
+    rng = np.random.default_rng(1)
+    scores = predicted(given.candidates, rng)
+    dids = pa.array([f"cms:/store/mc/ERA/P{i // 100}/AODSIM/v1/{i:07}.root" for i in range(given.candidates)])
+    tier = pa.array(rng.integers(0, 6, given.candidates)).dictionary_encode()
+    tiers = pa.array(["AODSIM", "MINIAODSIM", "NANOAODSIM", "RAW", "USER", "AOD"]).take(tier.indices)
+    started = time.process_time()
+    files = known(dids, tiers)
+    print(f"rules, control group: {time.process_time() - started:.1f} s, once for all caches")
+    capacities = {f"xc{k:02}": int(tb * 10**12) for k, tb in enumerate(CAPACITIES_TB[: given.caches])}
+    slowest = 0.0
+    for kind in ("alone", "federation"):
+        started, n, planning = time.process_time(), 0, 0.0
+        for cache, here in shared(dids, capacities, kind):
+            mine = Files(**(vars(files) | {"is_here": here}))
+            state = full(scores, here, capacities[cache], rng)
+            began = time.process_time()
+            judged = ValuePlanner(lambda _: scores, LIMITS, mine, 2 * 86400).judge(state)
+            plan = judged.plan
+            planning += time.process_time() - began
+            key = ("2026-03-01", "2026-03-01T00:00:00Z", cache)
+            n += items(plan, dids, key=key, as_of_s=AS_OF_S, horizon_s=judged.horizon_s).num_rows
+        seconds = time.process_time() - started
+        slowest = max(slowest, seconds)
+        print(f"{kind}: {planning:.1f} s planning, {seconds:.1f} s with {n:,} rows, {len(capacities)} caches")
+    return int(slowest > PROMISED_S)
+
+
+def predicted(n: int, rng: np.random.Generator) -> Scores:
+    """Predictions as a model's: most files unlikely, chances that rise with the horizon."""
+    size = rng.lognormal(21, 0.5, n).astype(np.int64)
+    odds = rng.beta(0.5, 2, n)
+    chance = np.array([1 - (1 - odds) ** (h / HORIZONS[4]) for h in HORIZONS])
+    return Scores(AS_OF_S, rng.permutation(n), size, HORIZONS, chance, rng.random(n) < 0.8)
+
+
+def known(dids: pa.Array, tiers: pa.Array) -> Files:
+    """What production knows of the files: rules, datasets of 100 files, six tiers, four origins."""
+    n = len(dids)
+    rules = (
+        Rule("never", tiers=("RAW",)),
+        Rule("exclude", users=("alice",)),
+        Rule("pin", names=("*/000001?.root",)),
+    )
+    index = np.arange(n)
+    codes = tiers.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return plain_files(
+        n,
+        is_control=is_control(dids.to_pylist(), 0.05),
+        treatment=treatments(rules, dids, tiers)[0],
+        dataset=index // 100,
+        tier=codes,
+        origin=index % 4,
+    )
+
+
+def shared(dids: pa.Array, capacities: dict[str, int], kind: str) -> Iterator[tuple[str, BoolArray]]:
+    """The caches, and which files belong to each."""
+    if kind == "alone":
+        yield from ((cache, np.ones(len(dids), np.bool_)) for cache in capacities)
+        return
+    layout = rebalanced((), dict(capacities))
+    owner = np.array([part.owner for part in layout])[server_of(dids.to_pylist(), edges(layout))]
+    yield from ((cache, owner == cache) for cache in capacities)
+
+
+def full(scores: Scores, here: BoolArray, capacity: int, rng: np.random.Generator) -> CacheState:
+    """A cache filled to 93 % with files that belong there, as they come."""
+    mine = np.flatnonzero(here[scores.item])
+    held = mine[: int(np.searchsorted(np.cumsum(scores.size_bytes[mine]), 0.93 * capacity))]
+    inflow = capacity // 30
+    last: IntArray = AS_OF_S - rng.integers(0, 10**6, held.size)
+    return CacheState(
+        AS_OF_S, capacity, 0.9, 0.95, scores.item[held], scores.size_bytes[held], last,
+        rng.random(held.size) < 0.5, rng.random(held.size) < 0.01, inflow, 2 * inflow, None,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""What to place where: the planner that production and replay share, its limits, rules and value."""
+
+from __future__ import annotations
+
+from prefetch.plan.items import Action, Cause, Limit, Plan
+from prefetch.plan.limits import Limits
+from prefetch.plan.planner import Judgement, ValuePlanner
+from prefetch.plan.rules import Rule, Treatment, treatments
+from prefetch.plan.scores import Files, Scores, plain_files
+from prefetch.plan.value import Objective
+
+__all__ = [
+    "Action",
+    "Cause",
+    "Files",
+    "Judgement",
+    "Limit",
+    "Limits",
+    "Objective",
+    "Plan",
+    "Rule",
+    "Scores",
+    "Treatment",
+    "ValuePlanner",
+    "plain_files",
+    "treatments",
+]

@@ -1,0 +1,101 @@
+"""A plan's items as columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from replay.planner import Actions, BoolArray, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Action(enum.IntEnum):
+    """What a plan item asks for, in the order in which a pusher goes through them."""
+
+    EVICT = 0
+    UNPIN = 1
+    PIN = 2
+    PREFETCH = 3
+
+
+class Cause(enum.IntEnum):
+    """What put an item into the plan; each has words in `prefetch.reasons`."""
+
+    VALUE = 0
+    PIN_RULE = 1
+    NEVER_RULE = 2
+    ELSEWHERE = 3
+    UNKNOWN = 4
+    SIBLINGS = 5
+    WHOLE_DATASET = 6
+    UNPLANNED = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """A bound of a plan: `what` it is, in an operator's words."""
+
+    n_bytes: int
+    what: str
+
+
+def least(*limits: Limit) -> Limit:
+    """The tightest of `limits`, the first of equals."""
+    return min(limits, key=lambda limit: limit.n_bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A plan's items, best first within each action.
+
+    `action`: codes of `Action`; `rank`: from 1 within its action; `cause`: codes of `Cause`; `probability`:
+    of a read within the horizon that is shown; `value`: what that is expected to save, in the objective's
+    unit; `size_bytes`: on disk, or to fetch. `bound_by`: per action what kept more from being planned.
+    """
+
+    item: IntArray
+    action: IntArray
+    rank: IntArray
+    cause: IntArray
+    probability: FloatArray
+    value: FloatArray
+    size_bytes: IntArray
+    was_read: BoolArray
+    bound_by: dict[Action, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def cost_bytes(self) -> IntArray:
+        """Bytes that the item itself brings over the WAN."""
+        return np.where(self.action == int(Action.PREFETCH), self.size_bytes, np.int64(0))
+
+    def of(self, action: Action) -> IntArray:
+        """Items of one action, best first."""
+        return self.item[np.flatnonzero(self.action == int(action))]
+
+    def bytes_of(self, action: Action) -> int:
+        """Bytes of one action's items."""
+        return int(self.size_bytes[self.action == int(action)].sum())
+
+    @property
+    def actions(self) -> Actions:
+        """The same plan as the replay engine takes it."""
+        return Actions(
+            prefetch=self.of(Action.PREFETCH),
+            pin=self.of(Action.PIN),
+            unpin=self.of(Action.UNPIN),
+            evict=self.of(Action.EVICT),
+        )
+
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(Plan) if field.name != "bound_by")
+
+
+def joined(parts: Sequence[Plan], bound_by: dict[Action, str]) -> Plan:
+    """The items of `parts`, one after the other."""
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    return Plan(**columns, bound_by=bound_by)

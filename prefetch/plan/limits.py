@@ -1,0 +1,107 @@
+"""The bounds of a plan: how much may be pinned, prefetched and must be evicted."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from features.errors import ConfigError
+from prefetch.plan.items import Limit, least
+from replay.planner import CacheState, IntArray
+
+FREE_FOR_ARRIVALS = 0.2
+"""At least this share of the capacity stays free of pins (the purge must always find candidates)."""
+
+BURST = 3.0
+"""A burst, in cycles that one a day exceeds."""
+
+DEMOTE = 3.0
+"""What is likely never read again makes room for so many times a cycle's inflow: it costs nothing."""
+
+HOUR_S, DAY_S = 3600, 86400
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds of a plan; see `[plan]` in conf/base.toml for meanings and defaults.
+
+    `wan_bytes_per_hour`: of demand and prefetch together; None: no limit. `quiet_hours`: first hour and the
+    one after the last (UTC) in which prefetches may come; None: any. `origin_bytes`: what each origin (code)
+    may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, KIT's Eq. 1. Raises
+    ConfigError.
+    """
+
+    cycle_s: int
+    pin_share: float
+    evict_inflow: float
+    prefetch_share: float
+    min_prefetch_probability: float
+    read_once_below: float = 0.0
+    hysteresis: float = 0.0
+    dataset_bonus: float = 0.0
+    wan_bytes_per_hour: int | None = None
+    quiet_hours: tuple[int, int] | None = None
+    origin_bytes: IntArray | None = None
+    cached_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.cycle_s <= 0:
+            raise ConfigError("plan.cycle", f"{self.cycle_s} s must be above 0")
+        if self.quiet_hours is not None and not all(0 <= hour <= 24 for hour in self.quiet_hours):
+            raise ConfigError("plan.quiet_hours", f"{self.quiet_hours} must be hours within 0 … 24")
+
+    def pin(self, state: CacheState) -> Limit:
+        """Most bytes that may be pinned: under the low watermark, less what arrives in a cycle."""
+        low = int(state.low_watermark * state.capacity_bytes)
+        free = int(FREE_FOR_ARRIVALS * state.capacity_bytes)
+        arrivals = state.peak_inflow_bytes + int(state.bytes_on_disk[state.is_open].sum())
+        return least(
+            Limit(int(self.pin_share * low), "pin_share of the low watermark"),
+            Limit(max(0, low - free), "a fifth of the capacity stays free of pins"),
+            Limit(
+                max(0, low - arrivals), "room under the low watermark for a cycle's arrivals and open files"
+            ),
+        )
+
+    def prefetch(self, state: CacheState) -> Limit:
+        """Most bytes that may be prefetched in this cycle."""
+        room = int(state.low_watermark * state.capacity_bytes) - self.pin(state).n_bytes
+        limits = [
+            Limit(int(self.prefetch_share * state.inflow_bytes), "prefetch_share of the last cycle's inflow"),
+            Limit(max(0, room), "room beside the pins under the low watermark"),
+        ]
+        quiet_s = self.quiet_s(state.as_of_s)
+        if self.wan_bytes_per_hour is not None:
+            demand = state.inflow_bytes * quiet_s // self.cycle_s
+            left = self.wan_bytes_per_hour * quiet_s // HOUR_S - demand
+            limits.append(Limit(max(0, left), "WAN bytes per hour, less demand"))
+        elif quiet_s == 0:
+            limits.append(Limit(0, "not in the quiet hours"))
+        return least(*limits)
+
+    def quiet_s(self, as_of_s: int) -> int:
+        """Seconds of the cycle that begins at `as_of_s` that fall in the quiet hours."""
+        if self.quiet_hours is None:
+            return self.cycle_s
+        begin, end = (hour * HOUR_S for hour in self.quiet_hours)
+        length = end - begin if end >= begin else end - begin + DAY_S
+        into = (as_of_s - begin) % DAY_S
+        return _within_period(into + self.cycle_s, length) - _within_period(into, length)
+
+    def evict_bytes(self, state: CacheState, prefetch_bytes: int, *, times: float = 1.0) -> int:
+        """Bytes to free under the high watermark: `times` what a cycle's inflow needs, and prefetches.
+
+        Room for a burst is made as far as it takes no more than one purge would.
+        """
+        if self.evict_inflow == 0:
+            return 0
+        one_purge = (state.high_watermark - state.low_watermark) * state.capacity_bytes
+        burst = min(BURST * state.peak_inflow_bytes, one_purge)
+        room = int(times * max(self.evict_inflow * state.peak_inflow_bytes, burst)) + prefetch_bytes
+        used = int(state.bytes_on_disk.sum())
+        return max(0, used + room - int(state.high_watermark * state.capacity_bytes))
+
+
+def _within_period(elapsed_s: int, length_s: int) -> int:
+    """Seconds in the first `length_s` of each day, of `elapsed_s` since the start of one."""
+    days, rest = divmod(elapsed_s, DAY_S)
+    return days * length_s + min(rest, length_s)

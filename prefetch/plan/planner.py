@@ -1,0 +1,86 @@
+"""The planner: which files a cache should fetch, hold and drop at the next plan boundary.
+
+One object for production and replay (`replay.planner.Planner`). The three lists work together. Pins hold the
+best of what is on disk, up to a limit that leaves room for what arrives. Evictions make room for the coming
+cycle, worst first, so that the cache's own purge, which knows only age, rarely has to choose: the quick
+demotion that an unmodified XCache lacks. Prefetch pays its own bytes, and displaces only what is worth less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+from prefetch.plan import lists
+from prefetch.plan.cycle import eviction_age_s
+from prefetch.plan.items import Action, Plan, joined
+from prefetch.plan.limits import Limits
+from prefetch.plan.lists import Case, Choice
+from prefetch.plan.scores import Files, Scores
+from prefetch.plan.value import Objective, shown_horizon
+from prefetch.plan.valued import absent, on_disk
+from replay.planner import Actions, CacheState
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Judgement:
+    """A plan with what it was made from: the case, the horizon that is shown, and the lists."""
+
+    case: Case
+    shown: int
+    pinned: Choice
+    evicted: Choice
+    fetched: Choice
+
+    @property
+    def horizon_s(self) -> int:
+        """The horizon of the probabilities shown."""
+        return self.case.scores.horizons_s[self.shown]
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The lists as items."""
+        bound = {
+            Action.EVICT: self.evicted.limit.what,
+            Action.PIN: self.pinned.bound_by,
+            Action.PREFETCH: self.fetched.bound_by,
+        }
+        return joined(lists.rows(self.case, self.pinned, self.evicted, self.fetched), bound)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ValuePlanner:
+    """Plans by expected value within `limits`.
+
+    `scores_at(as_of_s)` gives the latest predictions at a boundary, `files` what else is known. `horizon_s`:
+    the horizon that counts where the cache's eviction age is not known.
+    """
+
+    scores_at: Callable[[int], Scores]
+    limits: Limits
+    files: Files
+    horizon_s: int
+    objective: Objective = Objective.BYTES
+
+    def actions(self, state: CacheState) -> Actions:
+        """What to do with a cache in `state`."""
+        return self.plan(state).actions
+
+    def plan(self, state: CacheState) -> Plan:
+        """The plan for a cache in `state`, with what the reasons need."""
+        return self.judge(state).plan
+
+    def judge(self, state: CacheState) -> Judgement:
+        """The same with what it was made from."""
+        scores, files = self.scores_at(state.as_of_s), self.files
+        age_s = eviction_age_s(state, self.limits.cycle_s)
+        shown = shown_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
+        disk = on_disk(state, scores, files, self.objective, shown, recent_s=self.limits.cycle_s)
+        candidates = absent(state, scores, files, self.objective, shown)
+        case = Case(state, scores, files, self.limits, disk, candidates)
+        pinned = lists.pins(case)
+        may_go = lists.droppable(case, pinned.places)
+        fetched = lists.fetches(case, may_go)
+        brought = int(candidates.size_bytes[fetched.places].sum())
+        return Judgement(case, shown, pinned, lists.evictions(case, may_go, brought), fetched)

@@ -1,0 +1,103 @@
+"""The operator's rules: what is planned, held always, or never cached, by tier, name and user area."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import ConfigError
+from replay.admission import refused
+from replay.planner import BoolArray, IntArray
+
+
+class Treatment(enum.IntEnum):
+    """What becomes of a file: `PLANNED` by its value; `EXCLUDED`: left to the cache's own LRU."""
+
+    PLANNED = 0
+    EXCLUDED = 1
+    PIN = 2
+    NEVER = 3
+
+
+_CODES = {
+    "include": Treatment.PLANNED,
+    "exclude": Treatment.EXCLUDED,
+    "pin": Treatment.PIN,
+    "never": Treatment.NEVER,
+}
+_USER = re.compile(r"[A-Za-z0-9._*?-]{1,64}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Files that fit every kind of pattern given (and any pattern of a kind), and what is done with them.
+
+    `action`: include, exclude, pin (while it is on disk) or never. In patterns `*` is any text and `?` any
+    character; `names` match without scope, `users` the owner of a user or group area. Raises ConfigError.
+    """
+
+    action: str
+    tiers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.action not in _CODES:
+            raise ConfigError("plan.rules", f"no action {self.action!r}; give one of {', '.join(_CODES)}")
+        if not (self.tiers or self.names or self.users):
+            raise ConfigError(
+                "plan.rules", f"a rule to {self.action} names nothing; give tiers, names or users"
+            )
+        for user in self.users:
+            if not _USER.fullmatch(user):
+                raise ConfigError("plan.rules", f"{user!r} is no user; letters, digits and . _ - * ? only")
+
+    def matches(self, dids: pa.StringArray, tiers: pa.StringArray) -> BoolArray:
+        """Which of the files the rule is about, bool[n]."""
+        found: BoolArray = np.ones(len(dids), np.bool_)
+        if self.tiers:
+            found &= refused(tiers.fill_null(""), self.tiers, len(dids))
+        if self.names:
+            found &= refused(dids, self.names, len(dids))
+        if self.users:
+            found &= _in_areas(dids, self.users)
+        return found
+
+    @property
+    def words(self) -> str:
+        """The rule as one reads it in an explanation."""
+        kinds = (("tier", self.tiers), ("name", self.names), ("user", self.users))
+        told = " and ".join(f"{kind} {' or '.join(patterns)}" for kind, patterns in kinds if patterns)
+        return f"{self.action} {told}"
+
+
+def treatments(
+    rules: tuple[Rule, ...], dids: pa.StringArray, tiers: pa.StringArray
+) -> tuple[IntArray, IntArray]:
+    """Codes of `Treatment` and the place of the rule that decided (-1: none), int64[n] each.
+
+    The first rule that matches counts. Where there are rules to include, what no rule is about is excluded.
+    """
+    rule: IntArray = np.full(len(dids), -1, np.int64)
+    for place, one in enumerate(rules):
+        rule[(rule < 0) & one.matches(dids, tiers)] = place
+    if not rules:
+        return np.zeros(len(dids), np.int64), rule
+    codes = np.array([int(_CODES[one.action]) for one in rules], np.int64)
+    rest = Treatment.EXCLUDED if any(one.action == "include" for one in rules) else Treatment.PLANNED
+    return np.where(rule >= 0, codes[rule], int(rest)), rule
+
+
+def _in_areas(dids: pa.StringArray, users: tuple[str, ...]) -> BoolArray:
+    """Files below /store/user/NAME or /store/group/NAME, or of scope user.NAME or group.NAME."""
+    areas = [f"*/store/{kind}/{user}/*" for kind in ("user", "group") for user in users]
+    scopes = [f"{kind}.{user}:*" for kind in ("user", "group") for user in users]
+    scope = pc.struct_field(pc.extract_regex(dids, r"^(?P<scope>[^:/]*):"), "scope").fill_null("")
+    below: BoolArray = refused(dids, areas, len(dids))
+    owned: BoolArray = refused(pc.binary_join_element_wise(scope, "", ":"), scopes, len(dids))
+    return below | owned

@@ -1,0 +1,95 @@
+"""What is predicted of files at one moment, and what is known of them beside that."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from features.errors import InputError
+from prefetch.plan.items import FloatArray
+from replay.planner import BoolArray, IntArray
+
+UNKNOWN = -1
+KEPT = 4
+"""Scores whose derived columns stay in memory: several caches plan by the same ones."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+    """What is predicted at `as_of_s`, one entry per candidate file; `item` is unique, in no order.
+
+    `probability`: float64[k, n], of a read within each of `horizons_s` (rising). `was_read`: read at least
+    once before. Raises InputError if the shapes do not fit.
+    """
+
+    as_of_s: int
+    item: IntArray
+    size_bytes: IntArray
+    horizons_s: tuple[int, ...]
+    probability: FloatArray
+    was_read: BoolArray
+
+    def __post_init__(self) -> None:
+        if self.probability.shape != (len(self.horizons_s), self.item.size):
+            raise InputError(
+                f"probabilities of shape {self.probability.shape} do not fit {len(self.horizons_s)} horizons "
+                f"and {self.item.size} files"
+            )
+        if not self.horizons_s or list(self.horizons_s) != sorted(set(self.horizons_s)):
+            raise InputError(f"horizons must rise and there must be one, not {self.horizons_s}")
+
+    @functools.cached_property
+    def never_falling(self) -> FloatArray:
+        """`probability` made never to fall from one horizon to the next, as each model knows only its own."""
+        return np.maximum.accumulate(self.probability, axis=0)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def places(scores: Scores, n_files: int) -> IntArray:
+    """int64[n_files]: the entry of each dense file id in `scores`, or -1."""
+    place = np.full(n_files, UNKNOWN, np.int64)
+    place[scores.item] = np.arange(scores.item.size)
+    return place
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Files:
+    """What a planner knows of each file beside predictions; arrays by dense id.
+
+    `is_control`: never planned, to measure against; `treatment`: codes of `prefetch.plan.rules.Treatment`;
+    `is_here`: this cache is where the federation looks for it; `dataset`, `tier`, `origin`: codes, -1 where
+    unknown; `read_share`: of its bytes that a job reads; `saved_hours_per_byte`: CPU-hours that a byte read
+    from the cache saves.
+    """
+
+    is_control: BoolArray
+    treatment: IntArray
+    is_here: BoolArray
+    dataset: IntArray
+    tier: IntArray
+    origin: IntArray
+    read_share: FloatArray
+    saved_hours_per_byte: FloatArray
+
+    @property
+    def n(self) -> int:
+        """Number of files."""
+        return self.is_control.size
+
+
+def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
+    """`n` files of which nothing is known but `known`: all planned by their value, read whole."""
+    unknown = np.full(n, UNKNOWN, np.int64)
+    columns = {
+        "is_control": np.zeros(n, np.bool_),
+        "treatment": np.zeros(n, np.int64),
+        "is_here": np.ones(n, np.bool_),
+        "dataset": unknown,
+        "tier": unknown,
+        "origin": unknown,
+        "read_share": np.ones(n),
+        "saved_hours_per_byte": np.zeros(n),
+    }
+    return Files(**(columns | known))  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""What a file is worth to a cache: reads to come for its room and time, in the operator's unit.
+
+A file kept saves one fetch, at its next read: after that it is on disk anyway. Until then it takes room. So
+its worth is a rate: the chance of a read within a time, over the time it is expected to lie there for it,
+taken at the horizon where that is best (Gittins' index for the next read; of caches, hit density). With
+perfect knowledge it orders files as the clairvoyant does, by their next read.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+
+import numpy as np
+
+from prefetch.plan.items import FloatArray
+from prefetch.plan.scores import KEPT, Files, Scores
+from replay.planner import IntArray
+
+
+class Objective(enum.StrEnum):
+    """What a plan saves: bytes over the WAN, requests that wait for it, or CPU-hours of waiting jobs."""
+
+    BYTES = "bytes"
+    REQUESTS = "requests"
+    CPU_HOURS = "cpu_hours"
+
+
+def shown_horizon(horizons_s: tuple[int, ...], *, age_s: int | None, horizon_s: int) -> int:
+    """The place of the horizon next to the cache's eviction age `age_s`; None: to `horizon_s`."""
+    near = horizon_s if age_s is None else max(1, age_s)
+    return int(np.abs(np.log(np.array(horizons_s) / near)).argmin())
+
+
+@functools.lru_cache(maxsize=KEPT)
+def hit_rate(scores: Scores) -> FloatArray:
+    """Expected hits per second on disk, float64[n].
+
+    Every horizon may be a file's best, however old files get in the cache: without the long ones, files that
+    come back after them would look worthless, and with an age that changes from cycle to cycle, now and then.
+    """
+    return best_rate(scores.never_falling, scores.horizons_s)
+
+
+def best_rate(probability: FloatArray, horizons_s: tuple[int, ...]) -> FloatArray:
+    """The best over horizons of: chance of a read, over the time until it (or until the horizon).
+
+    `probability`: float64[k, n], never falling along k; between horizons it is taken to rise evenly.
+    """
+    n = probability.shape[1]
+    before, waited, best = np.zeros(n), np.zeros(n), np.zeros(n)
+    last_s = 0
+    for horizon_s, chance in zip(horizons_s, probability, strict=True):
+        waited += (horizon_s - last_s) * (1 - (chance + before) / 2)
+        np.maximum(best, chance / waited, out=best)
+        before, last_s = chance, horizon_s
+    return best
+
+
+def saved_per_hit(objective: Objective, files: Files, item: IntArray, size_bytes: IntArray) -> FloatArray:
+    """What one hit on each of `item` saves, float64[n]: bytes read, 1, or CPU-hours."""
+    if objective is Objective.REQUESTS:
+        return np.ones(item.size)
+    read_bytes = size_bytes * files.read_share[item]
+    if objective is Objective.BYTES:
+        return read_bytes
+    return read_bytes * files.saved_hours_per_byte[item]

@@ -1,0 +1,78 @@
+"""The planner in replay: what it makes of perfect knowledge, and of none."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prefetch.plan import Limits, Scores, ValuePlanner, plain_files
+from replay.compare import compare
+from replay.config import CacheConfig
+from replay.trace import Trace
+from replay.workload import WorkloadConfig, generate
+from replay.workload.report import trace_of
+
+ROOT = Path(__file__).parents[3]
+DAY_S = 86400
+HORIZONS = (3600, 6 * 3600, 12 * 3600, DAY_S, 2 * DAY_S, 4 * DAY_S, 7 * DAY_S, 30 * DAY_S)
+LIMITS = Limits(3600, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    values = tomllib.loads((ROOT / "conf" / "workloads" / "socal.toml").read_text())
+    workload = generate(WorkloadConfig.from_mapping(values | {"scale": 0.06, "days": 30, "seed": 11}))
+    whole = trace_of(workload)
+    used, item = np.unique(whole.item, return_inverse=True)
+    return Trace(whole.time_s, item, whole.size_bytes[used])
+
+
+def perfect(trace: Trace, at_s: int) -> Scores:
+    """Whether each file that was read is read within each horizon, by a look at the whole trace."""
+    now = trace.first_at(at_s)
+    item = np.unique(trace.item[:now])
+    first = np.full(trace.n_items, 2**60)
+    np.minimum.at(first, trace.item[now:], trace.time_s[now:])
+    chance = np.array([first[item] < at_s + h for h in HORIZONS], float)
+    return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, np.ones(item.size, bool))
+
+
+def gap_closed(trace: Trace, planner: ValuePlanner, share: float, *, count_from_s: int) -> float:
+    rows = compare(
+        trace,
+        [int(share * trace.footprint_bytes)],
+        policies=["lru+plan"],
+        xcache=CacheConfig(1),
+        planner=planner,
+        cycle_s=LIMITS.cycle_s,
+        plan_from_s=0,
+        count_from_s=count_from_s,
+    )
+    closed = rows[0].byte_gap_closed
+    assert closed is not None
+    return closed
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2])
+def test_perfect_scores_close_most_of_the_gap_whatever_their_ladder(trace: Trace, share: float) -> None:
+    count_from_s = int(trace.time_s[0]) + 10 * DAY_S
+    planner = ValuePlanner(lambda at: perfect(trace, at), LIMITS, plain_files(trace.n_items), 2 * DAY_S)
+    assert gap_closed(trace, planner, share, count_from_s=count_from_s) > 0.65
+    one = dataclasses.replace(
+        planner, scores_at=lambda at: _only(perfect(trace, at), HORIZONS.index(12 * 3600))
+    )
+    assert gap_closed(trace, planner, share, count_from_s=count_from_s) > gap_closed(
+        trace, one, share, count_from_s=count_from_s
+    )
+
+
+def _only(scores: Scores, place: int) -> Scores:
+    return dataclasses.replace(
+        scores,
+        horizons_s=scores.horizons_s[place : place + 1],
+        probability=scores.probability[place : place + 1],
+    )

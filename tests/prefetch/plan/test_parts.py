@@ -1,0 +1,134 @@
+"""What a plan is made of: rules, value, quiet hours, cycles, federations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.errors import ConfigError
+from prefetch.placement.ranges import rebalanced
+from prefetch.plan import Limits, Rule, Treatment, treatments
+from prefetch.plan.choice import within_groups
+from prefetch.plan.cycle import fitting_cycle_s
+from prefetch.plan.federation import belongs
+from prefetch.plan.value import best_rate, shown_horizon
+
+DIDS = pa.array(
+    [
+        "cms:/store/mc/E/P/MINIAODSIM/v1/0/a.root",
+        "cms:/store/user/alice/b.root",
+        "cms:/store/group/top/c.root",
+        "user.bob:d.root",
+        "mc23:AOD.1.root",
+        "panda:panda.um.x",
+    ]
+)
+TIERS = pa.array(["MINIAODSIM", None, None, None, "AOD", None])
+
+
+def treated(*rules: Rule) -> list[int]:
+    return treatments(rules, DIDS, TIERS)[0].tolist()
+
+
+def test_rules_go_by_tier_name_and_user_and_the_first_counts() -> None:
+    assert treated() == [0] * 6
+    assert treated(Rule("never", names=("panda.um.*",)), Rule("pin", tiers=("MINIAOD*",))) == [
+        2,
+        0,
+        0,
+        0,
+        0,
+        3,
+    ]
+    assert treated(Rule("exclude", users=("*",))) == [0, 1, 1, 1, 0, 0]
+    assert treated(Rule("exclude", users=("alice", "bob"))) == [0, 1, 0, 1, 0, 0]
+    assert treated(Rule("exclude", tiers=("AOD",)), Rule("include", tiers=("*AOD*",))) == [0, 1, 1, 1, 1, 1]
+    assert treated(Rule("pin", tiers=("AOD",), names=("*.2.root",))) == [Treatment.PLANNED] * 6
+
+
+@pytest.mark.parametrize(
+    "wrong", [("keep", ("AOD",), ()), ("pin", (), ()), ("pin", (), ("a/b",)), ("pin", (), ("x" * 99,))]
+)
+def test_rules_that_mean_nothing_are_refused(wrong: tuple[str, tuple[str, ...], tuple[str, ...]]) -> None:
+    action, tiers, users = wrong
+    with pytest.raises(ConfigError, match=r"plan\.rules"):
+        Rule(action, tiers, users=users)
+
+
+@given(st.lists(st.integers(0, 7 * 86400), min_size=2, max_size=2, unique=True))
+def test_perfect_knowledge_ranks_by_the_next_read(next_s: list[int]) -> None:
+    horizons = (3600, 6 * 3600, 86400, 4 * 86400, 8 * 86400)
+    knows = np.array([[n < h for n in next_s] for h in horizons], float)
+    sooner, later = best_rate(knows, horizons)
+    if next_s[0] > next_s[1]:
+        sooner, later = later, sooner
+    assert sooner >= later > 0
+
+
+def test_a_rate_is_the_chance_over_the_time_it_takes() -> None:
+    rate = best_rate(np.array([[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]), (100, 1000))
+    assert rate == pytest.approx([0, 0.5 / 75, 1 / 50])
+
+
+def test_the_horizon_shown_fits_the_eviction_age() -> None:
+    horizons = (3600, 86400, 7 * 86400, 30 * 86400)
+    assert shown_horizon(horizons, age_s=None, horizon_s=86400) == 1
+    assert shown_horizon(horizons, age_s=6 * 86400, horizon_s=86400) == 2
+
+
+@given(st.integers(60, 90 * 86400), st.sampled_from([3600, 14400, 86400]))
+def test_a_cycle_is_at_most_a_tenth_of_the_age_and_divides_the_grid(age_s: int, every_s: int) -> None:
+    cycle_s = fitting_cycle_s(age_s, every_s)
+    assert every_s % cycle_s == 0 and cycle_s >= 300
+    assert cycle_s <= age_s / 10 or cycle_s == 300
+    assert fitting_cycle_s(None, every_s) == every_s
+
+
+@given(st.integers(0, 24), st.integers(0, 24), st.integers(0, 10**6), st.integers(1, 50))
+def test_quiet_seconds_are_those_of_the_clock(begin: int, end: int, start_h: int, hours: int) -> None:
+    limits = Limits(hours * 3600, 0.5, 1.0, 0.1, 0.5, quiet_hours=(begin, end))
+    if begin == end:
+        expected = 0
+    elif begin < end:
+        expected = sum(begin <= h % 24 < end for h in range(start_h, start_h + hours))
+    else:
+        expected = sum(h % 24 >= begin or h % 24 < end for h in range(start_h, start_h + hours))
+    assert limits.quiet_s(start_h * 3600) == expected * 3600
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_groups_keep_their_limits_as_a_loop_would(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(0, 40))
+    order, size = rng.permutation(n), rng.integers(0, 9, n)
+    group, limit = rng.integers(-1, 3, n), rng.integers(0, 40, 3)
+    spent, expected = [0, 0, 0], []
+    for i in order.tolist():
+        if group[i] >= 0:
+            spent[group[i]] += size[i]
+        if group[i] < 0 or spent[group[i]] <= limit[group[i]]:
+            expected.append(i)
+    assert within_groups(order, size, group, limit).tolist() == expected
+
+
+NAMES = [f"mc:f{i}.root" for i in range(400)]
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 400), min_size=2))
+def test_a_federation_holds_every_file_once(capacities: dict[str, int]) -> None:
+    held = np.array([belongs(NAMES, capacities, server) for server in capacities])
+    assert (held.sum(axis=0) == 1).all()
+
+
+def test_a_new_server_moves_only_what_it_gets() -> None:
+    before, after = {"a": 100, "b": 300}, {"a": 100, "b": 300, "c": 100}
+    layout = rebalanced((), before)
+    moved = 0
+    for server in before:
+        had, has = belongs(NAMES, before, server), belongs(NAMES, after, server, layout=layout)
+        assert not (has & ~had).any()
+        moved += int((had & ~has).sum())
+    assert moved == belongs(NAMES, after, "c", layout=layout).sum() == pytest.approx(80, abs=25)
