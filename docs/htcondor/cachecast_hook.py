@@ -1,0 +1,76 @@
+"""What the three hooks share: ads in and out, and the question to the placement service.
+
+Needs Python's standard library alone. CACHECAST_URL names the service, in the environment of the daemons.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.request
+
+URL = os.environ.get("CACHECAST_URL", "http://localhost:8400")
+TIMEOUT_S = 5.0
+SEPARATOR = "------"
+_ATTRIBUTE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+
+
+def read_ads(text: str) -> list[dict[str, str]]:
+    """Ads by attribute, as expressions; a line of dashes stands between two. Other lines are skipped."""
+    ads: list[dict[str, str]] = [{}]
+    for line in text.splitlines():
+        if line.strip() == SEPARATOR:
+            ads.append({})
+        elif match := _ATTRIBUTE.fullmatch(line):
+            ads[-1][match[1]] = match[2]
+    return ads
+
+
+def write_ad(ad: dict[str, str]) -> str:
+    """The ad as HTCondor reads it."""
+    return "".join(f"{name} = {value}\n" for name, value in ad.items())
+
+
+def scored(ad: dict[str, str]) -> dict[str, str]:
+    """The attributes that rank sites for a job; none if it names no input or the service does not answer.
+
+    The job names its input as `+CachecastInputs = "scope:name, scope:name"`, files or datasets.
+    """
+    inputs = [name.strip() for name in _text(ad.get("CachecastInputs", "")).split(",") if name.strip()]
+    if not inputs:
+        return {}
+    now = int(time.time())
+    submitted = int(ad["QDate"]) if ad.get("QDate", "").isdecimal() else now
+    answer = _ask({"inputs": inputs, "waited_s": max(0, now - submitted)})
+    if answer is None or not answer["sites"]:
+        return {}
+    best = answer["sites"][0]
+    return {
+        "CachecastBest": _quoted(best["site"]),
+        "CachecastSites": _quoted(",".join(site["site"] for site in answer["sites"])),
+        "CachecastCachedFraction": str(best["cached_fraction"]),
+        "CachecastProcessingTime": str(best["processing_s"]),
+        "CachecastReleased": str(answer["released"]).lower(),
+        "CachecastReleaseAt": str(submitted + int(answer["max_wait_s"])),
+    }
+
+
+def _ask(question: dict[str, object]) -> dict | None:
+    body = json.dumps(question).encode()
+    kind = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{URL}/score", body, kind)  # noqa: S310 - the operators' own URL
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:  # noqa: S310
+            return json.load(reply)
+    except (OSError, ValueError):
+        return None  # A job must not fail because nobody ranks its sites.
+
+
+def _text(expression: str) -> str:
+    return re.sub(r"\\(.)", r"\1", expression[1:-1]) if expression[:1] == '"' else ""
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

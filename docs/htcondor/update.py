@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""<KEYWORD>_HOOK_UPDATE_JOB_INFO: rank the sites of a job that still waits anew; caches change meanwhile.
+
+Standard input: the routed job's ad. Standard output: the attributes that changed, or nothing.
+"""
+
+import sys
+
+from cachecast_hook import read_ads, scored, write_ad
+
+IDLE = "1"
+
+job = read_ads(sys.stdin.read())[0]
+if job.get("JobStatus") == IDLE:
+    changed = {name: value for name, value in scored(job).items() if job.get(name) != value}
+    sys.stdout.write(write_ad(changed))

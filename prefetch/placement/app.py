@@ -1,0 +1,208 @@
+"""The placement service's HTTP: what caches, operators and batch systems call, and the docs of all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Body, Depends, FastAPI, Request, Response
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+
+from features.errors import CachecastError, InputError, ServiceError, bounded
+from prefetch.placement.bodies import Heartbeat, Input, PrefixAsked, ScoreAsked, Serve, SiteName, Unserve
+from prefetch.placement.fleet import Server
+from prefetch.placement.front import Front
+from prefetch.placement.hot_docs import with_hot_routes
+from prefetch.placement.keeper import Keeper
+from prefetch.placement.metrics import Figures, registry
+from prefetch.placement.names import checked_name, checked_site, dataset_of
+from prefetch.placement.score import Score
+from prefetch.placement.service import Service
+from prefetch.placement.tokens import Tokens
+
+Dataset = Annotated[str, InPath(description="SCOPE:NAME; a name may hold slashes")]
+
+
+def application(service: Service, keeper: Keeper, tokens: Tokens) -> Front:
+    """The ASGI application, whose start restores what is stored and whose end stores the rest."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with keeper.running():
+            # What is loaded now stays: walking through it at every collection would delay answers.
+            gc.freeze()
+            yield
+
+    app = FastAPI(title="cachecast placement", lifespan=lifespan, redoc_url=None)
+    front = Front(service, app)
+    api = Api(service, keeper, tokens, Figures(service, keeper, front))
+    operators, caches = [Depends(api.operators_only)], [Depends(api.caches_only)]
+    add = app.add_api_route
+    add("/liveness", api.servers, methods=["GET"])
+    add("/liveness", api.beat, methods=["POST"], dependencies=caches, response_class=PlainTextResponse)
+    add("/liveness/{site}/{server}", api.drop, methods=["DELETE"], dependencies=operators)
+    add("/prefix", api.prefix, methods=["POST"], response_class=PlainTextResponse)
+    add("/serve", api.serves, methods=["GET"])
+    add("/serve", api.serve, methods=["PUT"], dependencies=operators)
+    add("/serve", api.unserve, methods=["DELETE"], dependencies=operators)
+    add("/ds/reassign/{dataset:path}/{sites}", api.reassign, methods=["PUT"], dependencies=operators)
+    add("/ds/reassign/{dataset:path}", api.unassign, methods=["DELETE"], dependencies=operators)
+    add("/plan/{cache}", api.plan, methods=["GET"])
+    add("/score", api.score, methods=["POST"])
+    add("/metrics", api.metrics, methods=["GET"], response_class=PlainTextResponse)
+    add("/health", api.health, methods=["GET"])
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(CachecastError, _failed)
+    app.openapi = with_hot_routes(app.openapi)  # type: ignore[method-assign]
+    return front
+
+
+class Api:
+    """The routes."""
+
+    def __init__(self, service: Service, keeper: Keeper, tokens: Tokens, figures: Figures) -> None:
+        self._service, self._keeper, self._tokens = service, keeper, tokens
+        self._registry = registry(figures)
+
+    async def operators_only(self, request: Request) -> None:
+        """Refuse who has no operators' token."""
+        _require(self._tokens.may_change(request.headers.get("authorization")))
+
+    async def caches_only(self, request: Request) -> None:
+        """Refuse who has neither the caches' token nor the operators'."""
+        _require(self._tokens.may_beat(request.headers.get("authorization")))
+
+    async def servers(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Known cache servers by site and id; `timestamp` (ms since 1970) is the last heartbeat."""
+        told: dict[str, dict[str, dict[str, Any]]] = {}
+        for server, is_alive in self._service.servers():
+            told.setdefault(server.site, {})[server.id] = {
+                "address": server.address,
+                "size": server.size,
+                "timestamp": int(server.seen_at_s * 1000),
+                "live": is_alive,
+            }
+        return told
+
+    async def beat(self, body: Heartbeat) -> str:
+        """A cache server tells that it lives; due well within the liveness time. Needs a token."""
+        now_s = self._service.now_s()
+        self._service.heartbeat(Server(body.site, body.id, body.address, body.size, now_s))
+        return "OK"
+
+    async def drop(self, site: SiteName, server: SiteName) -> dict[str, str]:
+        """Take a server out for good, and give its names to the others. Needs the operators' token."""
+        if not self._service.drop(site, server):
+            raise HTTPException(404, "there is no such server")
+        await self._keeper.sync()
+        return {"dropped": server}
+
+    async def prefix(self, body: PrefixAsked) -> str:
+        """Address of the server that holds a file for a client's site, as Rucio would choose; empty: none."""
+        return self._service.server_for(body.client, body.filename)
+
+    async def serves(self) -> dict[str, str]:
+        """Which site's caches serve which client site; others are served by their own."""
+        return self._service.serves
+
+    async def serve(self, body: Serve) -> dict[str, str]:
+        """Let a client site be served by a site's caches. Needs the operators' token."""
+        self._service.check_sites([body.cache_site])
+        client, site = body.client, body.cache_site
+        await self._keeper.change(lambda db: db.serve(client, site), lambda s: s.serve(client, site))
+        return {client: site}
+
+    async def unserve(self, body: Annotated[Unserve, Body()]) -> dict[str, str]:
+        """Let a client site be served by its own caches again. Needs the operators' token."""
+        client = body.client
+        await self._keeper.change(lambda db: db.serve(client, None), lambda s: s.serve(client, None))
+        return {}
+
+    async def reassign(self, dataset: Dataset, sites: str) -> PlainTextResponse:
+        """Place a dataset at sites by hand, best first: `A,B`, or `other`. Needs the operators' token."""
+        did = dataset_of(checked_name(dataset))
+        chosen = tuple(checked_site(site) for site in sites.split(","))
+        self._service.check_sites(chosen)
+        await self._keeper.change(lambda db: db.reassign(did, chosen), lambda s: s.reassign(did, chosen))
+        return PlainTextResponse("Done.")
+
+    async def unassign(self, dataset: Dataset) -> PlainTextResponse:
+        """Place a dataset by its popularity again. Needs the operators' token."""
+        did = dataset_of(checked_name(dataset))
+        await self._keeper.change(lambda db: db.reassign(did, None), lambda s: s.reassign(did, None))
+        return PlainTextResponse("Done.")
+
+    async def plan(self, cache: SiteName, request: Request) -> Response:
+        """The newest plan of a cache: what it prefetches, pins and evicts, with a reason per item."""
+        found = self._service.plans.get(cache)
+        if found is None:
+            raise HTTPException(404, "there is no plan for such a cache")
+        headers = {"etag": found.etag.decode(), "cache-control": "public, max-age=60"}
+        headers["vary"] = "accept-encoding"
+        if found.etag.decode() in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["content-encoding"] = "gzip"
+            return Response(found.packed, media_type="application/json", headers=headers)
+        plain = await asyncio.to_thread(gzip.decompress, found.packed)
+        return Response(plain, media_type="application/json", headers=headers)
+
+    async def score(self, body: ScoreAsked) -> Score:
+        """Rank the sites for a job: cached and predicted fractions of its input, and KIT's Eq. 1."""
+        inputs = [one if isinstance(one, Input) else Input(did=one) for one in body.inputs]
+        return await self._service.score(
+            [one.did for one in inputs],
+            [one.size_bytes for one in inputs],
+            waited_s=body.waited_s,
+            max_wait_s=body.max_wait_s,
+        )
+
+    async def metrics(self) -> Response:
+        """Figures for Prometheus."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def health(self) -> dict[str, Any]:
+        """`ok`, or `degraded` while the database is away: then answers come from memory alone."""
+        servers = self._service.servers()
+        return {
+            "status": "ok" if self._keeper.fault is None else "degraded",
+            "database": self._keeper.fault or "up",
+            "synced_at_s": self._keeper.synced_at_s,
+            "as_of": self._service.snapshot.as_of or None,
+            "datasets": int(self._service.snapshot.dataset_keys.size),
+            "servers": len(servers),
+            "servers_alive": sum(is_alive for _, is_alive in servers),
+        }
+
+
+def _require(is_allowed: bool) -> None:
+    if not is_allowed:
+        challenge = {"www-authenticate": "Bearer"}
+        raise HTTPException(401, "this needs a bearer token that is configured here", challenge)
+
+
+def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return JSONResponse({"error": bounded(f"{where}: {first['msg']}")}, 400)
+
+
+def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": bounded(str(error.detail))}, error.status_code, error.headers)
+
+
+def _failed(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, ServiceError):
+        return JSONResponse({"error": str(error)}, 503, {"retry-after": "10"})
+    return JSONResponse({"error": str(error)}, 400 if isinstance(error, InputError) else 500)

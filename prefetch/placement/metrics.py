@@ -1,0 +1,74 @@
+"""The service's figures for Prometheus, read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from prefetch.placement.front import Front
+from prefetch.placement.keeper import Keeper
+from prefetch.placement.service import Service
+
+
+class _Collector(Protocol):
+    def collect(self) -> Iterator[Metric]: ...
+
+
+class Figures:
+    """A Prometheus collector over the service, its keeper and its front."""
+
+    def __init__(self, service: Service, keeper: Keeper, front: Front) -> None:
+        self._service, self._keeper, self._front = service, keeper, front
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures as of now."""
+        yield self._requests()
+        yield from self._servers()
+        snapshot = self._service.snapshot
+        for name, text, value in (
+            ("datasets", "datasets with a placement", snapshot.dataset_keys.size),
+            ("items", "files and datasets with known fractions", snapshot.item_keys.size),
+            ("reassigned", "datasets placed by hand", len(self._service.reassigned)),
+            ("database_up", "1 if the last exchange with the database worked", self._keeper.fault is None),
+            ("database_synced_seconds", "when it last did, since 1970", self._keeper.synced_at_s or 0.0),
+        ):
+            yield GaugeMetricFamily(f"cachecast_placement_{name}", text, value=float(value))
+        yield CounterMetricFamily(
+            "cachecast_placement_database_faults", "exchanges that failed", value=self._keeper.n_faults
+        )
+        yield CounterMetricFamily(
+            "cachecast_placement_unchanged", "replies 304 of the hot routes", value=self._front.n_unchanged
+        )
+
+    def _requests(self) -> Metric:
+        requests = CounterMetricFamily(
+            "cachecast_placement_requests",
+            "requests by route; the status of the two hot routes is not kept apart",
+            labels=["route", "status"],
+        )
+        requests.add_metric(["serverRanges", ""], self._front.n_ranges)
+        requests.add_metric(["ds", ""], self._front.n_datasets)
+        for (route, status), n in sorted(self._front.others.items()):
+            requests.add_metric([route, str(status)], n)
+        return requests
+
+    def _servers(self) -> Iterator[Metric]:
+        known = GaugeMetricFamily("cachecast_placement_server_alive", "1: alive", labels=["site", "id"])
+        seen = GaugeMetricFamily(
+            "cachecast_placement_server_seen_seconds", "last heartbeat, since 1970", labels=["site", "id"]
+        )
+        for server, is_alive in self._service.servers():
+            known.add_metric([server.site, server.id], float(is_alive))
+            seen.add_metric([server.site, server.id], server.seen_at_s)
+        yield from (known, seen)
+
+
+def registry(figures: Figures) -> CollectorRegistry:
+    """A registry of the service's figures and the process's."""
+    made = CollectorRegistry()
+    made.register(figures)
+    ProcessCollector(registry=made)
+    return made

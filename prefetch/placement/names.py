@@ -1,0 +1,48 @@
+"""Checks of names that come from outside, before they become keys, answers or log lines."""
+
+from __future__ import annotations
+
+import re
+
+from features.errors import InputError
+from features.names import UNFIT
+
+MAX_NAME_BYTES = 1024
+OTHER = "other"
+"""The site of what is placed nowhere; Rucio and PanDA know the word."""
+
+_UNFIT = re.compile(UNFIT)
+_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])"
+_ADDRESS = re.compile(rf"(?:x?roots?://)?({_HOST}):([0-9]{{1,5}})/?")
+
+
+def checked_name(text: str) -> str:
+    """A file or dataset name, with or without scope. Raises InputError."""
+    if not text or _too_long(text) or _UNFIT.search(text):
+        raise InputError(f"not a name: {text[:100]!r}; at most {MAX_NAME_BYTES} bytes, no control characters")
+    return text
+
+
+def checked_site(text: str) -> str:
+    """The name of a site, a client or a server. Raises InputError."""
+    if not _SITE.fullmatch(text):
+        raise InputError(f"not a site: {text[:100]!r}; letters, digits, '.', '_' and '-', at most 64")
+    return text
+
+
+def checked_address(text: str) -> str:
+    """`host:port`, the form Rucio prefixes, of that or of `root://host:port`. Raises InputError."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match[2]) < 2**16:
+        raise InputError(f"not an address: {text[:100]!r}; write for example xc1.example.org:1094")
+    return f"{match[1]}:{int(match[2])}"
+
+
+def dataset_of(did: str) -> str:
+    """The did under which a dataset is placed: a CMS block (`…#uuid`) goes with its dataset."""
+    return did.partition("#")[0]
+
+
+def _too_long(text: str) -> bool:
+    return len(text) > MAX_NAME_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES

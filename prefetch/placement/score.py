@@ -1,0 +1,122 @@
+"""Where a job's input lies, and how long the job would take there: KIT's Eq. 1, site by site.
+
+Source: KIT, "Advancing throughput of HEP analysis work-flows using caching concepts" (NaviX).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from prefetch.placement.snapshot import Fractions, Snapshot
+from replay.benefit import Cluster, FloatArray, processing_s
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheScore:
+    """One cache: the fraction of the input it holds, the one after its plan, and Eq. 1 with it alone."""
+
+    cache: str
+    cached_fraction: float
+    predicted_fraction: float
+    processing_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteScore:
+    """One site: its live caches together. `rank` 1 is best; all are 1 when the ranking is released."""
+
+    site: str
+    rank: int
+    cached_fraction: float
+    predicted_fraction: float
+    processing_s: float
+    predicted_processing_s: float
+    caches: list[CacheScore]
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The sites for one input, best first.
+
+    A job waits for a better site for `max_wait_s` at most: what that site saves, and no longer than allowed.
+    `released`: it has waited so long, or waiting saves nothing; any site will do.
+    """
+
+    as_of: str
+    input_bytes: int
+    unknown_inputs: int
+    max_wait_s: float
+    released: bool
+    sites: list[SiteScore]
+
+
+def score(
+    snapshot: Snapshot,
+    inputs: Sequence[str],
+    sizes: Sequence[int | None],
+    *,
+    alive: Mapping[str, frozenset[str]],
+    clusters: Mapping[str, Cluster],
+    waited_s: float,
+    max_wait_s: float,
+) -> Score:
+    """Rank the sites of `alive` (their live caches by name) for a job that reads `inputs`.
+
+    `sizes`: bytes of each input, where the asker knows them; inputs whose size nobody knows are counted and
+    left out. `clusters`: rates of each site; `n_nodes` is what is alive.
+    """
+    known = snapshot.fractions(inputs)
+    told = np.array([-1 if size is None else size for size in sizes], np.int64)
+    volume = np.where(known.size_bytes >= 0, known.size_bytes, told)
+    weights = np.maximum(volume, 0).astype(np.float64)
+    total = float(weights.sum())
+    held = _held(snapshot, known, weights / total if total else weights)
+    sites = [
+        _site(site, [one for one in held[site] if one[0] in live], len(live), clusters[site], total)
+        for site, live in sorted(alive.items())
+    ]
+    sites.sort(key=lambda s: (s.processing_s, s.predicted_processing_s, -s.cached_fraction, s.site))
+    saved_s = sites[-1].processing_s - sites[0].processing_s if sites else 0.0
+    wait_s = min(max_wait_s, saved_s)
+    released = waited_s >= wait_s
+    ranked = [dataclasses.replace(s, rank=1 if released else i + 1) for i, s in enumerate(sites)]
+    return Score(snapshot.as_of, int(total), int((volume < 0).sum()), round(wait_s, 3), released, ranked)
+
+
+def _held(
+    snapshot: Snapshot, known: Fractions, share: FloatArray
+) -> dict[str, list[tuple[str, float, float]]]:
+    """Caches by site: name, fraction of the input now, and after its plan."""
+    held: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    fractions = (share @ known.cached).tolist(), (share @ known.predicted).tolist()
+    for (cache, site), now, soon in zip(snapshot.caches, *fractions, strict=True):
+        held[site].append((cache, _fraction(now), _fraction(soon)))
+    return held
+
+
+def _site(
+    site: str, held: Sequence[tuple[str, float, float]], n_live: int, cluster: Cluster, volume_bytes: float
+) -> SiteScore:
+    one, together = (dataclasses.replace(cluster, n_nodes=n) for n in (1, n_live))
+    now, soon = (_fraction(sum(of)) for of in list(zip(*held, strict=True))[1:] or ((), ()))
+    return SiteScore(
+        site,
+        1,
+        now,
+        soon,
+        _eq1(together, volume_bytes, now),
+        _eq1(together, volume_bytes, soon),
+        [CacheScore(cache, now, soon, _eq1(one, volume_bytes, now)) for cache, now, soon in held],
+    )
+
+
+def _fraction(x: float) -> float:
+    return round(min(1.0, max(0.0, x)), 6)
+
+
+def _eq1(cluster: Cluster, volume_bytes: float, x: float) -> float:
+    return round(float(processing_s(cluster, volume_bytes, np.array([x]))[0]), 3)

@@ -1,0 +1,254 @@
+"""What the service knows, and its answers made ready: memory alone, so it needs no database to answer.
+
+One thread, the event loop's, changes and reads it; `keeper` carries changes to the database and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from features.errors import InputError
+from prefetch.placement.answers import Answer, etag, json_answer
+from prefetch.placement.database import Pending, Stored
+from prefetch.placement.fleet import Fleet, Home, Server
+from prefetch.placement.names import OTHER, checked_name, dataset_of
+from prefetch.placement.rendezvous import key_of, scores
+from prefetch.placement.score import Score, score
+from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
+from replay.benefit import Cluster
+
+KEPT_ANSWERS = 100_000
+"""Questions whose answers are kept ready, some 20 MB; then they are asked anew."""
+KEPT_PATH_CHARS = 256
+
+Key = TypeVar("Key")
+
+
+class Plan(NamedTuple):
+    """A cache's plan as gzipped JSON."""
+
+    packed: bytes
+    etag: bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a site decides about the service.
+
+    `never`: patterns of dids that are placed nowhere; `clusters`: rates of sites for Eq. 1, `cluster`: those
+    of sites not named there; `*_age_s`: how long others may keep an answer.
+    """
+
+    liveness_s: int
+    forget_s: int
+    max_wait_s: int
+    never: tuple[str, ...]
+    clusters: Mapping[str, Cluster]
+    cluster: Cluster
+    ranges_age_s: int = 5
+    dataset_age_s: int = 60
+
+
+class Service:
+    """What the service knows and answers."""
+
+    def __init__(self, options: Options, *, now_s: Callable[[], float]) -> None:
+        self.options, self.now_s = options, now_s
+        self._fleet = Fleet(liveness_s=options.liveness_s, forget_s=options.forget_s)
+        self.serves: dict[str, str] = {}
+        self.reassigned: dict[str, tuple[str, ...]] = {}
+        self.plans: Mapping[str, Plan] = {}
+        self.snapshot, self._refresh = NOTHING, 0
+        self._heard: dict[tuple[str, str], Server] = {}
+        self._dropped: dict[tuple[str, str], Server] = {}
+        self._stored_homes: dict[str, Home] = {}
+        self._is_restored = False
+        self._answers: dict[str, Answer] = {}
+        self._by_sites: dict[tuple[str, ...], Answer] = {}
+        self._never = re.compile("|".join(map(fnmatch.translate, options.never)) or r"(?!)")
+        self._bad_path = json_answer({"error": "write /ds/N/SCOPE:NAME"}, max_age_s=0, status=400)
+        self._publish()
+
+    def dataset(self, path: str) -> Answer:
+        """The reply to `/ds/{n}/{did}`, of what is behind `/ds/`: at most `n` sites (0: all), best first."""
+        ready = self._answers.get(path)
+        if ready is None:
+            ready = self._made(path)
+            if ready.start["status"] == 200 and len(path) <= KEPT_PATH_CHARS:
+                _remember(self._answers, path, ready)
+        return ready
+
+    def server_for(self, client: str, name: str) -> str:
+        """The address of the server that holds file `name` for `client`; empty: none serves it."""
+        server = self._fleet.server_of(self.serves.get(client, client), name)
+        return "" if server is None else server.address
+
+    async def score(
+        self,
+        inputs: Sequence[str],
+        sizes: Sequence[int | None],
+        *,
+        waited_s: float,
+        max_wait_s: float | None,
+    ) -> Score:
+        """The live sites ranked for a job; see `score.score`."""
+        allowed = self.options.max_wait_s
+        alive = {site: frozenset(self._fleet.alive(site)) for site in self._fleet.live_sites()}
+        return await asyncio.to_thread(
+            score,
+            self.snapshot,
+            inputs,
+            sizes,
+            alive=alive,
+            clusters={site: self.options.clusters.get(site, self.options.cluster) for site in alive},
+            waited_s=waited_s,
+            max_wait_s=allowed if max_wait_s is None else min(allowed, max_wait_s),
+        )
+
+    def servers(self) -> list[tuple[Server, bool]]:
+        """Every known server, and whether it is alive."""
+        known = sorted(self._fleet.known(), key=lambda server: server.key)
+        return [(server, server.id in self._fleet.alive(server.site)) for server in known]
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Raise InputError for a site that neither heartbeats nor the last refresh know."""
+        known = {server.site for server in self._fleet.known()} | set(self.snapshot.sites) | {OTHER}
+        if unknown := sorted(set(sites) - known):
+            raise InputError(f"there is no site {unknown[0]!r}; known are {', '.join(sorted(known))[:300]}")
+
+    def heartbeat(self, server: Server) -> None:
+        """Take a heartbeat; a server that joins or returns serves at once."""
+        self._heard[server.key] = server
+        self._dropped.pop(server.key, None)
+        if self._fleet.hear(server):
+            self.tick()
+
+    def drop(self, site: str, id: str) -> bool:
+        """Take a server out for good; whether it was known."""
+        server = self._fleet.drop(site, id)
+        if server is None:
+            return False
+        self._heard.pop(server.key, None)
+        self._dropped[server.key] = server
+        self.tick()
+        return True
+
+    def serve(self, client: str, cache_site: str | None) -> None:
+        """Let a client be served by a site, or (None) by its own."""
+        rest = {name: site for name, site in self.serves.items() if name != client}
+        self.serves = rest if cache_site is None else rest | {client: cache_site}
+
+    def reassign(self, did: str, sites: tuple[str, ...] | None) -> None:
+        """Put a dataset at sites by hand, or (None) take that back."""
+        rest = {name: chosen for name, chosen in self.reassigned.items() if name != did}
+        self.reassigned = rest if sites is None else rest | {did: sites}
+        self._answers.clear()
+
+    def tick(self) -> None:
+        """Let the silent leave and the heard of return, as of now."""
+        if self._fleet.settle(self.now_s()):
+            self._publish()
+
+    def pending(self) -> Pending:
+        """What is to be stored; from now on it counts as stored, unless it is given back."""
+        homes = {
+            site: home
+            for site, home in self._fleet.homes.items()
+            if self._is_restored and home != self._stored_homes.get(site)
+        }
+        pending = Pending(self._heard, self._dropped, homes, self._refresh)
+        self._heard, self._dropped = {}, {}
+        return pending
+
+    def give_back(self, pending: Pending) -> None:
+        """Keep what could not be stored for the next time."""
+        self._heard = {**pending.heard, **self._heard}
+        self._dropped = {k: v for k, v in pending.dropped.items() if k not in self._heard} | self._dropped
+
+    def take(self, stored: Stored, snapshot: Snapshot | None) -> None:
+        """Follow what is stored: also other services' heartbeats, operators' changes and new refreshes."""
+        self._take_servers(stored.servers)
+        self._stored_homes = dict(stored.homes)
+        self._fleet.homes.update(stored.homes)
+        self.serves = dict(stored.serves)
+        if self.reassigned != stored.reassigned:
+            self.reassigned = dict(stored.reassigned)
+            self._answers.clear()
+        if stored.refresh is not None and snapshot is not None:
+            self._refresh, self.snapshot = stored.refresh.number, snapshot
+            self.plans = {cache: Plan(packed, etag(packed)) for cache, packed in stored.refresh.plans.items()}
+            self._answers.clear()
+        self.tick()
+
+    def _take_servers(self, stored: Sequence[Server]) -> None:
+        now_s = self.now_s()
+        if not self._is_restored:
+            self._is_restored = True
+            self._fleet.restore(stored, now_s=now_s)
+            return
+        keys = {server.key for server in stored}
+        for server in self._fleet.known():
+            if server.key not in keys and server.key not in self._heard:
+                self._fleet.drop(*server.key)
+        for server in stored:
+            if server.seen_at_s <= now_s - self.options.forget_s:
+                self._dropped[server.key] = server
+            elif server.key not in self._dropped:
+                self._fleet.hear(server)
+
+    def _publish(self) -> None:
+        self.ranges = json_answer(self._fleet.ranges(), max_age_s=self.options.ranges_age_s)
+        self._weights = self._fleet.weights()
+        self._answers.clear()
+
+    def _made(self, path: str) -> Answer:
+        n_text, _, did = path.partition("/")
+        if not (did and n_text.isascii() and n_text.isdecimal() and len(n_text) <= 3):
+            return self._bad_path
+        try:
+            chosen = self._sites(dataset_of(did))[: int(n_text) or None] or (OTHER,)
+        except InputError as error:
+            return json_answer({"error": str(error)}, max_age_s=0, status=400)
+        ready = self._by_sites.get(chosen)
+        if ready is None:
+            ready = json_answer(chosen, max_age_s=self.options.dataset_age_s)
+            _remember(self._by_sites, chosen, ready)
+        return ready
+
+    def _sites(self, did: str) -> tuple[str, ...]:
+        """Where a dataset is placed: by hand, else by the last refresh, else by hash. Raises InputError."""
+        by_hand = self.reassigned.get(did)
+        if by_hand is not None:
+            return self._live(by_hand)
+        if self._never.match(did):
+            return ()
+        row = self.snapshot.row(did)
+        if row is None:
+            return self._by_hash(checked_name(did))
+        if row[0] == NOWHERE:
+            return ()
+        return self._live(self.snapshot.sites_of(row)) or self._by_hash(did)
+
+    def _by_hash(self, did: str) -> tuple[str, ...]:
+        """The one site of a dataset nobody has foreseen, or whose sites are away: by hash and size."""
+        if not self._weights:
+            return ()
+        names = list(self._weights)
+        ranking = scores(np.array([key_of(did)], np.uint64), names, list(self._weights.values()))
+        return (names[int(ranking[0].argmax())],)
+
+    def _live(self, sites: Sequence[str]) -> tuple[str, ...]:
+        return tuple(site for site in sites if site in self._weights)
+
+
+def _remember(answers: dict[Key, Answer], key: Key, ready: Answer) -> None:
+    if len(answers) >= KEPT_ANSWERS:
+        answers.clear()
+    answers[key] = ready

@@ -1,0 +1,190 @@
+"""The refresh: predictions, inventories and plans in; what the service then answers, against plain sums."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.errors import ConfigError, StaleInputError
+from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS
+from features.times import as_of_label, day_label
+from jobs import placement, serve_steps
+from jobs.serve import rates
+from jobs.settings import CacheSettings, Settings
+from jobs.tables import Tables
+from prefetch.placement.database import Database, Pending
+from prefetch.placement.snapshot import Snapshot, load
+
+AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
+HOUR, HORIZON = 3600, 2 * 86400
+GB = 10**9
+SETTINGS = Settings.load(env={})
+CACHES = [
+    CacheSettings(name=name, kind="xcache", url=f"root://{name}", site=site, capacity=size)
+    for name, site, size in (("e1", "EDGE", 100 * GB), ("e2", "EDGE", 100 * GB), ("f1", "FAR", 300 * GB))
+]
+HELD, HOT, COLD, NEW = "cms:/H/E/AOD", "cms:/T/E/AOD", "cms:/C/E/AOD", "cms:/N/E/AOD"
+
+
+def at(seconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+
+def prediction(did: str, dataset: str | None, reads: float, horizon_s: int = HORIZON) -> dict[str, Any]:
+    more = {"probability": 0.5, "model_version": "m/1", "last_read_s": 60}
+    known = {"size_bytes": GB, "expected_accesses": reads, "horizon_s": horizon_s}
+    return {"did": did, "dataset": dataset, **known, **more}
+
+
+def content(did: str, n_bytes: int, scanned_at_s: int) -> dict[str, Any]:
+    flags = {"complete": n_bytes == GB, "open": False, "last_detach": None}
+    sizes = {"size_bytes": GB, "bytes_on_disk": n_bytes, "scanned_at": at(scanned_at_s)}
+    return {"did": did, "name": did.partition(":")[2], **sizes, **flags}
+
+
+def item(action: str, did: str, *, expires_at_s: int = AS_OF + HORIZON) -> dict[str, Any]:
+    numbers = {"rank": 1, "value": 5.0, "cost_bytes": GB, "size_bytes": GB, "probability": 0.5}
+    words = {"item_id": f"{action}-{did}", "name": did.partition(":")[2], "reason": "because"}
+    return {"did": did, "action": action, **numbers, **words, "expires_at": at(expires_at_s)}
+
+
+def put(tables: Tables, table: Any, rows: list[dict[str, Any]], as_of_s: int, owner: str) -> None:
+    tables.replace_rows(table, rows, (day_label(as_of_s), as_of_label(as_of_s), owner))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    tables = Tables(str(tmp_path / "tables"))
+    # Blocks of CMS are placed with their dataset; f2's dataset is known from the catalogue alone.
+    predicted = [prediction("cms:/f0", f"{HELD}#block", 1.0), prediction("cms:/f1", HELD, 1.0)]
+    predicted += [prediction(f"cms:/t{i}", HOT, 40_000.0) for i in range(10)]
+    predicted += [prediction("cms:/c0", COLD, 0.001), prediction("cms:/n0", NEW, 0.9)]
+    predicted += [prediction("cms:/c0", COLD, 99.0, horizon_s=HOUR)]
+    put(tables, PREDICTIONS, predicted, AS_OF, "default")
+    catalogue = {"did": "cms:/f2", "scope": "cms", "name": "/f2", "dataset": HELD, "size_bytes": GB}
+    tables.replace_rows(FILES, [catalogue | {"known_at": at(0)}], ())
+    put(
+        tables,
+        CONTENTS,
+        [content("cms:/f0", GB, AS_OF - HOUR), content("cms:/t0", GB, AS_OF - HOUR)],
+        AS_OF - HOUR,
+        "e1",
+    )
+    put(tables, CONTENTS, [content("cms:/f1", GB, 0)], AS_OF - 2 * HOUR, "e1")
+    put(tables, CONTENTS, [content("cms:/f2", GB // 2, AS_OF)], AS_OF, "f1")
+    put(tables, CONTENTS, [content("cms:/n0", GB, AS_OF)], AS_OF + HOUR, "f1")
+    put(tables, CONTENTS, [content("cms:/n0", GB, AS_OF)], AS_OF - 86400, "e2")
+    put(
+        tables,
+        PLANS,
+        [item("prefetch", "cms:/f1"), item("evict", "cms:/t0"), item("pin", "cms:/f0")],
+        AS_OF,
+        "e1",
+    )
+    put(tables, PLANS, [item("prefetch", "cms:/n0", expires_at_s=AS_OF)], AS_OF - HOUR, "f1")
+    return tables  # fmt: skip
+
+
+def run(tables: Tables, database: Path, **more: Any) -> placement.PlacementSummary:
+    knobs: dict[str, Any] = {"region": "default", "as_of_s": AS_OF, "horizon_s": HORIZON, "min_reads": 0.05}
+    return placement.run(
+        tables,
+        database=Database(str(database)),
+        caches=CACHES,
+        rates_bytes_s=rates(SETTINGS.serve, {"EDGE": 2, "FAR": 1}),
+        **knobs | more,
+    )
+
+
+def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
+    found = Database(str(database)).sync(Pending({}, {}, {}, 0)).refresh
+    assert found is not None
+    plans = {name: json.loads(gzip.decompress(plan)) for name, plan in found.plans.items()}
+    return load(found.snapshot), plans
+
+
+def sites(snapshot: Snapshot, did: str) -> tuple[str, ...] | None:
+    row = snapshot.row(did)
+    return None if row is None else snapshot.sites_of(row)
+
+
+def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tables, tmp_path: Path) -> None:
+    summary = run(tables, tmp_path / "p.db")
+    snapshot, _ = stored(tmp_path / "p.db")
+    assert (summary.datasets, summary.nowhere, summary.sites, summary.caches) == (4, 1, 2, 3)
+    assert summary.no_inventory == ["e2"]
+    assert sites(snapshot, HELD) == ("EDGE",)
+    # 10 files × 40 000 reads × 1 GB in two days is 2.3 GB/s: more than a tenth of what either site reads.
+    assert set(sites(snapshot, HOT) or ()) == {"EDGE", "FAR"}
+    assert sites(snapshot, COLD) == ()
+    assert len(sites(snapshot, NEW) or ()) == 1
+    assert sites(snapshot, "cms:/U/E/AOD") is None
+
+
+def test_fractions_are_those_of_bytes_now_and_after_the_plan(tables: Tables, tmp_path: Path) -> None:
+    run(tables, tmp_path / "p.db")
+    snapshot, _ = stored(tmp_path / "p.db")
+    assert snapshot.caches == (("e1", "EDGE"), ("e2", "EDGE"), ("f1", "FAR"))
+    known = snapshot.fractions([HELD, HOT, "cms:/f0", "cms:/f2", "cms:/n0", "cms:/t0"])
+    assert known.size_bytes.tolist() == [3 * GB, 10 * GB, GB, GB, GB, GB]
+    assert known.cached[0] == pytest.approx([1 / 3, 0, 1 / 6])
+    assert known.predicted[0] == pytest.approx([2 / 3, 0, 1 / 6])
+    assert known.cached[1] == pytest.approx([0.1, 0, 0])
+    assert known.predicted[1] == pytest.approx([0, 0, 0])
+    assert known.cached[3] == pytest.approx([0, 0, 0.5])
+    # Later inventories, older than a day, and expired plans do not count.
+    assert not known.cached[4].any()
+    assert not known.predicted[4].any()
+
+
+def test_standing_plans_are_handed_out(tables: Tables, tmp_path: Path) -> None:
+    run(tables, tmp_path / "p.db")
+    _, plans = stored(tmp_path / "p.db")
+    assert list(plans) == ["e1"]
+    assert (plans["e1"]["cache"], plans["e1"]["as_of"]) == ("e1", as_of_label(AS_OF))
+    assert [one["action"] for one in plans["e1"]["items"]] == ["evict", "pin", "prefetch"]
+    assert plans["e1"]["items"][1]["expires_at"] == as_of_label(AS_OF + HORIZON)
+
+
+def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
+    tables: Tables, tmp_path: Path
+) -> None:
+    first = run(tables, tmp_path / "p.db")
+    before, _ = stored(tmp_path / "p.db")
+    second = run(tables, tmp_path / "p.db")
+    after, _ = stored(tmp_path / "p.db")
+    assert second.refresh == first.refresh + 1
+    assert (before.placed == after.placed).all()
+    assert before.dataset_keys.tobytes() == after.dataset_keys.tobytes()
+
+
+def test_the_step_finds_its_values_in_settings(tables: Tables, tmp_path: Path) -> None:
+    conf = tmp_path / "conf" / "caches"
+    conf.mkdir(parents=True)
+    for cache in CACHES:
+        words = (
+            f'site = "{cache.site}"\nkind = "xcache"\nurl = "{cache.url}"\ncapacity = "{cache.capacity}"\n'
+        )
+        (conf / f"{cache.name}.toml").write_text(f'name = "{cache.name}"\n{words}')
+    env = {"CACHECAST_SERVE__DATABASE": str(tmp_path / "p.db"), "CACHECAST_PLAN__HORIZON": "2d"}
+    settings = Settings.load(conf.parent, tables=tables.root, env=env)
+    assert serve_steps.place(settings, as_of_s=AS_OF).datasets == 4
+    snapshot, plans = stored(tmp_path / "p.db")
+    assert sites(snapshot, HELD) == ("EDGE",)
+    assert list(plans) == ["e1"]
+
+
+def test_without_predictions_or_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(StaleInputError, match="run predict"):
+        run(tables, tmp_path / "p.db", as_of_s=AS_OF + HOUR)
+    with pytest.raises(ConfigError, match="caches"):
+        placement.run(
+            tables, database=Database(str(tmp_path / "p.db")), caches=[], rates_bytes_s={}, region="default",
+            as_of_s=AS_OF, horizon_s=HORIZON, min_reads=0.0,
+        )  # fmt: skip
+    assert not (tmp_path / "p.db").exists()

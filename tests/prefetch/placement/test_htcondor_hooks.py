@@ -1,0 +1,101 @@
+"""The example hooks of docs/htcondor, fed as HTCondor's job router feeds them, against the live service."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from placement_server import PlacementServer, refresh, serving
+
+HOOKS = Path(__file__).parents[3] / "docs" / "htcondor"
+ROUTE = '[ Name = "caches"; TargetUniverse = 5 ]'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
+    database = tmp_path_factory.mktemp("hooks") / "placement.db"
+    refresh(database)
+    with serving(database) as started:
+        started.beat("xc1")
+        started.beat("xf1", "FAR")
+        yield started
+
+
+def run(hook: str, text: str, url: str) -> dict[str, str]:
+    env = {"PATH": "/usr/bin:/bin", "CACHECAST_URL": url}
+    command = [sys.executable, str(HOOKS / f"{hook}.py")]
+    answer = subprocess.run(
+        command, input=text, env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not answer.stderr
+    lines = [line.partition(" = ") for line in answer.stdout.splitlines()]
+    return {name: value for name, _, value in lines}
+
+
+def job(inputs: str = "cms:/f", *, waited_s: int = 0, **more: str) -> str:
+    ad = {
+        "ClusterId": "78251",
+        "QDate": str(int(time.time()) - waited_s),
+        "JobStatus": "1",
+        "Requirements": '(TARGET.Arch == "X86_64")',
+        "CachecastInputs": f'"{inputs}"',
+        "Cmd": '"/bin/a \\"quoted\\" name"',
+    } | more
+    return "".join(f"{name} = {value}\n" for name, value in ad.items())
+
+
+def test_translate_lets_a_job_wait_for_the_site_that_holds_its_input(server: PlacementServer) -> None:
+    ad = run("translate", f"{ROUTE}\n------\n{job()}", server.url)
+    assert ad["CachecastBest"] == '"EDGE"'
+    assert ad["CachecastSites"] == '"EDGE,FAR"'
+    assert ad["CachecastCachedFraction"] == "0.8"
+    assert ad["CachecastReleased"] == "false"
+    assert int(ad["CachecastReleaseAt"]) == int(ad["QDate"]) + 666  # what Eq. 1 saves
+    assert ad["Requirements"].startswith('((TARGET.Arch == "X86_64")) && (CachecastReleased || time() >= ')
+    assert "TARGET.CachecastSite =?= MY.CachecastBest" in ad["Rank"]
+    assert ad["Cmd"] == '"/bin/a \\"quoted\\" name"'
+    assert ad["ClusterId"] == "78251"
+
+
+@pytest.mark.parametrize("reason", ["no input", "service away", "no site"])
+def test_translate_leaves_alone_what_it_cannot_rank(
+    server: PlacementServer, tmp_path: Path, reason: str
+) -> None:
+    text = job("" if reason == "no input" else "cms:/f")
+    before = {name: value for name, _, value in (line.partition(" = ") for line in text.splitlines())}
+    if reason == "no site":
+        with serving(tmp_path / "empty.db") as empty:
+            after = run("translate", f"{ROUTE}\n------\n{text}", empty.url)
+    else:
+        url = "http://127.0.0.1:9" if reason == "service away" else server.url
+        after = run("translate", f"{ROUTE}\n------\n{text}", url)
+    assert after == before
+
+
+def test_update_tells_what_changed_of_an_idle_job(server: PlacementServer) -> None:
+    changed = run("update", job(waited_s=60), server.url)
+    assert changed["CachecastBest"] == '"EDGE"'
+    assert changed["CachecastReleased"] == "false"
+    assert not {"Requirements", "ClusterId", "QDate"} & changed.keys()
+    same = {name: value for name, value in changed.items() if name != "CachecastReleaseAt"}
+    assert run("update", job(waited_s=60, **same), server.url).keys() <= {"CachecastReleaseAt"}
+    assert run("update", job(JobStatus="2"), server.url) == {}
+
+
+def test_update_releases_a_job_that_has_waited_long_enough(server: PlacementServer) -> None:
+    assert run("update", job(waited_s=1000), server.url)["CachecastReleased"] == "true"
+
+
+def test_finalize_keeps_the_ranking_in_the_users_job(server: PlacementServer) -> None:
+    copy = run("translate", f"{ROUTE}\n------\n{job()}", server.url)
+    copy |= {"ClusterId": "9", "MachineAttrCachecastSite0": '"EDGE"', "ExitCode": "0"}
+    text = "".join(f"{name} = {value}\n" for name, value in copy.items())
+    ad = run("finalize", f"{job()}------\n{text}", server.url)
+    assert (ad["ClusterId"], ad["CachecastBest"]) == ("78251", '"EDGE"')
+    assert ad["MachineAttrCachecastSite0"] == '"EDGE"'
+    assert "ExitCode" not in ad
+    assert ad["Requirements"] == '(TARGET.Arch == "X86_64")'

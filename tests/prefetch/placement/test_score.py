@@ -1,0 +1,135 @@
+"""Scores of sites, against sums done file by file."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefetch.placement.build import Holding, snapshot_of
+from prefetch.placement.score import Score, score
+from prefetch.placement.snapshot import MAX_SITES, NOTHING, Snapshot
+from replay.benefit import Cluster
+
+GB = 10**9
+CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))
+CLUSTER = Cluster(750e6, 1.2e9, 1, 2.4e6, 1000)
+LIVE = {"A": frozenset({"xc1", "xc2"}), "B": frozenset({"xc3"})}
+
+
+def known(files: dict[str, tuple[int, tuple[float, ...], tuple[float, ...]]]) -> Snapshot:
+    size = np.array([one[0] for one in files.values()], np.float64)
+    now = np.array([one[1] for one in files.values()]).reshape(-1, 3)
+    soon = np.array([one[2] for one in files.values()]).reshape(-1, 3)
+    return snapshot_of(
+        as_of="2026-03-01T00:00:00Z",
+        sites=("A", "B"),
+        caches=CACHES,
+        datasets=np.empty(0, np.uint64),
+        placed=np.empty((0, MAX_SITES), np.uint8),
+        items=list(files),
+        size_bytes=size,
+        holdings=[Holding(np.arange(len(files)), now[:, i] * size, soon[:, i] * size) for i in range(3)],
+    )
+
+
+def scored(snapshot: Snapshot, inputs: list[str], *, waited_s: float = 0.0, alive: object = LIVE) -> Score:
+    return score(
+        snapshot,
+        inputs,
+        [None] * len(inputs),
+        alive=alive,  # type: ignore[arg-type]
+        clusters={"A": CLUSTER, "B": CLUSTER},
+        waited_s=waited_s,
+        max_wait_s=900,
+    )
+
+
+part = st.floats(0, 0.5)
+file = st.tuples(st.integers(1, 10**12), st.tuples(part, part, part), st.just((0.0,) * 3))
+files = st.dictionaries(st.text("abc", min_size=1), file, min_size=1, max_size=8)
+
+
+@given(files)
+def test_fractions_and_times_are_those_of_the_sums(
+    content: dict[str, tuple[int, tuple[float, ...], tuple[float, ...]]],
+) -> None:
+    answer = scored(known(content), list(content))
+    total = sum(size for size, *_ in content.values())
+    held = [sum(size * now[i] for size, now, _ in content.values()) / total for i in range(3)]
+    assert answer.input_bytes == total
+    for site in answer.sites:
+        x, nodes = (held[0] + held[1], 2) if site.site == "A" else (held[2], 1)
+        assert site.cached_fraction == pytest.approx(x, abs=1e-5)
+        # KIT, Eq. 1
+        remote, cached = (1 - x) * total / 750e6, x * total / (1.2e9 * nodes)
+        eq1 = max(remote, cached, total / 2.4e9)
+        assert site.processing_s == pytest.approx(eq1, rel=1e-3, abs=0.01)
+    times = [site.processing_s for site in answer.sites]
+    assert times == sorted(times)
+
+
+def test_the_published_optimum_is_where_kit_found_it() -> None:
+    # 6 Gb/s shared network, 3 nodes of 9.6 Gb/s: about 0.8, throughput about fivefold.
+    nodes = {"A": frozenset({"xc1", "xc2", "xc4"})}
+    times = {}
+    for x in np.linspace(0, 1, 101).tolist():
+        content = known({"f": (1000 * GB, (x, 0.0, 0.0), (0.0,) * 3)})
+        cluster = {"A": Cluster(750e6, 1.2e9, 1, 1e9, 1000)}
+        answer = score(content, ["f"], [None], alive=nodes, clusters=cluster, waited_s=0, max_wait_s=9e9)
+        times[x] = answer.sites[0].processing_s
+    best = min(times, key=lambda x: times[x])
+    assert 0.78 <= best <= 0.88
+    assert 4.5 < times[0.0] / times[best] < 6.5
+
+
+CONTENT = known(
+    {"near": (1000 * GB, (0.2, 0.2, 0.0), (0.0,) * 3), "far": (1000 * GB, (0.0, 0.0, 0.3), (0.9, 0.1, 0.3))}
+)
+
+
+def test_a_job_waits_no_longer_than_its_best_site_saves() -> None:
+    first = scored(CONTENT, ["near"])
+    times = [site.processing_s for site in first.sites]
+    assert [site.site for site in first.sites] == ["A", "B"]
+    assert [site.rank for site in first.sites] == [1, 2]
+    assert first.max_wait_s == pytest.approx(min(900, times[1] - times[0]), abs=0.01)
+    assert not first.released
+    waited = scored(CONTENT, ["near"], waited_s=first.max_wait_s + 0.01)
+    assert waited.released
+    assert {site.rank for site in waited.sites} == {1}
+
+
+def test_a_job_that_nothing_speeds_up_waits_for_nothing() -> None:
+    assert scored(CONTENT, ["unheard of"]).released
+    assert scored(CONTENT, ["unheard of"]).unknown_inputs == 1
+    assert scored(CONTENT, ["near"], alive={}).released
+    assert scored(NOTHING, ["near"]).sites[0].caches == []
+
+
+def test_what_a_dead_cache_holds_does_not_count() -> None:
+    live = {"A": frozenset({"xc1"}), "B": frozenset({"xc3"})}
+    answer = {site.site: site for site in scored(CONTENT, ["near"], alive=live).sites}
+    assert answer["A"].cached_fraction == pytest.approx(0.2)
+    assert [cache.cache for cache in answer["A"].caches] == ["xc1"]
+    assert math.isclose(answer["A"].predicted_fraction, 0.0)
+
+
+def test_sizes_that_the_asker_knows_count() -> None:
+    told = score(
+        CONTENT,
+        ["near", "new", "newer"],
+        [None, 500 * GB, None],
+        alive=LIVE,
+        clusters={"A": CLUSTER, "B": CLUSTER},
+        waited_s=0,
+        max_wait_s=60,
+    )
+    assert told.input_bytes == 1500 * GB
+    assert told.unknown_inputs == 1
+    assert told.max_wait_s == 60
+    best = told.sites[0]
+    assert best.cached_fraction == pytest.approx(0.4 * 1000 / 1500, abs=1e-6)

@@ -1,0 +1,75 @@
+"""The snapshot: what was put in is found, by the same names, also after a trip through bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.errors import InputError
+from prefetch.placement.build import Holding, snapshot_of
+from prefetch.placement.rendezvous import keys_of
+from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOTHING, NOWHERE, Snapshot, dump, load
+
+SITES = ("A", "B", "C")
+CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))
+dids = st.text("abc/:#é", min_size=1, max_size=12)
+rows = st.lists(st.integers(0, 2), max_size=3, unique=True)
+held = st.tuples(st.integers(0, 100), *[st.integers(0, 120)] * 6)
+contents = st.tuples(st.dictionaries(dids, rows, max_size=20), st.dictionaries(dids, held, max_size=20))
+Contents = tuple[dict[str, list[int]], dict[str, tuple[int, ...]]]
+
+
+def row(sites: list[int]) -> list[int]:
+    return (sites or [NOWHERE]) + [NOBODY] * (MAX_SITES - max(len(sites), 1))
+
+
+def made(content: Contents) -> Snapshot:
+    placed, items = content
+    numbers = np.array(list(items.values()), np.float64).reshape(-1, 7)
+    return snapshot_of(
+        as_of="2026-03-01T00:00:00Z",
+        sites=SITES,
+        caches=CACHES,
+        datasets=keys_of(placed),
+        placed=np.array([row(one) for one in placed.values()], np.uint8).reshape(-1, MAX_SITES),
+        items=list(items),
+        size_bytes=numbers[:, 0],
+        holdings=[Holding(np.arange(len(items)), numbers[:, 1 + i], numbers[:, 4 + i]) for i in range(3)],
+    )
+
+
+@given(contents, st.lists(dids, min_size=1))
+def test_everything_is_found_as_it_was_put_in(content: Contents, asked: list[str]) -> None:
+    snapshot = load(dump(made(content)))
+    placed, items = content
+    asked = [*asked, *placed, *items]
+    for did in asked:
+        found = snapshot.row(did)
+        assert found == (bytes(row(placed[did])) if did in placed else None)
+        if found is not None:
+            assert snapshot.sites_of(found) == tuple(SITES[i] for i in placed[did])
+    known = snapshot.fractions(asked)
+    for i, did in enumerate(asked):
+        size, *parts = items.get(did, (-1, *[0] * 6))
+        shares = [min(1.0, part / size) if size > 0 else 0.0 for part in parts]
+        assert known.size_bytes[i] == size
+        assert known.cached[i] == pytest.approx(shares[:3])
+        assert known.predicted[i] == pytest.approx(shares[3:])
+    assert snapshot.caches == CACHES
+    assert snapshot.as_of == "2026-03-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("damage", ["", "x", "cut", "bit"])
+def test_damage_is_seen(damage: str) -> None:
+    data = dump(made(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
+    damaged = {"": b"", "x": b"x" + data, "cut": data[:-9], "bit": data[:200] + b"\xff" + data[201:]}[damage]
+    with pytest.raises(InputError, match="cachecast place"):
+        load(damaged)
+
+
+def test_nothing_is_known_before_the_first_refresh() -> None:
+    assert NOTHING.row("cms:/A") is None
+    assert NOTHING.fractions(["cms:/A"]).size_bytes.tolist() == [-1]
+    assert load(dump(NOTHING)).as_of == ""

@@ -1,0 +1,147 @@
+"""A real placement service on this machine: `cachecast serve` as a process, or in a thread with a clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import uvicorn
+
+from jobs.serve import wired
+from jobs.settings import Settings
+from prefetch.placement.build import Holding, snapshot_of
+from prefetch.placement.database import Database
+from prefetch.placement.rendezvous import keys_of
+from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
+
+OPERATOR = "operators-token-of-the-tests"
+CACHE = "caches-token-of-the-tests"
+ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 60.0
+
+GB = 10**9
+PLAN = {"cache": "xc1", "as_of": "2026-03-01T00:00:00Z", "items": [{"did": "cms:/f", "action": "pin"}]}
+PLACED = {
+    "cms:/P/E/AOD": [0],
+    "cms:/P/E/HOT": [1, 0],
+    "atlas:data24.nobody": [NOWHERE],
+    "cms:/P/E/GONE": [2],
+    "panda:panda.um.known": [0],
+}
+
+
+def refresh(database: Path | str) -> None:
+    """Store five datasets, a file and a plan, as `cachecast place` would: EDGE holds 0.8 of the file."""
+    rows = [one + [NOBODY] * (5 - len(one)) for one in PLACED.values()]
+    snapshot = snapshot_of(
+        as_of="2026-03-01T00:00:00Z",
+        sites=["EDGE", "FAR", "DEAD"],
+        caches=[("xc1", "EDGE"), ("xf1", "FAR")],
+        datasets=keys_of(PLACED),
+        placed=np.array(rows, np.uint8),
+        items=["cms:/f", "cms:/P/E/AOD"],
+        size_bytes=np.array([1000.0 * GB, 2000.0 * GB]),
+        holdings=[
+            Holding(np.arange(2), np.full(2, 800.0 * GB), np.full(2, 900.0 * GB)),
+            Holding(np.empty(0, np.int64), np.empty(0), np.empty(0)),
+        ],
+    )
+    plans = {"xc1": gzip.compress(json.dumps(PLAN).encode())}
+    with closing(Database(str(database))) as opened:
+        opened.refresh(dump(snapshot), snapshot.as_of, plans)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementServer:
+    """A running service."""
+
+    url: str
+    process: subprocess.Popen[str] | None = None
+
+    def client(self, token: str | None = OPERATOR) -> httpx.Client:
+        """A client that shows `token`."""
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+    def beat(self, id: str, site: str = "EDGE", *, size: float = 100, address: str | None = None) -> None:
+        """One cache's heartbeat."""
+        body = {"id": id, "site": site, "address": address or f"{id}:1094", "size": size}
+        with self.client(CACHE) as client:
+            client.post("/liveness", json=body).raise_for_status()
+
+
+@contextmanager
+def serving(database: Path | str, *, conf: Path | None = None, **more: str) -> Iterator[PlacementServer]:
+    """The command itself, ended by SIGTERM with the block; `more` are settings of [serve]."""
+    words = ["serve", "--port", "0", *([] if conf is None else ["--conf", str(conf)])]
+    given = {"database": str(database), "token": OPERATOR, "cache_token": CACHE} | more
+    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in given.items()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from jobs.cli import main; main()", *words],
+        env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"(https?://[^ ,]+)", line)
+        assert found, line + process.stderr.read()
+        _wait(found[1])
+        yield PlacementServer(found[1], process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+@contextmanager
+def threaded(database: Path, now_s: Callable[[], float], **more: object) -> Iterator[PlacementServer]:
+    """The application in uvicorn, over real HTTP, but with a clock of the test's."""
+    base = Settings.load(env={"CACHECAST_SERVE__TOKEN": OPERATOR, "CACHECAST_SERVE__CACHE_TOKEN": CACHE})
+    serve = base.serve.model_copy(update={"database": str(database), "sync": 1} | more)
+    front = wired(serve, job_read_rate_bytes_s=2.4e6, now_s=now_s)
+    server = uvicorn.Server(uvicorn.Config(front, lifespan="on", log_level="warning"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        _wait(url)
+        yield PlacementServer(url)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def eventually(told: Callable[[], bool]) -> None:
+    """Wait until `told`, and fail if that never comes."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not told():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def _wait(url: str) -> None:
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{url}/health", timeout=5, verify=False).is_success
+        except httpx.TransportError:
+            return False
+
+    eventually(answers)

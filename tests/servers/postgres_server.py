@@ -1,0 +1,84 @@
+"""A real PostgreSQL on this machine, from Debian's package: a cluster of its own in a folder."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PATIENCE_S = 60
+
+
+class NoPostgres(Exception):
+    """PostgreSQL cannot be started here; says why."""
+
+
+class PostgresServer:
+    """One server, stopped and started as a test likes."""
+
+    def __init__(self, binaries: Path, folder: Path, port: int) -> None:
+        self._binaries, self._folder, self._port = binaries, folder, port
+        self.url = f"postgresql+psycopg://tester:not-shown@127.0.0.1:{port}/postgres"
+
+    def make(self) -> None:
+        """An empty cluster whose users need no password."""
+        self._run("initdb", "--encoding=UTF8", "--locale=C.UTF-8", "--auth=trust", "--username=tester")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-p {self._port} -k {self._folder} -c fsync=off"
+        self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """End it with its connections."""
+        self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def _run(self, name: str, *words: str) -> None:
+        command = [str(self._binaries / name), "-D", str(self._folder / "data"), *words]
+        # A server that a pipe is left open in would keep the test waiting: its output goes nowhere.
+        answer = subprocess.run(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
+            check=False,
+            user=_user(),
+            extra_groups=[] if os.geteuid() == 0 else None,
+            cwd="/",
+        )
+        if answer.returncode:
+            log = self._folder / "log"
+            told = log.read_text(errors="replace")[-2000:] if log.exists() else "it left no log"
+            raise NoPostgres(f"{name} ended with {answer.returncode}: {told}")
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[PostgresServer]:
+    """An empty server that keeps its data in `folder`; it ends with the block."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        raise NoPostgres("there is no PostgreSQL: install it with conf/deploy/system.sh postgresql")
+    if (user := _user()) is not None:
+        os.chown(folder, user, -1)
+    server = PostgresServer(found[-1].parent, folder, _free_port())
+    server.make()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _user() -> int | None:
+    """PostgreSQL refuses to run as root."""
+    return pwd.getpwnam("postgres").pw_uid if os.geteuid() == 0 else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
