@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.errors import ModelError, SchemaError
 from features.spec import FeatureSpec
@@ -22,12 +24,14 @@ MAX_WORDS = 200
 class Sample:
     """Rows to fit or judge on: `x` is a model matrix, `reads` the reads within the horizon, `as_of` seconds.
 
-    All have one entry per row, in one order.
+    All have one entry per row, in one order. `dataset`: a number per dataset, each row without one its own;
+    None where nobody asks.
     """
 
     x: pd.DataFrame
     reads: Floats
     as_of: npt.NDArray[np.int64]
+    dataset: npt.NDArray[np.int64] | None = None
 
     @property
     def y(self) -> Floats:
@@ -36,7 +40,8 @@ class Sample:
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Sample:
         """The rows where `keep` holds."""
-        return Sample(self.x[keep].reset_index(drop=True), self.reads[keep], self.as_of[keep])
+        dataset = None if self.dataset is None else self.dataset[keep]
+        return Sample(self.x[keep].reset_index(drop=True), self.reads[keep], self.as_of[keep], dataset)
 
     def __len__(self) -> int:
         return len(self.reads)
@@ -86,14 +91,31 @@ def model_matrix(
     SchemaError if a column is missing.
     """
     wanted = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
-    if missing := [name for name in wanted if name not in rows.columns]:
+    _refuse_missing(wanted, list(rows.columns))
+    matrix = np.empty((len(rows), len(wanted)), dtype=np.float32)  # rows lie together, as scoring wants them
+    for i, name in enumerate(wanted):
+        column = rows[name]
+        words = vocabulary.get(name)
+        matrix[:, i] = _number(column) if words is None else _coded(_words(column), words)
+    return pd.DataFrame(matrix, columns=wanted, copy=False)
+
+
+def arrow_matrix(
+    rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]
+) -> npt.NDArray[np.float32]:
+    """As `model_matrix`, of Arrow's rows and as a plain array, float32[n, len(columns)]."""
+    _refuse_missing(columns, rows.schema.names)
+    matrix = np.empty((rows.num_rows, len(columns)), dtype=np.float32)
+    for i, name in enumerate(columns):
+        column = rows.column(name)
+        words = vocabulary.get(name)
+        matrix[:, i] = column.to_numpy(zero_copy_only=False) if words is None else _coded(column, words)
+    return matrix
+
+
+def _refuse_missing(wanted: Sequence[str], there: Sequence[str]) -> None:
+    if missing := sorted(set(wanted) - set(there)):
         raise SchemaError(f"features lack the model's columns {missing}; compute the features again")
-    return pd.DataFrame(
-        {
-            name: _coded(rows[name], vocabulary[name]) if name in vocabulary else _number(rows[name])
-            for name in wanted
-        }
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +135,8 @@ class Known:
 class HorizonParts:
     """One horizon's rows: `train` and the later `test` judge a way to learn; `everything` is what is served.
 
-    `test` is coded with the vocabulary of `train`; both are among `everything`.
+    `test` is coded with the vocabulary of `train`; both are among `everything`, which is coded with one that
+    all horizons share.
     """
 
     train: Known
@@ -122,26 +145,58 @@ class HorizonParts:
 
 
 def horizon_parts(
-    rows: pd.DataFrame, spec: FeatureSpec, *, horizon_s: int, share: float, until_s: int
+    rows: pd.DataFrame,
+    spec: FeatureSpec,
+    *,
+    horizon_s: int,
+    share: float,
+    until_s: int,
+    vocabulary: dict[str, list[str]],
 ) -> HorizonParts:
     """The rows of one horizon, split in time: the last `share` of the matured as_ofs is for the test.
 
-    `rows`: features ⋈ labels with as_of_s. Raises ModelError if there are too few as_ofs.
+    `rows`: features ⋈ labels with as_of_s, and dataset if known; `vocabulary`: what is served is coded with.
+    Raises ModelError if there are too few as_ofs.
     """
-    label = f"n_access_within_{duration_label(horizon_s)}"
-    matured = rows[rows[label].notna() & (rows["as_of_s"] + horizon_s <= until_s)]
+    label, matured = _matured(rows, horizon_s, until_s)
     split = time_split([int(a) for a in matured["as_of_s"].unique()], horizon_s=horizon_s, share=share)
-    train = _known(matured[matured["as_of_s"].isin(split.before)], spec, label, horizon_s)
+    before = matured[matured["as_of_s"].isin(split.before)]
+    train = _known(before, spec, label, horizon_s, learn_vocabulary(before, spec))
     after = matured[matured["as_of_s"].isin(split.after)]
     return HorizonParts(
         train=train,
         test=_sample(after, spec, label, train.vocabulary),
-        everything=_known(matured, spec, label, horizon_s),
+        everything=_known(matured, spec, label, horizon_s, vocabulary),
     )
 
 
-def _known(rows: pd.DataFrame, spec: FeatureSpec, label: str, horizon_s: int) -> Known:
-    vocabulary = learn_vocabulary(rows, spec)
+def known_by(
+    rows: pd.DataFrame,
+    spec: FeatureSpec,
+    *,
+    horizon_s: int,
+    until_s: int,
+    vocabulary: dict[str, list[str]],
+) -> Known:
+    """All rows whose labels of one horizon have matured by `until_s`. Raises ModelError if there are none."""
+    label, matured = _matured(rows, horizon_s, until_s)
+    if matured.empty:
+        raise ModelError(f"no label within {duration_label(horizon_s)} has matured; compute more days")
+    return _known(matured, spec, label, horizon_s, vocabulary)
+
+
+def _matured(rows: pd.DataFrame, horizon_s: int, until_s: int) -> tuple[str, pd.DataFrame]:
+    label = f"n_access_within_{duration_label(horizon_s)}"
+    return label, rows[rows[label].notna() & (rows["as_of_s"] + horizon_s <= until_s)]
+
+
+def _known(
+    rows: pd.DataFrame,
+    spec: FeatureSpec,
+    label: str,
+    horizon_s: int,
+    vocabulary: dict[str, list[str]],
+) -> Known:
     sample = _sample(rows, spec, label, vocabulary)
     return Known(horizon_s, sample, vocabulary, int(sample.as_of.max()) + horizon_s)
 
@@ -152,7 +207,15 @@ def _sample(rows: pd.DataFrame, spec: FeatureSpec, label: str, vocabulary: Vocab
         model_matrix(rows, spec, vocabulary),
         rows[label].to_numpy(dtype=np.float64),
         rows["as_of_s"].to_numpy(dtype=np.int64),
+        _groups(rows["dataset"]) if "dataset" in rows.columns else None,
     )
+
+
+def _groups(names: pd.Series) -> npt.NDArray[np.int64]:
+    codes = pd.factorize(names)[0].astype(np.int64)
+    alone = codes < 0
+    codes[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
+    return np.asarray(codes, dtype=np.int64)
 
 
 def informative(matrix: pd.DataFrame) -> list[str]:
@@ -173,6 +236,10 @@ def _number(column: pd.Series) -> npt.NDArray[np.float32]:
     return column.to_numpy(dtype=np.float32, na_value=np.nan)
 
 
-def _coded(column: pd.Series, words: Sequence[str]) -> npt.NDArray[np.float32]:
-    codes = {word: float(i) for i, word in enumerate(words)}
-    return column.map(codes).to_numpy(dtype=np.float32, na_value=np.nan)
+def _words(column: pd.Series) -> pa.Array:
+    return pa.array(column.astype(object), type=pa.string(), from_pandas=True)
+
+
+def _coded(column: pa.Array, words: Sequence[str]) -> npt.NDArray[np.float32]:
+    numbers = pc.index_in(column, value_set=pa.array(words, pa.string())).cast(pa.float32())
+    return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float32)

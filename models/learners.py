@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import skops.io
+from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -19,13 +20,15 @@ from features.errors import ModelError
 Floats = npt.NDArray[np.float64]
 SKOPS_TRUSTED = [
     "functools.partial",
+    "numpy.dtype",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
     "sklearn.utils.validation.check_array",
 ]
-CATEGORICAL = ("tier",)
+CATEGORICAL = ("tier", "campaign")
 _MANY_ROWS = 50_000
-_RISING = ("n_access_", "n_active_", "decayed_")
-_FALLING = ("recency_s",)
+_RISING = ("n_access_", "n_active_", "decayed_", "dataset_n_access_", "dataset_n_active_", "dataset_decayed_")
+_FALLING = ("recency_s", "dataset_recency_s")
 
 
 class Scorer(Protocol):
@@ -73,7 +76,10 @@ class Learner(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class LightGBM:
-    """Gradient-boosted trees of LightGBM, with rising counts and falling recency as constraints."""
+    """Gradient-boosted trees of LightGBM.
+
+    `monotone`: more reads never lower a score and a longer silence never raises it, of a file or its dataset.
+    """
 
     trees: int = 150
     leaves: int = 31
@@ -134,7 +140,8 @@ class FittedLightGBM:
 
     def score(self, x: pd.DataFrame) -> Floats:
         """Probabilities before calibration."""
-        return np.asarray(self.booster.predict(x, num_threads=1), dtype=np.float64)
+        rows = x.to_numpy(dtype=np.float32)  # plain values: a DataFrame would be copied
+        return np.asarray(self.booster.predict(rows, num_threads=1), dtype=np.float64)
 
     def payload(self) -> bytes:
         """LightGBM's text format, UTF-8."""
@@ -178,14 +185,14 @@ class HistBoosting:
             random_state=self.seed,
         )
         with threadpool_limits(_threads(len(x), self.threads)):
-            return FittedSklearn(model.fit(x, y))
+            return FittedSklearn(model.fit(_without_empty(x), y))
 
 
 @dataclasses.dataclass(frozen=True)
 class FittedSklearn:
     """A fitted classifier of scikit-learn."""
 
-    model: HistGradientBoostingClassifier
+    model: ClassifierMixin
 
     @property
     def flavour(self) -> str:
@@ -202,8 +209,11 @@ class FittedSklearn:
         return bytes(skops.io.dumps(self.model))
 
     def importance(self) -> Mapping[str, float]:
-        """Empty: the library offers none without further data."""
-        return {}
+        """A forest's share of the impurity that each column takes away; empty for the others."""
+        gains = getattr(self.model, "feature_importances_", None)
+        if gains is None:
+            return {}
+        return dict(zip(self.model.feature_names_in_, (float(g) for g in gains), strict=True))
 
 
 def load_payload(flavour: str, payload: bytes) -> Fitted:
@@ -218,6 +228,12 @@ def load_payload(flavour: str, payload: bytes) -> Fitted:
 def _threads(n_rows: int, most: int) -> int:
     """One for few rows: threads that wait for each other cost more than they bring on a busy machine."""
     return most if n_rows >= _MANY_ROWS else 1
+
+
+def _without_empty(x: pd.DataFrame) -> pd.DataFrame:
+    """`x` with 0 in columns without any value, which histogram boosting cannot bin."""
+    empty = [name for name in x.columns if x[name].isna().all()]
+    return x.assign(**dict.fromkeys(empty, np.float32(0))) if empty else x
 
 
 def _direction(column: str) -> int:

@@ -65,10 +65,12 @@ def quality(
     )
 
 
-def ranking_quality(labels: npt.ArrayLike, scores: npt.ArrayLike) -> Quality:
+def ranking_quality(
+    labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> Quality:
     """The figures of scores that are no probabilities: how well they rank. Raises as `quality`."""
-    y, s, w = _checked(labels, scores, None)
-    ranked = auc(y, s), average_precision(y, s)
+    y, s, w = _checked(labels, scores, weights)
+    ranked = auc(y, s, w), average_precision(y, s, w)
     return Quality(*ranked, math.nan, math.nan, math.nan, (), len(y), float(np.average(y, weights=w)))
 
 

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -19,6 +20,7 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import requests
 import sqlalchemy.exc
+import tenacity
 
 with warnings.catch_warnings():  # its own type hints make it warn about itself
     warnings.simplefilter("ignore")
@@ -27,7 +29,7 @@ with warnings.catch_warnings():  # its own type hints make it warn about itself
     import mlflow.lightgbm
     import mlflow.pyfunc
     import mlflow.sklearn
-    from mlflow.entities import Experiment
+    from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, RunTag
     from mlflow.exceptions import MlflowException
     from mlflow.models import infer_signature
     from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
@@ -35,10 +37,32 @@ with warnings.catch_warnings():  # its own type hints make it warn about itself
 
 from features.errors import ServiceError, StaleInputError
 
-__all__ = ["MlflowException", "connect", "infer_signature", "mlflow", "service_errors"]
+__all__ = [
+    "Dataset",
+    "DatasetInput",
+    "Metric",
+    "MlflowAway",
+    "MlflowClient",
+    "MlflowException",
+    "Param",
+    "RunTag",
+    "connect",
+    "infer_signature",
+    "mlflow",
+    "patiently",
+    "service_errors",
+]
+
+T = TypeVar("T")
 
 _HEALTH_TIMEOUT_S = 8
+_LONGEST_WAIT_S = 15
+_SERVER_FAULT = 500
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+
+
+class MlflowAway(ServiceError):
+    """It does not answer, or fails: worth trying again."""
 
 
 def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, str]:
@@ -70,9 +94,25 @@ def service_errors(uri: str, missing: str | None = None) -> Iterator[None]:
     except MlflowException as error:
         if missing is not None and error.error_code == _NOT_FOUND:
             raise StaleInputError(missing) from None
-        raise ServiceError(f"MLflow at {_shown(uri)}: {error.message}") from error
+        away = error.get_http_status_code() >= _SERVER_FAULT  # type: ignore[no-untyped-call]
+        kind = MlflowAway if away else ServiceError
+        raise kind(f"MLflow at {_shown(uri)}: {error.message}") from error
     except (requests.RequestException, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
-        raise ServiceError(f"MLflow at {_shown(uri)} does not answer: {error}; is it running?") from error
+        raise MlflowAway(f"MLflow at {_shown(uri)} does not answer: {error}; is it running?") from error
+
+
+def patiently(work: Callable[[], T], *, patience_s: float) -> T:
+    """What `work` returns; while MLflow is away it is tried again, ever more seldom, for `patience_s`.
+
+    Raises what the last try raised. `work` must bear being repeated.
+    """
+    tries = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(MlflowAway),
+        wait=tenacity.wait_exponential(multiplier=1, max=_LONGEST_WAIT_S),
+        stop=tenacity.stop_before_delay(patience_s),
+        reraise=True,
+    )
+    return tries(work)
 
 
 def _shown(uri: str) -> str:

@@ -1,4 +1,4 @@
-"""What a training leaves in MLflow, and the figures it reports."""
+"""What a training keeps of every model it compared, and the figures it reports."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+import pandas as pd
+from matplotlib.figure import Figure
+
 from features.errors import ModelError
-from features.spec import FeatureSpec
 from features.units import duration_label
-from models.bundle import Bundle
+from models.bundle import HorizonModel
 from models.compare import Evaluation, best
+from models.drift import reference
+from models.figures import calibration_figure, precision_recall_figure, roc_figure
 from models.fit import CalibratedModel, fit_calibrated
-from models.frame import HorizonParts, Known
-from models.learners import FittedLightGBM, FittedSklearn, Learner
-from models.registry import CANDIDATE, Recorded, Registry, TrainedModel
+from models.frame import HorizonParts, Known, Sample
+from models.learners import Fitted, FittedLightGBM, FittedSklearn, Learner
+from models.slices import Holding, Slice
+from models.spool import Spool
 
 _EXAMPLE_ROWS = 5
+_NAMES = {"auc", "average_precision", "log_loss", "brier", "calibration_error"}
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelReport:
     """One model at one horizon on the test days; None where a figure does not exist.
 
-    `registered`: `name/version` where this one became the candidate of its horizon.
+    `serves`: whether the region's candidate uses this way to learn at this horizon. `run_id`: MLflow's, once
+    it has the training.
     """
 
     model: str
@@ -35,88 +42,100 @@ class ModelReport:
     brier: float | None
     calibration_error: float | None
     n_rows: int
-    run_id: str
-    registered: str | None
+    serves: bool
+    run_id: str | None
 
 
 def record(
-    registry: Registry,
+    spool: Spool,
     evaluations: Sequence[Evaluation],
     part: HorizonParts,
     *,
-    spec: FeatureSpec,
     region: str,
     tags: Mapping[str, str],
-) -> list[ModelReport]:
-    """A nested run per evaluation, and one for what is served: the best way to learn, fitted on all rows.
+) -> tuple[list[ModelReport], HorizonModel]:
+    """Keep a run per evaluation, and the model that serves: the best way to learn, fitted on all rows.
 
-    Only the served model is registered; the others show what it was chosen from, on days none had seen.
+    The best has the least log loss on validation rows; the test days only show how good it is. Raises
+    ModelError if nothing could be validated.
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
     if chosen is None or chosen.learner is None:
         raise ModelError(f"too few days to validate a model of {within}; compute features for more")
-    reports = []
     for evaluation in evaluations:
-        recorded = registry.record(
+        spool.add(
             f"{evaluation.name} {within}",
             params={"model": evaluation.name, "horizon": within, "region": region, **evaluation.knobs},
-            tags=tags,
-            quality=evaluation.quality,
-            metrics=_training_metrics(evaluation.model, part.train),
-            model=_trained(evaluation.model, part.train, spec=spec, region=region),
+            tags={**tags, "serves": str(evaluation is chosen).lower()},
+            metrics={**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)},
+            figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
+            fitted=portable(evaluation.model),
+            example=_example(part.train.sample),
         )
-        version = None
-        if evaluation is chosen:
-            version = _serve(registry, chosen.learner, part.everything, spec=spec, region=region, tags=tags)
-        reports.append(_report(evaluation, part.train.horizon_s, recorded, version))
-    return reports
+    reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
+    return reports, _serve(spool, chosen.learner, part.everything)
 
 
-def _serve(
-    registry: Registry,
-    learner: Learner,
-    known: Known,
-    *,
-    spec: FeatureSpec,
-    region: str,
-    tags: Mapping[str, str],
-) -> str:
-    """Fit `learner` on everything known and make it the candidate; its `name/version`."""
-    model = fit_calibrated(learner, known.sample, horizon_s=known.horizon_s)
-    trained = _trained(model, known, spec=spec, region=region)
-    if trained is None:
-        raise ModelError(f"a model of {learner.name} cannot be kept in MLflow; train with another learner")
-    within = duration_label(known.horizon_s)
-    recorded = registry.record(
-        f"candidate {within}",
-        params={"model": model.name, "horizon": within, "region": region, **learner.knobs},
-        tags=tags,
-        quality=None,
-        metrics=_training_metrics(model, known),
-        model=trained,
-    )
-    return registry.register(trained.bundle, recorded, CANDIDATE)
-
-
-def _trained(
-    model: CalibratedModel | None, known: Known, *, spec: FeatureSpec, region: str
-) -> TrainedModel | None:
+def portable(model: CalibratedModel | None) -> Fitted | None:
+    """The model in a flavour that can travel, if it has one."""
     if model is None or not isinstance(model.scorer, FittedLightGBM | FittedSklearn):
         return None
-    bundle = Bundle(
-        region=region,
+    return model.scorer
+
+
+def _serve(spool: Spool, learner: Learner, known: Known) -> HorizonModel:
+    """Fit `learner` on everything known and keep it in the bundle."""
+    model = fit_calibrated(learner, known.sample, horizon_s=known.horizon_s)
+    fitted = portable(model)
+    if fitted is None:
+        raise ModelError(f"a model of {learner.name} cannot be kept in MLflow; train with another learner")
+    spool.add_to_bundle(duration_label(known.horizon_s), fitted, _example(known.sample))
+    return horizon_model(model, known, fitted.flavour)
+
+
+def horizon_model(model: CalibratedModel, known: Known, flavour: str) -> HorizonModel:
+    """What a bundle says of `model`, fitted on `known`."""
+    probability, _ = model.predict(known.sample.x)
+    return HorizonModel(
         horizon_s=known.horizon_s,
-        spec=spec,
-        columns=tuple(known.sample.x.columns),
-        vocabulary=known.vocabulary,
         learner=model.name,
-        flavour=model.scorer.flavour,
+        flavour=flavour,
         calibration=model.calibration,
         reads=model.reads,
         trained_until_s=known.until_s,
+        scores=reference(probability, known.sample.as_of),
     )
-    return TrainedModel(bundle, model.scorer, known.sample.x.head(_EXAMPLE_ROWS))
+
+
+def _example(sample: Sample) -> pd.DataFrame:
+    return sample.x.head(_EXAMPLE_ROWS)
+
+
+def _figures(title: str, evaluation: Evaluation, test: Sample) -> dict[str, Figure]:
+    quality, found = evaluation.quality, {}
+    if quality.reliability:
+        found["calibration.png"] = calibration_figure(title, quality)
+    if math.isfinite(quality.auc):
+        found["roc.png"] = roc_figure(title, test.y, evaluation.scores, quality)
+        found["precision_recall.png"] = precision_recall_figure(title, test.y, evaluation.scores, quality)
+    return found
+
+
+def _test_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """`test_auc` and the like; `byte/cold/auc`; `byte/at_10pct/precision`."""
+    found = {f"test_{name}": value for name, value in evaluation.quality.numbers.items()}
+    for one in evaluation.slices:
+        found |= {f"{_place(one)}/{name}": v for name, v in one.quality.numbers.items() if name in _NAMES}
+    for held in evaluation.holdings:
+        place = f"{held.weighting}/at_{held.capacity_fraction:.0%}".replace("%", "pct")
+        figures = {"precision": held.precision, "recall": held.recall}
+        found |= {f"{place}/{name}": value for name, value in figures.items() if math.isfinite(value)}
+    return found
+
+
+def _place(one: Slice) -> str:
+    return f"{one.weighting}/{''.join(c if c.isalnum() else '_' for c in one.part)}"
 
 
 def _training_metrics(model: CalibratedModel | None, known: Known) -> dict[str, float]:
@@ -126,22 +145,44 @@ def _training_metrics(model: CalibratedModel | None, known: Known) -> dict[str, 
     return found
 
 
-def _report(evaluation: Evaluation, horizon_s: int, recorded: Recorded, version: str | None) -> ModelReport:
+def _report(evaluation: Evaluation, horizon_s: int, serves: bool) -> ModelReport:
     q = evaluation.quality
     return ModelReport(
         model=evaluation.name,
         within=duration_label(horizon_s),
         horizon_s=horizon_s,
-        auc=_finite(q.auc),
-        average_precision=_finite(q.average_precision),
-        log_loss=_finite(q.log_loss),
-        brier=_finite(q.brier),
-        calibration_error=_finite(q.calibration_error),
+        auc=finite(q.auc),
+        average_precision=finite(q.average_precision),
+        log_loss=finite(q.log_loss),
+        brier=finite(q.brier),
+        calibration_error=finite(q.calibration_error),
         n_rows=q.n_rows,
-        run_id=recorded.run_id,
-        registered=version,
+        serves=serves,
+        run_id=None,
     )
 
 
-def _finite(value: float) -> float | None:
+def slice_row(evaluation: Evaluation, one: Slice, horizon_s: int) -> dict[str, object]:
+    """A row of the table model_slices."""
+    q = one.quality
+    return {
+        "model": evaluation.name,
+        "horizon_s": horizon_s,
+        "weighting": one.weighting,
+        "part": one.part,
+        **{name: finite(getattr(q, name)) for name in sorted(_NAMES)},
+        "positive_share": q.positive_share,
+        "n_rows": q.n_rows,
+    }
+
+
+def holding_row(evaluation: Evaluation, held: Holding, horizon_s: int) -> dict[str, object]:
+    """A row of the table model_holdings."""
+    figures = {name: finite(getattr(held, name)) for name in ("precision", "recall", "reads_held")}
+    where = {"weighting": held.weighting, "capacity_fraction": held.capacity_fraction}
+    return {"model": evaluation.name, "horizon_s": horizon_s, **where, **figures}
+
+
+def finite(value: float) -> float | None:
+    """`value`, or None where it does not exist (NaN)."""
     return value if math.isfinite(value) else None

@@ -1,50 +1,31 @@
-"""MLflow's records: a run per training, a nested run per model and horizon, and the registered models.
+"""The registered models: one bundle per region, `cachecast-{region}`, whose versions hold all its horizons.
 
-A registered model is `cachecast-{region}-{horizon}`; its native file and the run's `bundle.json` are all that
-is needed to score. Nothing of this package is pickled.
+The alias `candidate` is the newest training, `champion` the one that won in replay (`models.promotion`).
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-
-import pandas as pd
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from features.errors import StaleInputError
-from features.units import duration_label
+from features.times import parse_as_of
 from models.bundle import Bundle
-from models.figures import calibration_figure
-from models.learners import SKOPS_TRUSTED, Fitted, FittedLightGBM, FittedSklearn
-from models.metrics import Quality
-from models.mlflow_session import MlflowException, connect, infer_signature, mlflow, service_errors
-from models.provenance import requirements
-from models.scoring import ServedModel
+from models.mlflow_session import Metric, MlflowException, connect, mlflow, service_errors
+from models.native import load_native
+from models.scoring import ServedModels
+from models.spool import BUNDLE_FILE, BUNDLE_FOLDER
 
-CANDIDATE = "candidate"
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedModel:
-    """What a nested run keeps of a model that can be registered. `example`: a few rows of its matrix."""
-
-    bundle: Bundle
-    fitted: Fitted
-    example: pd.DataFrame
+CANDIDATE, CHAMPION = "candidate", "champion"
+UNTIL_TAG = "until"
+"""Of a version: the moment of its training, as 2026-03-01T00:00:00Z."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Recorded:
-    """A nested run: its id, and the URI of the model logged in it, if any."""
-
-    run_id: str
-    model_uri: str | None
-
-
-def model_name(region: str, horizon_s: int) -> str:
+def model_name(region: str) -> str:
     """The registered model's name."""
-    return f"cachecast-{region}-{duration_label(horizon_s)}"
+    return f"cachecast-{region}"
 
 
 class Registry:
@@ -55,108 +36,85 @@ class Registry:
         self.uri = uri
         self._client, self._experiment_id = connect(uri, artifacts, experiment)
 
-    @contextmanager
-    def training(self, name: str, *, params: Mapping[str, object], tags: Mapping[str, str]) -> Iterator[str]:
-        """An open parent run; its id. It is marked failed if the block raises."""
-        with service_errors(self.uri):
-            run = mlflow.start_run(experiment_id=self._experiment_id, run_name=name, tags=dict(tags))
-        status = "FAILED"
-        try:
-            with service_errors(self.uri):
-                mlflow.log_params(dict(params))
-            yield run.info.run_id
-            status = "FINISHED"
-        finally:
-            with service_errors(self.uri):
-                mlflow.end_run(status)
-
-    def record(
-        self,
-        name: str,
-        *,
-        params: Mapping[str, object],
-        tags: Mapping[str, str],
-        quality: Quality | None,
-        metrics: Mapping[str, float],
-        model: TrainedModel | None = None,
-    ) -> Recorded:
-        """Write a nested run: figures on the test days if any, further `metrics`, and the model if given."""
-        with (
-            service_errors(self.uri),
-            mlflow.start_run(
-                experiment_id=self._experiment_id, run_name=name, nested=True, tags=dict(tags)
-            ) as run,
-        ):
-            mlflow.log_params(dict(params))
-            mlflow.log_metrics(dict(metrics))
-            if quality is not None:
-                mlflow.log_metrics({f"test_{k}": v for k, v in quality.numbers.items()})
-                mlflow.log_figure(calibration_figure(name, quality), "calibration.png")
-            uri = None if model is None else _log_model(model)
-            return Recorded(run.info.run_id, uri)
-
-    def register(self, bundle: Bundle, recorded: Recorded, alias: str = CANDIDATE) -> str:
-        """Make a recorded model the newest version of its name and move `alias` to it; `name/version`."""
-        if recorded.model_uri is None:
-            raise ValueError(f"run {recorded.run_id} holds no model")
-        name = model_name(bundle.region, bundle.horizon_s)
+    def version_at(self, region: str, alias: str) -> str | None:
+        """The version that `alias` points to, as `cachecast-emea/3`; None if there is none."""
+        name = model_name(region)
         with service_errors(self.uri):
             if not self._client.search_registered_models(f"name = '{name}'"):
-                self._client.create_registered_model(name)
-            version = self._client.create_model_version(
-                name,
-                recorded.model_uri,
-                recorded.run_id,
-                model_id=recorded.model_uri.removeprefix("models:/"),
-            )
-            self._client.set_registered_model_alias(name, alias, version.version)
-        return f"{name}/{version.version}"
-
-    def load(self, region: str, horizon_s: int, alias: str = CANDIDATE) -> ServedModel:
-        """The model that `alias` points to. StaleInputError if there is none, ModelError, ServiceError."""
-        name = model_name(region, horizon_s)
-        missing = f"MLflow has no model {name}@{alias}; run `cachecast train` for this horizon"
-        with service_errors(self.uri, missing):
+                return None
             try:
-                version = self._client.get_model_version_by_alias(name, alias)
+                found = self._client.get_model_version_by_alias(name, alias)
             except MlflowException as error:
                 if error.error_code == "INVALID_PARAMETER_VALUE":  # how MLflow says: no such alias
-                    raise StaleInputError(missing) from None
+                    return None
                 raise
-            bundle = Bundle.from_json(mlflow.artifacts.load_text(f"runs:/{version.run_id}/bundle.json"))
-            native = _load_native(bundle.flavour, f"models:/{name}/{version.version}")
-        return ServedModel(bundle, native.payload(), f"{name}/{version.version}")
+        return f"{name}/{found.version}"
 
+    def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
+        """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if it is gone."""
+        name, _, number = version.rpartition("/")
+        with service_errors(self.uri, f"MLflow has no model version {version}"):
+            self._client.get_model_version(name, number)
+            self.tag(version, tags)
+            self._client.set_registered_model_alias(name, alias, number)
 
-def _log_model(model: TrainedModel) -> str:
-    mlflow.log_text(model.bundle.to_json(), "bundle.json")
-    if gains := model.fitted.importance():
-        rows = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
-        mlflow.log_text(
-            "column,gain_share\n" + "".join(f"{name},{gain:.6g}\n" for name, gain in rows), "importance.csv"
+    def unpoint(self, region: str, alias: str) -> None:
+        """Take `alias` away: no version has it."""
+        with service_errors(self.uri):
+            self._client.delete_registered_model_alias(model_name(region), alias)
+
+    def tag(self, version: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a version. Raises StaleInputError if it is gone."""
+        name, _, number = version.rpartition("/")
+        with service_errors(self.uri, f"MLflow has no model version {version}"):
+            for key, value in tags.items():
+                self._client.set_model_version_tag(name, number, key, value)
+
+    def log(self, version: str, metrics: Mapping[str, float]) -> None:
+        """Add figures to the run that trained a version. Raises StaleInputError if it is gone."""
+        name, _, number = version.rpartition("/")
+        at_ms = int(time.time() * 1000)
+        logged = [Metric(key, value, at_ms, 0) for key, value in metrics.items()]
+        with service_errors(self.uri, f"MLflow has no model version {version}"):
+            run_id = self._client.get_model_version(name, number).run_id
+            self._client.log_batch(str(run_id), metrics=logged)
+
+    def until_s(self, version: str) -> int:
+        """The moment of a version's training, in seconds since 1970. Raises StaleInputError if it is gone."""
+        name, _, number = version.rpartition("/")
+        with service_errors(self.uri, f"MLflow has no model version {version}"):
+            return parse_as_of(self._client.get_model_version(name, number).tags[UNTIL_TAG])
+
+    def load(self, region: str, aliases: Sequence[str]) -> ServedModels:
+        """The models at the first of `aliases` that exists.
+
+        Raises StaleInputError if none does, ModelError if they cannot be read, ServiceError.
+        """
+        for alias in aliases:
+            if (version := self.version_at(region, alias)) is not None:
+                return self.load_version(version)
+        wanted = " or ".join(f"{model_name(region)}@{alias}" for alias in aliases)
+        raise StaleInputError(
+            f"MLflow has no model {wanted}; train, evaluate and promote one "
+            "([mlflow] serve names the aliases that may serve)"
         )
-    signature = infer_signature(model.example, model.fitted.score(model.example))
-    common = {
-        "name": "model",
-        "signature": signature,
-        "input_example": model.example,
-        "pip_requirements": requirements(model.fitted.flavour),
-    }
-    if isinstance(model.fitted, FittedLightGBM):
-        return str(mlflow.lightgbm.log_model(model.fitted.booster, **common).model_uri)
-    if isinstance(model.fitted, FittedSklearn):
-        return str(
-            mlflow.sklearn.log_model(
-                model.fitted.model,
-                **common,
-                skops_trusted_types=SKOPS_TRUSTED,
-                pyfunc_predict_fn="predict_proba",
-            ).model_uri
-        )
-    raise TypeError(f"no MLflow flavour for {type(model.fitted).__name__}")
 
-
-def _load_native(flavour: str, uri: str) -> Fitted:
-    if flavour == "lightgbm":
-        return FittedLightGBM(mlflow.lightgbm.load_model(uri))
-    return FittedSklearn(mlflow.sklearn.load_model(uri))
+    def load_version(self, version: str) -> ServedModels:
+        """The models of a version (`name/number`). Raises as `load`."""
+        name, _, number = version.rpartition("/")
+        missing = f"MLflow has no model version {version}, or its files are gone; train again"
+        with tempfile.TemporaryDirectory() as scratch:
+            with service_errors(self.uri, missing):
+                run_id = self._client.get_model_version(name, number).run_id
+                mlflow.artifacts.download_artifacts(
+                    run_id=run_id, artifact_path=BUNDLE_FOLDER, dst_path=scratch, tracking_uri=self.uri
+                )
+            folder = Path(scratch) / BUNDLE_FOLDER
+            if not (folder / BUNDLE_FILE).is_file():
+                raise StaleInputError(missing)
+            bundle = Bundle.from_json((folder / BUNDLE_FILE).read_text())
+            payloads = {
+                one.horizon_s: load_native(one.flavour, folder / one.within).payload()
+                for one in bundle.models
+            }
+        return ServedModels(bundle, payloads, version)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import ModelError, SchemaError
 from features.spec import FeatureSpec
-from models.frame import horizon_parts, informative, learn_vocabulary, model_matrix, sampled, time_split
+from models.frame import (
+    HorizonParts,
+    arrow_matrix,
+    horizon_parts,
+    informative,
+    learn_vocabulary,
+    model_matrix,
+    sampled,
+    time_split,
+)
 
 SPEC = FeatureSpec(
     cycle_s=3600,
@@ -43,25 +53,46 @@ def test_a_split_keeps_one_horizon_between_its_parts(as_ofs: list[int], horizon_
 
 def _rows(n: int) -> pd.DataFrame:
     rows = pd.DataFrame({name: np.arange(n, dtype=float) for name in SPEC.numeric_columns})
-    return rows.assign(tier=["AOD", "AOD", None, "RAW"][:n] + ["AOD"] * max(0, n - 4))
+    words = ["AOD", "AOD", None, "RAW"][:n] + ["AOD"] * max(0, n - 4)
+    return rows.assign(**dict.fromkeys(SPEC.categorical_columns, words))
 
 
 def test_a_matrix_codes_words_and_keeps_nulls() -> None:
     rows = _rows(4)
     rows.loc[1, "recency_s"] = None
     words = learn_vocabulary(rows, SPEC)
-    assert words == {"tier": ["AOD", "RAW"]}
+    assert words == {key: ["AOD", "RAW"] for key in SPEC.categorical_columns}
     unknown = rows.assign(tier=["RAW", "NEW", None, "AOD"])
     matrix = model_matrix(unknown, SPEC, words)
-    assert list(matrix.columns) == [*SPEC.numeric_columns, "tier"]
+    assert list(matrix.columns) == [*SPEC.numeric_columns, *SPEC.categorical_columns]
     assert set(matrix.dtypes) == {np.dtype("float32")}
     np.testing.assert_array_equal(matrix["tier"], np.array([1, np.nan, np.nan, 0], dtype="float32"))
     assert np.isnan(matrix["recency_s"][1])
 
 
+def test_rows_of_arrow_give_the_same_matrix() -> None:
+    rows = _rows(4)
+    rows.loc[1, "recency_s"] = None
+    words = {key: ["RAW", "AOD"] for key in SPEC.categorical_columns}
+    expected = model_matrix(rows, SPEC, words)
+    (batch,) = pa.Table.from_pandas(rows).to_batches()
+    np.testing.assert_array_equal(arrow_matrix(batch, words, list(expected.columns)), expected.to_numpy())
+    with pytest.raises(SchemaError, match="gap_9_s"):
+        arrow_matrix(batch, words, ["gap_9_s"])
+
+
+def test_rows_of_a_dataset_share_a_number_and_rows_without_one_have_their_own() -> None:
+    rows = _rows(20).assign(as_of_s=np.arange(20) * 3600, n_access_within_2h=1.0)
+    rows["dataset"] = ["d1", None, "d1", None] + ["d2"] * 16
+    found = _parts(rows, 30).everything.sample.dataset
+    assert found is not None
+    assert found[0] == found[2]
+    assert len(set(found[:5].tolist())) == 4
+
+
 def test_a_matrix_refuses_rows_without_its_columns() -> None:
     with pytest.raises(SchemaError, match="recency_s"):
-        model_matrix(_rows(3).drop(columns="recency_s"), SPEC, {"tier": []})
+        model_matrix(_rows(3).drop(columns="recency_s"), SPEC, {key: [] for key in SPEC.categorical_columns})
 
 
 def test_columns_that_do_not_vary_are_not_informative() -> None:
@@ -78,21 +109,26 @@ def test_a_sample_is_the_same_whatever_else_there_is() -> None:
     assert sampled(dids, "x", 1.5).all()
 
 
+def _parts(rows: pd.DataFrame, until_h: int) -> HorizonParts:
+    words = {name: ["AOD", "RAW", "LATE"] for name in SPEC.categorical_columns}
+    return horizon_parts(rows, SPEC, horizon_s=7200, share=0.3, until_s=until_h * 3600, vocabulary=words)
+
+
 def test_the_parts_of_a_horizon_learn_nothing_from_the_test() -> None:
     rows = _rows(20).assign(as_of_s=np.arange(20) * 3600, n_access_within_1h=1.0, n_access_within_2h=1.0)
     rows.loc[rows["as_of_s"] >= 14 * 3600, "tier"] = "LATE"
-    parts = horizon_parts(rows, SPEC, horizon_s=7200, share=0.3, until_s=21 * 3600)
+    parts = _parts(rows, 21)
     assert parts.test.as_of.max() == 19 * 3600
     assert parts.train.until_s <= parts.test.as_of.min()
     assert "LATE" not in parts.train.vocabulary["tier"]
-    unmatured = horizon_parts(rows, SPEC, horizon_s=7200, share=0.3, until_s=18 * 3600)
+    unmatured = _parts(rows, 18)
     assert unmatured.test.as_of.max() == 16 * 3600
 
 
 def test_what_is_served_learns_all_that_has_matured_and_nothing_later() -> None:
     rows = _rows(20).assign(as_of_s=np.arange(20) * 3600, n_access_within_1h=1.0, n_access_within_2h=1.0)
     rows.loc[rows["as_of_s"] >= 14 * 3600, "tier"] = "LATE"
-    everything = horizon_parts(rows, SPEC, horizon_s=7200, share=0.3, until_s=18 * 3600).everything
+    everything = _parts(rows, 18).everything
     assert everything.until_s == 18 * 3600
     assert everything.sample.as_of.tolist() == [a * 3600 for a in range(17)]
     assert "LATE" in everything.vocabulary["tier"]

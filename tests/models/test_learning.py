@@ -6,17 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from features.errors import ModelError
+from features.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
-from models.baselines import Recency, baselines
-from models.bundle import Bundle
+from models.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
+from models.bundle import Bundle, HorizonModel
 from models.calibration import IDENTITY, Knots, calibrate, reads_if_any
 from models.compare import best, evaluate_baseline, evaluate_learner
+from models.drift import Reference
 from models.fit import fit_best, fit_calibrated
-from models.frame import Known, Sample
-from models.learners import HistBoosting, LightGBM, load_payload
+from models.frame import Known, Sample, horizon_parts, model_matrix
+from models.learners import HistBoosting, Learner, LightGBM, load_payload
 from models.linear import Blend, Linear
 from models.metrics import auc, quality
+from models.search import search
+from models.sklearn_learners import Forest, Logistic
 
 SPEC = FeatureSpec(
     cycle_s=3600,
@@ -43,6 +46,10 @@ def planted(n_as_ofs: int = 40, n_files: int = 150, *, seed: int = 7) -> Sample:
             "gap_1_s": gap,
             "decayed_1h": rng.random(n),
             "decayed_1d": 20 * rng.random(n),
+            "n_access_1h": rng.integers(0, 3, n),
+            "n_active_1h": rng.integers(0, 3, n),
+            "dataset_decayed_1h": rng.random(n),
+            "size_bytes": rng.integers(1, 100, n) * 1e8,
             "tier": tier,
         }
     ).astype("float32")
@@ -56,14 +63,19 @@ def known(sample: Sample) -> Known:
 
 @pytest.mark.parametrize(
     "learner",
-    [LightGBM(trees=60, threads=1), HistBoosting(trees=60), Blend((LightGBM(trees=60, threads=1), Linear()))],
+    [
+        LightGBM(trees=60, threads=1),
+        HistBoosting(trees=60),
+        Forest(max_rows=3000, threads=1),
+        Blend((LightGBM(trees=60, threads=1), Linear())),
+    ],
     ids=lambda learner: learner.name,
 )
-def test_a_planted_signal_is_found_and_beats_the_baselines(learner: LightGBM) -> None:
+def test_a_planted_signal_is_found_and_beats_the_baselines(learner: Learner) -> None:
     train, test = planted(), planted(seed=8)
     found = evaluate_learner(learner, known(train), test)
     for baseline in baselines(SPEC, 3600):
-        assert found.quality.auc > evaluate_baseline(baseline, test).quality.auc + 0.1
+        assert found.quality.auc > evaluate_baseline(baseline, known(train), test).quality.auc + 0.1
     assert found.quality.calibration_error < 0.05
     assert found.model is not None
     probability, expected = found.model.predict(test.x)
@@ -71,11 +83,20 @@ def test_a_planted_signal_is_found_and_beats_the_baselines(learner: LightGBM) ->
     assert (expected >= probability - 1e-12).all()
 
 
-@pytest.mark.parametrize("learner", [LightGBM(trees=20, threads=1), HistBoosting(trees=20)])
-def test_a_payload_brings_back_the_same_model(learner: LightGBM | HistBoosting) -> None:
+@pytest.mark.parametrize(
+    "learner",
+    [LightGBM(trees=20, threads=1), HistBoosting(trees=20), Forest(trees=10, max_rows=300), Logistic()],
+    ids=lambda learner: learner.name,
+)
+def test_a_payload_brings_back_the_same_model(learner: LightGBM | HistBoosting | Forest | Logistic) -> None:
     sample = planted(10, 60)
+    sample.x.loc[::3, ["recency_s", "gap_1_s"]] = np.nan
+    sample.x["decayed_1d"] = np.float32(np.nan)
     fitted = learner.fit(sample.x, sample.y)
     again = load_payload(fitted.flavour, fitted.payload())
+    np.testing.assert_array_equal(
+        again.score(pd.DataFrame(sample.x.to_numpy(), columns=sample.x.columns)), fitted.score(sample.x)
+    )
     np.testing.assert_array_equal(again.score(sample.x), fitted.score(sample.x))
     np.testing.assert_array_equal(learner.fit(sample.x, sample.y).score(sample.x), fitted.score(sample.x))
 
@@ -127,7 +148,7 @@ def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
     flipped = Sample(test.x, 1.0 - test.y, test.as_of)
     evaluations = [evaluate_learner(one, known(train), flipped) for one in (weak, strong)]
     assert evaluations[0].quality.log_loss < evaluations[1].quality.log_loss
-    chosen = best([evaluate_baseline(Recency(), flipped), *evaluations])
+    chosen = best([evaluate_baseline(Recency(), known(train), flipped), *evaluations])
     assert chosen is not None
     assert chosen.name == "strong"
     assert fit_best([weak, strong], train, horizon_s=3600).name == "strong"
@@ -150,18 +171,107 @@ def test_never_read_is_the_least_recent() -> None:
     assert auc([1, 0, 1], scores) == 1.0
 
 
+def test_files_in_the_main_queue_come_before_those_in_the_small_one() -> None:
+    x = pd.DataFrame(
+        {
+            "recency_s": [3600.0, 86400.0, 60.0, np.nan, 7200.0],
+            "n_access_1h": [2.0, 5.0, 4.0, 0.0, 3.0],
+            "n_active_1h": [2.0, 2.0, 1.0, 0.0, 2.0],
+        }
+    )
+    scores = S3FifoCounts(3600).score(x)
+    assert np.argsort(-scores).tolist() == [1, 4, 0, 2, 3]
+    assert scores[3] == 0
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_a_baseline_can_be_calibrated_and_planned_with() -> None:
+    model = fit_calibrated(DatasetPopularity(3600), planted(), horizon_s=3600)
+    later = planted(seed=9)
+    probability, _ = model.predict(later.x)
+    assert probability.mean() == pytest.approx(later.y.mean(), abs=0.05)
+
+
+def test_files_never_read_are_told_apart_by_their_dataset() -> None:
+    def cold(seed: int) -> Sample:
+        rng = np.random.default_rng(seed)
+        n = 6000
+        own = pd.DataFrame({c: rng.random(n) for c in ("recency_s", "gap_1_s", "decayed_1h", "n_access_1h")})
+        never = rng.random(n) < 0.5
+        own[never] = np.nan
+        x = own.assign(dataset_decayed_1h=5 * rng.random(n), n_active_1h=1.0, size_bytes=1e9)
+        p = np.where(never, np.where(x["dataset_decayed_1h"] > 4, 0.7, 0.02), 0.3)
+        reads = (rng.random(n) < p).astype(float)
+        return Sample(x.astype("float32"), reads, np.repeat(np.arange(20) * 3600, n // 20))
+
+    found = evaluate_learner(LightGBM(trees=60, threads=1), known(cold(1)), cold(2))
+    parts = {one.part: one.quality for one in found.slices if one.weighting == "file"}
+    assert parts["cold"].auc > 0.85
+    assert parts["warm"].auc < 0.6
+    assert parts["cold"].n_rows + parts["warm"].n_rows == parts["all"].n_rows
+
+
+def test_a_search_is_the_same_again_and_no_worse_than_the_defaults() -> None:
+    start = LightGBM(trees=20, threads=1)
+    one, two = (search(known(planted()), start, seconds=60, max_trials=4) for _ in range(2))
+    assert one is not None
+    assert one == two
+    assert (one.n_trials, one.learner.name, one.learner.seed) == (4, "lightgbm_searched", start.seed)
+    assert one.log_loss <= one.default_log_loss
+    assert search(known(planted(2, 50)), start, seconds=60, max_trials=4) is None
+
+
+def test_shuffling_the_future_changes_no_past_prediction() -> None:
+    """What is fitted and predicted as of a moment is the same whatever comes after it."""
+    rows = pd.DataFrame({name: np.random.default_rng(3).random(1200) for name in SPEC.numeric_columns})
+    words = {name: ["AOD", "RAW", "DST"] for name in SPEC.categorical_columns}
+    rows = rows.assign(
+        as_of_s=np.repeat(np.arange(40) * 3600, 30), **dict.fromkeys(words, ["AOD", "RAW", "DST"] * 400)
+    )
+    rows["n_access_within_1h"] = (rows["decayed_1h"] > 0.6).astype(float)
+    until_s = 25 * 3600
+    later = rows["as_of_s"] + 3600 > until_s
+    shuffled = rows.copy()
+    shuffled[later] = rows[later].sample(frac=1, random_state=1).set_axis(rows.index[later])
+    shuffled.loc[later, "as_of_s"] = rows.loc[later, "as_of_s"]
+    shuffled.loc[later, "n_access_within_1h"] = 1.0
+    shuffled.loc[later, "tier"] = "FUTURE"
+    assert not shuffled.equals(rows)
+
+    def predicted(seen: pd.DataFrame) -> list[np.ndarray]:
+        part = horizon_parts(seen, SPEC, horizon_s=3600, share=0.3, until_s=until_s, vocabulary=words)
+        past = model_matrix(rows[~later], SPEC, words)
+        return [
+            fit_calibrated(LightGBM(trees=10, min_rows=5, threads=1), one.sample, horizon_s=3600).predict(
+                past
+            )[0]
+            for one in (part.train, part.everything)
+        ]
+
+    for with_future, without in zip(predicted(shuffled), predicted(rows), strict=True):
+        np.testing.assert_array_equal(with_future, without)
+
+
 def _bundle() -> Bundle:
-    return Bundle(
-        region="emea",
+    spread = Reference((0.1, 0.5), (0.2, 0.3, 0.4, 0.1), 0.02)
+    model = HorizonModel(
         horizon_s=3600,
-        spec=SPEC,
-        columns=("recency_s", "tier"),
-        vocabulary={"tier": ["AOD"]},
         learner="lightgbm",
         flavour="lightgbm",
         calibration=Knots("platt", (0.0, 1.0), (0.1, 0.9)),
         reads=IDENTITY,
         trained_until_s=7200,
+        scores=spread,
+    )
+    return Bundle(
+        region="emea",
+        spec=SPEC,
+        columns=("recency_s", "tier"),
+        vocabulary={"tier": ["AOD"]},
+        until_s=9000,
+        models=(model,),
+        dropped={"30d": "too few days"},
+        spread={"recency_s": spread},
     )
 
 
@@ -169,7 +279,16 @@ def test_a_bundle_survives_json() -> None:
     assert Bundle.from_json(_bundle().to_json()) == _bundle()
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"format": 99}', '{"format": 1}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"format": 99}', '{"format": 2}'])
 def test_a_damaged_bundle_is_a_model_error(text: str) -> None:
     with pytest.raises(ModelError, match="train again"):
         Bundle.from_json(text)
+
+
+def test_a_bundle_serves_only_between_its_training_and_its_age() -> None:
+    _bundle().check_time(7200, max_age_s=3600)
+    _bundle().check_time(9000 + 3600, max_age_s=3600)
+    with pytest.raises(ModelError, match="know the future"):
+        _bundle().check_time(7199, max_age_s=3600)
+    with pytest.raises(StaleInputError, match="train again"):
+        _bundle().check_time(9000 + 3601, max_age_s=3600)

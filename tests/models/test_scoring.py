@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+import skops.io
 
+from features.errors import ModelError
 from features.schema import PREDICTIONS
 from features.spark.schema import struct_type
 from features.spec import FeatureSpec
-from models.bundle import Bundle
+from models.baselines import S3FifoCounts
+from models.bundle import Bundle, HorizonModel
 from models.calibration import Knots
+from models.drift import Reference
 from models.frame import learn_vocabulary, model_matrix
-from models.learners import HistBoosting, LightGBM
-from models.scoring import ServedModel, score_frame, score_spark
+from models.learners import SKOPS_TRUSTED, HistBoosting, LightGBM
+from models.scoring import ServedModels, score_spark, score_table
+from models.training import fit_in_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,36 +50,69 @@ def rows() -> pd.DataFrame:
     tier = np.array(["AOD", "RAW", None, "ÄÖ"], dtype=object)[rng.integers(0, 4, n)]
     names = [f"s:f{i}" for i in range(n)]
     where = {"region": "emea", "dataset": None, "day": "1970-01-01", "as_of": "1970-01-01T01:00:00Z"}
-    return frame.assign(did=names, tier=tier, **where)
+    return frame.assign(did=names, **dict.fromkeys(SPEC.categorical_columns, tier), **where)
 
 
 @pytest.fixture(scope="module")
-def models(rows: pd.DataFrame) -> list[ServedModel]:
+def models(rows: pd.DataFrame) -> ServedModels:
     """One model of each flavour, for two horizons."""
     words = learn_vocabulary(rows, SPEC)
     matrix = model_matrix(rows, SPEC, words)
     y = (matrix["recency_s"].fillna(0) > 5e5).to_numpy(dtype=float)
-    served = []
+    found, payloads = [], {}
     for learner, horizon_s in ((LightGBM(trees=20, threads=1), 3600), (HistBoosting(trees=20), 7200)):
         fitted = learner.fit(matrix, y)
-        bundle = Bundle(
-            region="emea",
-            horizon_s=horizon_s,
-            spec=SPEC,
-            columns=tuple(matrix.columns),
-            vocabulary=words,
-            learner=learner.name,
-            flavour=fitted.flavour,
-            calibration=Knots("platt", (0.0, 0.3, 1.0), (0.01, 0.2, 0.98)),
-            reads=Knots("bins", (0.0, 1.0), (1.0, 7.0)),
-            trained_until_s=0,
+        payloads[horizon_s] = fitted.payload()
+        found.append(
+            HorizonModel(
+                horizon_s=horizon_s,
+                learner=learner.name,
+                flavour=fitted.flavour,
+                calibration=Knots("platt", (0.0, 0.3, 1.0), (0.01, 0.2, 0.98)),
+                reads=Knots("bins", (0.0, 1.0), (1.0, 7.0)),
+                trained_until_s=0,
+                scores=Reference((), (1.0, 0.0), 0.0),
+            )
         )
-        served.append(ServedModel(bundle, fitted.payload(), f"m/{horizon_s}"))
-    return served
+    bundle = Bundle("emea", SPEC, tuple(matrix.columns), words, 0, tuple(found), {}, {})
+    return ServedModels(bundle, payloads, "cachecast-emea/7")
+
+
+def slowly(rows: pd.DataFrame, models: ServedModels) -> pd.DataFrame:
+    """The predictions by pandas and each library's own door, one horizon after the other."""
+    bundle = models.bundle
+    matrix = model_matrix(rows, SPEC, bundle.vocabulary)
+    parts = []
+    for model in bundle.models:
+        payload = models.payloads[model.horizon_s]
+        if model.flavour == "lightgbm":
+            raw = lgb.Booster(model_str=payload.decode()).predict(matrix)
+        else:
+            raw = skops.io.loads(payload, trusted=SKOPS_TRUSTED).predict_proba(matrix)[:, 1]
+        p = np.interp(raw, model.calibration.x, model.calibration.y)
+        part = rows[["did", "dataset", "tier", "region", "day", "as_of"]].assign(
+            horizon_s=model.horizon_s,
+            probability=p,
+            expected_accesses=p * np.interp(p, model.reads.x, model.reads.y),
+            size_bytes=rows["size_bytes"].round().astype("Int64"),
+            last_read_s=rows["recency_s"].round().astype("Int64"),
+            model_version=models.version,
+        )
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    assert list(found.columns) == [*PREDICTIONS.column_names, *PREDICTIONS.partition]
+    key = ["horizon_s", "did"]
+    sides = [side.sort_values(key, ignore_index=True) for side in (found, expected)]
+    for name in found.columns:
+        a, b = (side[name].astype(object).where(side[name].notna(), None) for side in sides)
+        assert a.tolist() == b.tolist(), name
 
 
 def test_spark_and_pandas_agree_exactly(
-    spark: SparkSession, rows: pd.DataFrame, models: list[ServedModel]
+    spark: SparkSession, rows: pd.DataFrame, models: ServedModels
 ) -> None:
     schema = struct_type(SPEC.features_table, with_partition=True)
     frame = spark.createDataFrame(
@@ -80,28 +120,38 @@ def test_spark_and_pandas_agree_exactly(
     )
     found = score_spark(frame.repartition(3), models)
     assert found.schema == struct_type(PREDICTIONS, with_partition=True)
-    expected = score_frame(rows, [model.load() for model in models])
-    key = ["horizon_s", "did"]
-    left = found.toPandas().sort_values(key, ignore_index=True)
-    right = expected.sort_values(key, ignore_index=True)
-    for name in right.columns:
-        a, b = (side[name].astype(object).where(side[name].notna(), None) for side in (left, right))
-        assert a.tolist() == b.tolist(), name
-    assert len(left) == 2 * len(rows)
+    same(found.toPandas(), slowly(rows, models))
 
 
-def test_predictions_are_probabilities_and_carry_the_file(
-    rows: pd.DataFrame, models: list[ServedModel]
-) -> None:
-    found = score_frame(rows.head(5), [model.load() for model in models])
-    assert list(found.columns) == [*PREDICTIONS.column_names, *PREDICTIONS.partition]
+def test_arrow_and_pandas_agree_exactly(rows: pd.DataFrame, models: ServedModels) -> None:
+    found = score_table(pa.Table.from_pandas(rows), models.load()).to_pandas()
+    same(found, slowly(rows, models))
     assert found["probability"].between(0, 1).all()
-    assert found["model_version"].unique().tolist() == ["m/3600", "m/7200"]
-    sizes = rows["size_bytes"].head(5)
-    assert found["size_bytes"].head(5).isna().tolist() == sizes.isna().tolist()
-    assert found["size_bytes"].head(5).dropna().tolist() == sizes.dropna().astype(int).tolist()
+    assert found["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
 
 
-def test_no_rows_give_no_predictions(rows: pd.DataFrame, models: list[ServedModel]) -> None:
-    empty = score_frame(rows.head(0), [model.load() for model in models])
-    assert (len(empty), list(empty.columns)) == (0, [*PREDICTIONS.column_names, *PREDICTIONS.partition])
+def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: ServedModels) -> None:
+    found = score_table(pa.Table.from_pandas(rows), models.only([7200, 10**6]).load())
+    assert found["horizon_s"].unique().to_pylist() == [7200]
+
+
+def test_no_rows_give_no_predictions(rows: pd.DataFrame, models: ServedModels) -> None:
+    empty = score_table(pa.Table.from_pandas(rows.head(0)), models.load())
+    assert (empty.num_rows, empty.column_names) == (0, [*PREDICTIONS.column_names, *PREDICTIONS.partition])
+
+
+def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:
+    past = rows.assign(as_of_s=np.repeat(np.arange(20) * 3600, 30))
+    past["n_access_within_1h"] = np.random.default_rng(1).poisson(0.5, len(rows)).astype(float)
+    past["n_access_within_2h"] = np.nan
+    for learner in (lambda _: LightGBM(trees=5, threads=1), lambda _: S3FifoCounts(3600)):
+        found = fit_in_memory(
+            past, spec=SPEC, region="emea", until_s=15 * 3600, learner=learner, version="walk"
+        )
+        assert [model.within for model, _ in found.fitted] == ["1h"]
+        assert found.bundle.models[0].trained_until_s == 15 * 3600
+        assert "no label within 2h" in found.bundle.dropped["2h"]
+        scored = score_table(pa.Table.from_pandas(rows), found)
+        assert scored["probability"].to_numpy().mean() == pytest.approx(1 - np.exp(-0.5), abs=0.1)
+    with pytest.raises(ModelError, match="no horizon can be trained"):
+        fit_in_memory(past, spec=SPEC, region="emea", until_s=0, learner=learner, version="walk")

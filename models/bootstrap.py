@@ -1,0 +1,69 @@
+"""How sure a mean over days is, when neighbouring days are alike: the circular block bootstrap.
+
+Politis and Romano (1992): means of series made of whole blocks of consecutive days, drawn with replacement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+RESAMPLES = 4000
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean, and the bounds that the true mean lies above and below with probability `confidence` each."""
+
+    mean: float
+    lower: float
+    upper: float
+    confidence: float
+
+
+def mean_interval(
+    days: npt.ArrayLike, *, block: int, confidence: float = 0.95, seed: int = 1, resamples: int = RESAMPLES
+) -> Interval:
+    """The mean of `days` (one number per day, in order) with one-sided percentile bounds.
+
+    `block`: days that are drawn together. Raises ValueError without days or with a block below 1.
+    """
+    values = np.asarray(days, dtype=np.float64)
+    means = values[_drawn(len(values), block, seed, resamples)].mean(axis=1)
+    lower, upper = np.quantile(means, [1 - confidence, confidence])
+    return Interval(float(values.mean()), float(lower), float(upper), confidence)
+
+
+def ratio_interval(
+    above: npt.ArrayLike,
+    below: npt.ArrayLike,
+    *,
+    block: int,
+    confidence: float = 0.95,
+    seed: int = 1,
+    resamples: int = RESAMPLES,
+) -> Interval | None:
+    """The sum of `above` over that of `below` (a number per day each) with bounds as `mean_interval` has.
+
+    None if `below` sums to 0, of all days or of days that were drawn together. Raises as `mean_interval`.
+    """
+    top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    drawn = _drawn(len(top), block, seed, resamples)
+    sums = bottom[drawn].sum(axis=1)
+    if not bottom.sum() or not sums.all():
+        return None
+    lower, upper = np.quantile(top[drawn].sum(axis=1) / sums, [1 - confidence, confidence])
+    return Interval(float(top.sum() / bottom.sum()), float(lower), float(upper), confidence)
+
+
+def _drawn(n: int, block: int, seed: int, resamples: int) -> npt.NDArray[np.int64]:
+    """Which of `n` days each resample holds, int64[resamples, n]: whole blocks, around the end."""
+    if not n or block < 1:
+        raise ValueError(f"need days and a block of at least 1, got {n} and {block}")
+    block = min(block, n)
+    starts = np.random.default_rng(seed).integers(0, n, (resamples, -(-n // block)))
+    days: npt.NDArray[np.int64] = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
+    return days

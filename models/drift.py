@@ -1,0 +1,121 @@
+"""How far what is scored has moved from what was learned from: the population stability index (PSI).
+
+PSI sums (share now − share then) · ln(share now / share then) over the bins of a column: training's tenths,
+and one for null. By the credit industry's rule of thumb 0.1 is a shift and 0.25 a large one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+LARGE = 0.25
+_TENTHS = np.linspace(0.1, 0.9, 9)
+_LEAST_SHARE = 1e-4
+_LEAST_ROWS = 200
+"""Fewer rows of one as_of than this say nothing about how far as_ofs lie apart."""
+_USUAL_QUANTILE = 0.9
+_CHANCE = 35.6
+"""χ² of ten degrees of freedom stays below this 9999 times in 10 000."""
+
+AnyFloats = npt.NDArray[np.floating]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """How a column was spread in training.
+
+    `edges`: upper edges of all bins but the last; `shares`: of the bins, then of null, summing to 1;
+    `usual_psi`: what nine in ten of the training's as_ofs stayed below against all of them together.
+    """
+
+    edges: tuple[float, ...]
+    shares: tuple[float, ...]
+    usual_psi: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """One column against training. `n_rows`: compared."""
+
+    column: str
+    psi: float
+    usual_psi: float
+    null_share: float
+    null_share_then: float
+    n_rows: int
+
+    @property
+    def drifted(self) -> bool:
+        """Whether an operator should look: the PSI is large, beyond what training's days knew, and no chance.
+
+        Of equal spreads n · PSI is about χ² with as many degrees of freedom as there are bins less one.
+        """
+        return self.psi > max(LARGE, self.usual_psi) + _CHANCE / self.n_rows
+
+
+def reference(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> Reference:
+    """The spread of one column over all as_ofs, and how far single as_ofs lie from it."""
+    there = values[~np.isnan(values)]
+    edges = np.unique(np.quantile(there, _TENTHS)) if len(there) else np.empty(0)
+    whole = Reference(tuple(float(e) for e in edges), _shares(edges, values), math.inf)
+    apart = [
+        psi(whole, part) for part in _by_as_of(values, as_of) if len(part) >= min(_LEAST_ROWS, len(values))
+    ]
+    return dataclasses.replace(whole, usual_psi=float(np.quantile(apart, _USUAL_QUANTILE)) if apart else 0.0)
+
+
+def references(matrix: pd.DataFrame, as_of: npt.NDArray[np.int64]) -> dict[str, Reference]:
+    """A reference per column of a training matrix.
+
+    Columns that hold one value per as_of (hour, weekday) are left out: they tell the time, and always differ.
+    """
+    if len(np.unique(as_of)) > 1:
+        steady = matrix.groupby(as_of).nunique(dropna=False).max() <= 1
+    else:
+        steady = matrix.nunique(dropna=False) < 0
+    kept = [str(name) for name in matrix.columns if not steady[name] or matrix[name].nunique() == 1]
+    return {name: reference(matrix[name].to_numpy(), as_of) for name in kept}
+
+
+def psi(then: Reference, now: AnyFloats) -> float:
+    """The population stability index of `now`; shares below 1e-4 count as 1e-4. ValueError if empty."""
+    if not len(now):
+        raise ValueError("no rows to compare with training")
+    old = np.maximum(then.shares, _LEAST_SHARE)
+    new = np.maximum(_shares(np.asarray(then.edges), now), _LEAST_SHARE)
+    return float(np.sum((new - old) * np.log(new / old)))
+
+
+def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloats]) -> list[Drift]:
+    """Every column that has a reference, the farthest first. Raises ValueError if there are no rows."""
+    found = [
+        Drift(
+            column=name,
+            psi=psi(then, columns[name]),
+            usual_psi=then.usual_psi,
+            null_share=float(np.isnan(columns[name]).mean()),
+            null_share_then=then.shares[-1],
+            n_rows=len(columns[name]),
+        )
+        for name, then in references.items()
+    ]
+    return sorted(found, key=lambda drift: (-drift.psi, drift.column))
+
+
+def _shares(edges: AnyFloats, values: AnyFloats) -> tuple[float, ...]:
+    null = np.isnan(values)
+    bins = np.where(null, len(edges) + 1, np.searchsorted(edges, values))
+    counts = np.bincount(bins, minlength=len(edges) + 2)
+    return tuple(float(c) for c in counts / max(1, len(values)))
+
+
+def _by_as_of(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> list[AnyFloats]:
+    order = np.argsort(as_of, kind="stable")
+    cuts = np.flatnonzero(np.diff(as_of[order])) + 1
+    return np.split(values[order], cuts)

@@ -1,0 +1,118 @@
+"""The promotion rule and its bootstrap: on days whose answer is known, and against a slow twin."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO_PLAN
+from models.bootstrap import mean_interval
+from models.promotion import Walk, decide
+
+TB = 10**12
+
+
+def walk(n_days: int = 28, fraction: float = 0.1, **savings: float) -> Walk:
+    """Days of about 10 TB; each rival needs `savings` TB a day more than the challenger, give or take 1."""
+    rng = np.random.default_rng(4)
+    days = [f"2026-03-{i + 1:02}" for i in range(n_days)]
+    mine = {day: int((10 + rng.normal()) * TB) for day in days}
+    policies = {"lru": LRU, "s3fifo": S3FIFO_PLAN, "champion": CHAMPION_PLAN}
+    wan = {CHALLENGER_PLAN: mine}
+    for name, saving in savings.items():
+        wan[policies[name]] = {day: int(mine[day] + (saving + rng.normal()) * TB) for day in days}
+    return Walk(fraction, wan)
+
+
+def test_a_clear_winner_is_promoted_with_its_figures() -> None:
+    found = decide([walk(lru=3, s3fifo=1, champion=1)], has_champion=True)
+    assert found.promote
+    assert [one.against for one in found.comparisons] == [LRU, S3FIFO_PLAN, CHAMPION_PLAN]
+    first = found.comparisons[0]
+    assert first.saving_bytes == pytest.approx(3 * TB, rel=0.2)
+    assert 0 < first.lower_bytes < first.saving_bytes < first.upper_bytes
+    assert first.saving_share == pytest.approx(3 / 13, rel=0.2)
+    assert "beats lru at 10% capacity: saves" in found.reasons[0]
+    assert decide([walk(lru=3, s3fifo=1, champion=1)], has_champion=True) == found
+
+
+@pytest.mark.parametrize("rival", ["lru", "s3fifo", "champion"])
+def test_one_rival_that_is_not_surely_beaten_is_enough_to_refuse(rival: str) -> None:
+    savings = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
+    found = decide([walk(**savings)], has_champion=True)
+    assert not found.promote
+    assert [one.won for one in found.comparisons].count(False) == 1
+    assert any(reason.startswith("does not surely beat") for reason in found.reasons)
+
+
+def test_a_saving_on_average_that_one_lucky_week_made_is_refused() -> None:
+    days = [f"2026-03-{i + 1:02}" for i in range(28)]
+    mine = dict.fromkeys(days, 10 * TB)
+    lucky = {day: (18 if i < 7 else 9) * TB for i, day in enumerate(days)}
+    found = decide([Walk(0.1, {CHALLENGER_PLAN: mine, LRU: lucky, S3FIFO_PLAN: lucky})], has_champion=False)
+    assert found.comparisons[0].saving_bytes > 1 * TB
+    assert not found.promote
+
+
+def test_every_capacity_must_be_won() -> None:
+    walks = [walk(fraction=0.05, lru=3, s3fifo=3), walk(fraction=0.1, lru=3, s3fifo=-3)]
+    assert not decide(walks, has_champion=False).promote
+    assert decide(walks[:1], has_champion=False).promote
+
+
+@pytest.mark.parametrize(
+    ("bad", "has_champion", "words"),
+    [
+        ([walk(20, lru=9, s3fifo=9)], False, "20 test days at 10% capacity are too few; 21 are needed"),
+        ([walk(lru=9)], False, "lru+s3fifo_counts was not replayed"),
+        ([walk(lru=9, s3fifo=9)], True, "lru+champion was not replayed"),
+        ([], False, "no rows"),
+        (
+            [Walk(0.1, {**walk(lru=9, s3fifo=9).wan_bytes, LRU: walk(27, lru=9).wan_bytes[LRU]})],
+            False,
+            "other days",
+        ),
+    ],
+)
+def test_what_cannot_decide_refuses_with_the_reason(bad: list[Walk], has_champion: bool, words: str) -> None:
+    found = decide(bad, has_champion=has_champion)
+    assert (found.promote, found.comparisons) == (False, ())
+    assert any(words in reason for reason in found.reasons)
+
+
+def slow_means(days: list[float], block: int, draws: int) -> list[float]:
+    rng, means = random.Random(0), []
+    for _ in range(draws):
+        drawn: list[float] = []
+        while len(drawn) < len(days):
+            start = rng.randrange(len(days))
+            drawn += [days[(start + i) % len(days)] for i in range(block)]
+        means.append(sum(drawn[: len(days)]) / len(days))
+    return sorted(means)
+
+
+def test_bounds_are_those_of_a_slow_bootstrap() -> None:
+    days = [float(x) for x in np.repeat(np.random.default_rng(1).normal(5, 2, 10), 4)]
+    for block in (1, 7):
+        found = mean_interval(days, block=block)
+        means = slow_means(days, block, 4000)
+        assert found.lower == pytest.approx(means[200], abs=0.06)
+        assert found.upper == pytest.approx(means[3800], abs=0.06)
+    assert mean_interval(days, block=7).lower < mean_interval(days, block=1).lower
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=40), st.integers(1, 50))
+def test_bounds_hold_the_mean_of_what_was_drawn(days: list[float], block: int) -> None:
+    found = mean_interval(days, block=block, resamples=50)
+    slack = 1e-6 * max(abs(day) for day in days) + 1e-9
+    assert min(days) - slack <= found.lower <= found.upper <= max(days) + slack
+    assert found.mean == pytest.approx(np.mean(days))
+
+
+def test_a_bootstrap_needs_days() -> None:
+    with pytest.raises(ValueError, match="need days"):
+        mean_interval([], block=7)
