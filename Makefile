@@ -16,10 +16,12 @@ demo: $(STAMP)-core ## the whole loop on a generated month, ending in a summary 
 	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the demo pushes to a directory-backed cache"
 	$(BIN)/cachecast demo --out $(OUT)
 
-test: $(STAMP)-dev ## everything, against real Spark, HDFS, MLflow, XRootD, Airflow and Chromium
+test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLflow, XRootD, Airflow and Chromium
 	@conf/deploy/system.sh xrootd
 	@conf/deploy/system.sh browser
+	@conf/deploy/system.sh postgresql
 	@conf/deploy/hdfs.sh
+	@conf/deploy/rucio.sh
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
@@ -37,6 +39,8 @@ verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache bes
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/replay.py --exact
 	$(BIN)/python bench/replay.py
+	@conf/deploy/system.sh bench
+	$(BIN)/python bench/serve.py
 
 clean: ## remove the environment and what the demo made
 	rm -rf .venv demo-out build dist *.egg-info

@@ -15,27 +15,36 @@ setup(
         "jobs": ["report/*.html"],
     },
     install_requires=[
+        "fastapi>=0.115",
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
         "graphene>=3.4.3",  # mlflow allows older ones that do not import
         "hdfs-native>=0.14.7,<0.15",
+        "httptools>=0.6",
         "jinja2>=3.1",
         "lightgbm>=4.7,<5",
         "matplotlib>=3.10,<4",
         "mlflow>=3.17.2,<3.18",  # 3.18.0 cannot be installed
         "numba>=0.62",
         "numpy>=2",
+        "optuna>=4.5,<5",
         "pandas>=2.2,<3",  # pyspark warns about 3
+        "prometheus-client>=0.21",
         "pyarrow>=18",
         "pydantic>=2.10,<3",
         "pyspark[sql]>=4.3,<4.4",
         "requests>=2.32",
         "rich>=13",
+        "rucio-clients>=41.5,<42",
         "scikit-learn>=1.9,<1.10",
         "skops>=0.13",
         "sqlalchemy>=2.0,<3",
+        "stomp.py>=9,<10",
+        "tenacity>=9",
         "threadpoolctl>=3",
         "typer>=0.15",
+        "uvicorn>=0.32",
+        "uvloop>=0.21",
         "xrootd>=5.6",
     ],
     extras_require={
@@ -44,15 +53,18 @@ setup(
             "apache-airflow-providers-standard",
             "apache-airflow-providers-apache-spark<6",  # from 6 on it installs over pyspark's files
         ],
+        "postgresql": ["psycopg[binary]>=3.2,<4"],
         "dev": [
             "build",
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
+            "httpx>=0.27,<1",
             "hypothesis",
             "import-linter",
             # The judge of our policies (GPL-3: for tests only, never needed to run). Linux on x86_64 only.
             "libcachesim==0.3.5",
             "mypy",
             "pandas-stubs",
+            "psycopg[binary]>=3.2,<4",
             "pytest>=9.2,<10",
             "ruff",
             "types-requests",

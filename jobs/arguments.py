@@ -5,6 +5,8 @@ from __future__ import annotations
 from features.errors import InputError
 from features.times import DAY_S, parse_as_of, parse_day
 
+_MOST_SPAN = 100_000
+
 
 def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
     """The one moment `as_of`, or every cycle of `day`, in seconds since 1970. Raises InputError."""
@@ -41,6 +43,18 @@ def counts(text: str) -> list[int]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"not counts of 1 or more: {text!r}; write for example 1,4,13,26")
     return [int(part) for part in parts]
+
+
+def spans(text: str) -> list[int]:
+    """The whole numbers from 1 of `52-60,64`, rising. Raises InputError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = (piece.strip() for piece in part.partition("-"))
+        ends = [low, high] if dash else [low, low]
+        if not all(end.isdecimal() and 0 < int(end) <= _MOST_SPAN for end in ends):
+            raise InputError(f"not numbers or spans from 1: {text!r}; write for example 52-60,64")
+        found.update(range(int(ends[0]), int(ends[1]) + 1))
+    return sorted(found)
 
 
 def watermarks(text: str) -> tuple[float, float]:

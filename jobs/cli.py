@@ -16,10 +16,14 @@ from rich.markup import escape
 from features.errors import CachecastError
 from features.times import parse_as_of, parse_day
 from jobs import console
-from jobs.arguments import counts, moments
+from jobs.arguments import counts, moments, spans
 from jobs.cli_cache import collect, scan
+from jobs.cli_cycle import cycle
+from jobs.cli_models import predict, promote, train
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
+from jobs.cli_rucio import app as rucio_app
+from jobs.cli_serve import place, serve
 from jobs.options import Conf, Json, TablesRoot
 from jobs.settings import Settings
 
@@ -144,6 +148,7 @@ def pull(
 
 app.command()(scan)
 app.command()(collect)
+app.command()(cycle)
 
 
 @app.command()
@@ -163,49 +168,32 @@ def features(
     console.show(answer, as_json=as_json)
 
 
-@app.command()
-def train(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
-    """Train a model per horizon on what was known at a moment, and record the comparison in MLflow."""
-    from jobs import steps
-
-    with console.progress("training", quiet=as_json) as advance:
-        report = steps.train(
-            Settings.load(conf, tables=tables), until_s=parse_as_of(as_of), on_progress=advance
-        )
-    title = "Models, on days they were not trained on"
-    console.show(report, as_json=as_json, title=title, columns=console.MODEL_COLUMNS)
-
-
-@app.command()
-def predict(
-    as_of: Annotated[str | None, typer.Option(help="one moment, as 2026-03-01T04:00:00Z")] = None,
-    day: Day = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Score the candidates at one moment, or at every cycle of a day, with the newest models."""
-    from jobs import steps
-
-    settings = Settings.load(conf, tables=tables)
-    with console.progress("predictions", quiet=as_json):
-        answer = steps.predict(settings, as_ofs=moments(as_of, day, settings.features.cycle))
-    console.show(answer, as_json=as_json)
-
-
+app.command()(train)
+app.command()(predict)
+app.command()(promote)
 app.command()(replay)
 app.command()(curve)
 
 
 @app.command()
 def plan(
-    cache: Cache, as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False
+    cache: Cache,
+    as_of: AsOf,
+    explain: Annotated[
+        str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
+    ] = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
 ) -> None:
     """Take a cache's inventory and decide what it should prefetch, pin and evict, with a reason per item."""
     from jobs import steps
 
-    answer = steps.plan(Settings.load(conf, tables=tables), cache=cache, as_of_s=parse_as_of(as_of))
-    console.show(answer, as_json=as_json)
+    settings, as_of_s = Settings.load(conf, tables=tables), parse_as_of(as_of)
+    if explain is None:
+        console.show(steps.plan(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+    else:
+        console.show(steps.explain(settings, cache=cache, as_of_s=as_of_s, item=explain), as_json=as_json)
 
 
 @app.command()
@@ -239,7 +227,12 @@ def outcomes(
     console.show(answer, as_json=as_json)
 
 
+app.command()(place)
+app.command()(serve)
 app.command()(report)
+
+
+app.add_typer(rucio_app, name="rucio")
 
 
 @app.command()
@@ -248,6 +241,15 @@ def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
     from jobs import steps
 
     console.show(steps.unlock(Settings.load(conf, tables=tables)), as_json=as_json)
+
+
+@app.command()
+def rooms(out: Annotated[Path, typer.Option(help="zip file to write")], as_json: Json = False) -> None:
+    """Write the program as a zip, for `spark-submit --py-files`; see docs/cluster.md."""
+    from jobs import rooms_zip
+
+    path = rooms_zip.write(out)
+    console.show({"rooms": str(path), "size_bytes": path.stat().st_size}, as_json=as_json)
 
 
 @app.command()
@@ -269,14 +271,20 @@ def forecast(
     as_of: Annotated[str, typer.Option(help="last unit that is known: a week number, or a date")],
     horizons: Annotated[str, typer.Option(help="how many units ahead, as 1,4,13,26")],
     out: Annotated[Path, typer.Option(help="CSV to write: dataset,horizon,probability,expected_accesses")],
-    conf: Conf = None,
+    cuts: Annotated[
+        str | None,
+        typer.Option(help="judge forecasts made at these units instead, as 52-77; out: a row each"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Forecast a plain popularity series: how likely each dataset is read again within each horizon."""
     from jobs import steps
 
+    ahead = counts(horizons)
     with console.progress("forecast", quiet=as_json):
-        answer = steps.forecast(
-            Settings.load(conf), series=series, as_of=as_of, horizons=counts(horizons), out=out
+        answer = (
+            steps.forecast(series=series, as_of=as_of, horizons=ahead, out=out)
+            if cuts is None
+            else steps.forecast_quality(series=series, as_of=as_of, horizons=ahead, cuts=spans(cuts), out=out)
         )
     console.show(answer, as_json=as_json)

@@ -17,8 +17,11 @@ from jobs.settings import Settings
 
 
 def scan(
-    namespace: Annotated[Path, typer.Option(help="the cache's oss.localroot: where its .cinfo files are")],
     cache: Annotated[str, typer.Option(help="name of the cache, as its records carry it")],
+    namespace: Annotated[
+        Path | None,
+        typer.Option(help="the cache's oss.localroot: where its .cinfo files are; else as its settings say"),
+    ] = None,
     space: Annotated[
         list[Path] | None, typer.Option(help="a folder of oss.space that the namespace's links lead to")
     ] = None,

@@ -49,6 +49,10 @@ CURVE_COLUMNS = (
     *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
     *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
 )
+EVALUATION_COLUMNS = (
+    *("policy", "capacity_fraction", "cycle", "hit_ratio", "byte_hit_ratio", "wan_bytes", "prefetch_bytes"),
+    *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
+)
 """What fits a terminal; JSON and the tables have all."""
 
 
@@ -98,7 +102,7 @@ def text(key: str, value: object) -> str:
             return format_bytes(value)
         case float() if key.endswith(("_s", "seconds")):
             return f"{value:.1f} s"
-        case float() if key.endswith(("ratio", "share", "closed", "fraction")):
+        case float() if key.endswith(("ratio", "share", "fraction")) or "closed" in key.split("_"):
             return percent(value, 1)
         case float():
             return f"{value:.4g}"

@@ -10,9 +10,9 @@ from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
 from jobs.console import Advance
+from jobs.plan_settings import PlanSettings
 from jobs.planner import planner
 from jobs.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
-from jobs.settings import PlanSettings
 from jobs.tables import Key, Tables
 from jobs.traces import from_tables, sizes
 from replay.compare import PLAN, Row, compare

@@ -16,11 +16,16 @@ from typing import Any, Literal
 import pydantic
 
 from features.errors import ConfigError
-from features.spec import FeatureSpec
+from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
+from jobs.plan_settings import PlanSettings
+from jobs.rucio_settings import RucioSettings
 from jobs.sections import Bytes, Name, Seconds, Section, Share
+from jobs.serve_settings import ServeSettings
 from jobs.sources import SOURCES
 from jobs.study_settings import BenefitSettings, OriginSettings, StudySettings
+
+LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
 
 class TablesSettings(Section):
@@ -54,6 +59,8 @@ class FeatureSettings(Section):
     n_gaps: int = pydantic.Field(ge=0, le=31)
     candidates: Seconds
     active_datasets: Seconds
+    unread_per_dataset: int = pydantic.Field(ge=0)
+    kept_at: Share
 
     @pydantic.model_validator(mode="after")
     def _on_the_grid(self) -> FeatureSettings:
@@ -67,6 +74,8 @@ class FeatureSettings(Section):
         ):
             if any(value % self.cycle for value in values):
                 raise ValueError(f"{key} must be multiples of cycle")
+        if max(self.horizons) > LONGEST_HORIZON_S:
+            raise ValueError(f"horizons must be at most {LONGEST_HORIZON_S // 86400} days")
         if self.candidates > max(self.windows):
             raise ValueError("candidates must not be longer than the longest window")
         return self
@@ -82,6 +91,7 @@ class FeatureSettings(Section):
             n_gaps=self.n_gaps,
             candidate_s=self.candidates,
             active_dataset_s=self.active_datasets,
+            unread_per_dataset=self.unread_per_dataset,
         )
 
 
@@ -89,17 +99,26 @@ class TrainingSettings(Section):
     """Sample and effort of training."""
 
     max_rows: int = pydantic.Field(gt=0)
+    every: Seconds
+    span: Seconds
     test_share: float = pydantic.Field(gt=0, lt=1)
+    learners: tuple[LearnerName, ...] = pydantic.Field(min_length=1)
     trees: int = pydantic.Field(gt=0)
+    search_trials: int = pydantic.Field(gt=0)
     seed: int
+    max_age: Seconds
+    min_test_days: int = pydantic.Field(ge=21)
+    spool: str = pydantic.Field(min_length=1)
 
 
 class MlflowSettings(Section):
-    """Where runs and models are recorded."""
+    """Where runs and models are recorded, and which models serve."""
 
     uri: str
     artifacts: str
     experiment: str
+    serve: tuple[Literal["champion", "candidate"], ...] = pydantic.Field(min_length=1)
+    patience: Seconds
 
 
 class ReplaySettings(Section):
@@ -109,18 +128,6 @@ class ReplaySettings(Section):
     purge_interval: Seconds
 
 
-class PlanSettings(Section):
-    """Limits of a plan."""
-
-    horizon: Seconds
-    pin_share: Share
-    evict_inflow: float = pydantic.Field(ge=0)
-    assumed_inflow: Share
-    prefetch_share: float = pydantic.Field(ge=0)
-    min_prefetch_probability: Share
-    control_share: Share
-
-
 class PushSettings(Section):
     """Limits of a push, and where its journal lives."""
 
@@ -128,12 +135,6 @@ class PushSettings(Section):
     timeout: Seconds
     attempts: int = pydantic.Field(gt=0)
     journal: str
-
-
-class RucioSettings(Section):
-    """The Rucio server, if any."""
-
-    url: str
 
 
 class SourcesSettings(Section):
@@ -162,13 +163,16 @@ class CacheSettings(Section):
     name: Name
     kind: Literal["xcache", "directory"]
     url: str
+    site: Name | None = None
     capacity: Bytes
     watermarks: tuple[Share, Share] = (0.90, 0.95)
     purge_interval: Seconds = 300
     namespace: Path | None = None
+    spaces: tuple[Path, ...] = ()
     gstream: Path | None = None
     origin: Path | None = None
     touch_every: Seconds = 6 * 3600
+    rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")
 
     @pydantic.model_validator(mode="after")
     def _makes_sense(self) -> CacheSettings:
@@ -180,6 +184,11 @@ class CacheSettings(Section):
         if self.kind == "directory" and self.origin is None:
             raise ValueError("a directory cache needs origin, the folder its files come from")
         return self
+
+    @property
+    def at_site(self) -> str:
+        """The site whose jobs it serves, as the placement service names it."""
+        return self.site or self.name
 
 
 class Settings(Section):
@@ -198,6 +207,7 @@ class Settings(Section):
     plan: PlanSettings
     push: PushSettings
     rucio: RucioSettings
+    serve: ServeSettings
     users: UsersSettings
     sources: SourcesSettings
     caches: dict[str, CacheSettings] = pydantic.Field(default={})

@@ -13,21 +13,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.errors import InputError
+from features.errors import ConfigError, InputError
 from features.times import as_of_label
 from jobs.console import Advance
 from jobs.settings import Settings
 from jobs.tables import Snapshot, Tables
 
 if TYPE_CHECKING:
-    from jobs.forecast import ForecastSummary
+    from jobs.forecast import ForecastSummary, HorizonQuality
     from jobs.outcomes import OutcomeSummary
-    from jobs.plan import PlanSummary
+    from jobs.plan import Moment, PlanSummary
     from jobs.pull import PullSummary
     from jobs.push import DryRun
     from jobs.scan import ScanSummary
-    from jobs.train import TrainingReport
     from jobs.workload import WorkloadSummary
+    from prefetch.plan.explain import Explanation
     from prefetch.push import PushSummary
 
 
@@ -86,7 +86,10 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
     from jobs import new_inputs
     from jobs import pull as job
     from jobs.session import spark_session
+    from jobs.sources import SERVERS
 
+    if source in SERVERS:
+        return _pull_from_server(settings, source=source, path=path, day_s=day_s, new_only=new_only)
     run = new_inputs.run if new_only else job.run
     return run(
         spark_session(settings.spark),
@@ -99,13 +102,43 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
     )
 
 
+def _pull_from_server(
+    settings: Settings, *, source: str, path: str, day_s: int, new_only: bool
+) -> PullSummary:
+    from jobs.catalogue import run
+    from jobs.rucio import session
+    from jobs.session import spark_session
+
+    if new_only:
+        raise InputError(
+            f"--new-only leaves out files that were read before; {source} is asked anew each time"
+        )
+    rucio = session(settings.rucio)
+    return run(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        session=rucio,
+        path=path,
+        day=dt.datetime.fromtimestamp(day_s, dt.UTC).date(),
+        in_use_days=settings.rucio.in_use // 86400,
+    )
+
+
 def scan(
-    settings: Settings, *, namespace: Path, spaces: Sequence[Path], cache: str, as_of_s: int | None
+    settings: Settings, *, namespace: Path | None, spaces: Sequence[Path], cache: str, as_of_s: int | None
 ) -> ScanSummary:
-    """Take a cache's inventory and accesses from its namespace; without `as_of_s` as of now."""
+    """Take a cache's inventory and accesses from its namespace; without `as_of_s` as of now.
+
+    `namespace` and `spaces` are those of the cache's settings where they are not given. Raises ConfigError.
+    """
     from jobs.scan import run
     from jobs.session import spark_session
 
+    if namespace is None:
+        known = settings.cache(cache)
+        namespace, spaces = known.namespace, spaces or known.spaces
+    if namespace is None:
+        raise ConfigError(f"caches.{cache}.namespace", "is not there; name it, or give --namespace")
     return run(
         spark_session(settings.spark),
         Tables(settings.tables.root),
@@ -128,7 +161,7 @@ def features(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
     from jobs.session import spark_session
 
     spec, region = settings.features.spec, settings.region.name
-    _on_grid(as_ofs, spec.cycle_s)
+    on_grid(as_ofs, spec.cycle_s)
     tables = Tables(settings.tables.root)
     snapshot = run(
         spark_session(settings.spark),
@@ -138,71 +171,30 @@ def features(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
         as_ofs=as_ofs,
         demand_sources=settings.sources.demand,
     )
-    return _written(snapshot, as_ofs)
-
-
-def train(settings: Settings, *, until_s: int, on_progress: Advance) -> TrainingReport:
-    """Label what has matured by `until_s`, train, and record the comparison."""
-    from jobs.features import run_labels
-    from jobs.session import spark_session
-    from jobs.train import run
-
-    tables, spec = Tables(settings.tables.root), settings.features.spec
-    on_progress(0, 1, "labels")
-    run_labels(
-        spark_session(settings.spark),
-        tables,
-        spec=spec,
-        until_s=until_s,
-        demand_sources=settings.sources.demand,
-    )
-    return run(
-        tables,
-        spec=spec,
-        region=settings.region.name,
-        training=settings.training,
-        mlflow=settings.mlflow,
-        until_s=until_s,
-        on_progress=on_progress,
-    )
-
-
-def predict(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
-    """Score the candidates at `as_ofs`."""
-    from jobs.predict import run
-    from jobs.session import spark_session
-
-    spec = settings.features.spec
-    _on_grid(as_ofs, spec.cycle_s)
-    snapshot = run(
-        spark_session(settings.spark),
-        Tables(settings.tables.root),
-        spec=spec,
-        region=settings.region.name,
-        as_ofs=as_ofs,
-        mlflow=settings.mlflow,
-    )
-    return _written(snapshot, as_ofs)
+    return written(snapshot, as_ofs)
 
 
 def plan(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:
     """Plan for one cache, from its own inventory."""
     from jobs.plan import run
+
+    return run(Tables(settings.tables.root), settings, _moment(settings, cache, as_of_s))
+
+
+def explain(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
+    """Why one file would be planned now, or would not; nothing is written."""
+    from jobs.plan import explained
+
+    return explained(Tables(settings.tables.root), settings, _moment(settings, cache, as_of_s), item=item)
+
+
+def _moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
+    from jobs.plan import Moment
     from jobs.targets import target
 
-    _on_grid([as_of_s], settings.features.cycle)
     chosen = settings.cache(cache)
-    journal = _journal(settings)
-    return run(
-        Tables(settings.tables.root),
-        cache=chosen,
-        inventory=target(chosen).inventory(),
-        pinned={item.name for item in journal.pins(cache, now_s=as_of_s)},
-        as_of_s=as_of_s,
-        region=settings.region.name,
-        plan=settings.plan,
-        cycle_s=settings.features.cycle,
-    )
+    pins = _journal(settings).pins(cache, now_s=as_of_s)
+    return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s)
 
 
 def push(
@@ -251,14 +243,20 @@ def report(settings: Settings, *, out: Path) -> dict[str, object]:
     return {"report": str(out), "size_bytes": len(html.encode())}
 
 
-def forecast(
-    settings: Settings, *, series: Path, as_of: str, horizons: Sequence[int], out: Path
-) -> ForecastSummary:
+def forecast(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
     """Forecast a popularity series."""
     from jobs.forecast import run
-    from jobs.session import spark_session
 
-    return run(spark_session(settings.spark), series=series, as_of=as_of, horizons=horizons, out=out)
+    return run(series=series, as_of=as_of, horizons=horizons, out=out)
+
+
+def forecast_quality(
+    *, series: Path, as_of: str, horizons: Sequence[int], cuts: Sequence[int], out: Path
+) -> list[HorizonQuality]:
+    """Judge forecasts of a popularity series at past units."""
+    from jobs.forecast import judge
+
+    return judge(series=series, as_of=as_of, horizons=horizons, cuts=cuts, out=out)
 
 
 def _journal(settings: Settings) -> Any:
@@ -267,7 +265,8 @@ def _journal(settings: Settings) -> Any:
     return Journal(settings.push.journal)
 
 
-def _on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
+def on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
+    """Raise InputError unless every as_of begins a cycle."""
     for at in as_ofs:
         if at % cycle_s:
             raise InputError(
@@ -276,7 +275,8 @@ def _on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
             )
 
 
-def _written(snapshot: Snapshot, as_ofs: Sequence[int]) -> Written:
+def written(snapshot: Snapshot, as_ofs: Sequence[int]) -> Written:
+    """What a step says of the table it wrote."""
     labels = {as_of_label(at) for at in as_ofs}
     n_rows = sum(part.n_rows for key, part in snapshot.partitions.items() if key[1] in labels)
     return Written(snapshot.table.name, len(as_ofs), n_rows, snapshot.id[:12])

@@ -19,4 +19,4 @@ def target(cache: CacheSettings) -> CacheTarget:
                 f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
             )
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
-    return XCacheTarget(cache.name, cache.url, cache.namespace, cache.gstream)
+    return XCacheTarget(cache.name, cache.url, cache.namespace, cache.gstream, spaces=cache.spaces)

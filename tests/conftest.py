@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rucio_server import RucioServer
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,18 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
     except NoHdfs as error:
         pytest.fail(f"these tests need a real HDFS: {error}")
+
+
+@pytest.fixture(scope="session")
+def rucio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RucioServer]:
+    """A real Rucio server of this run, empty but for what tests put there in scopes and RSEs of their own."""
+    from rucio_server import NoRucio, running  # noqa: PLC0415  only tests that need it
+
+    try:
+        with running(tmp_path_factory.mktemp("rucio")) as server:
+            yield server
+    except NoRucio as error:
+        pytest.fail(f"these tests need a real Rucio server: {error}")
 
 
 class Shared:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from features.times import DAY_S, day_label
-from jobs import console, steps, what_if
+from jobs import console, model_steps, steps, what_if
 from jobs import workload as workload_job
 from jobs.demo import summary
 from jobs.demo.caches import running
@@ -75,12 +75,12 @@ def _features(walk: Walk) -> None:
 
 def _train(walk: Walk) -> Any:
     with walk.step("training") as advance:
-        report = steps.train(walk.settings, until_s=walk.held_out_s, on_progress=advance)
-    summary.models(walk, report)
+        report = model_steps.train(walk.settings, until_s=walk.held_out_s, on_progress=advance)
+    summary.models(walk, report.models)
     with walk.step("predictions"):
-        scored = steps.predict(walk.settings, as_ofs=walk.held_out_cycles)
+        scored = model_steps.predict(walk.settings, as_ofs=walk.held_out_cycles)
     walk.tell(f"{scored.rows:,} predictions at {scored.as_ofs} moments")
-    return report
+    return report.models
 
 
 def _replay(walk: Walk) -> list[dict[str, object]]:

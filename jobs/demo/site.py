@@ -25,6 +25,7 @@ driver_memory = "2g"
 [mlflow]
 uri = "sqlite:///{out}/mlflow.db"
 artifacts = "{out}/mlartifacts"
+serve = ["champion", "candidate"]  # a demo has no time to prove its first model
 
 [push]
 journal = "{out}/journal.db"
@@ -33,6 +34,7 @@ journal = "{out}/journal.db"
 salt = "{salt}"
 
 [features]
+cycle = "4h"
 windows = ["4h", "12h", "1d", "3d", "7d", "14d"]
 horizons = ["12h", "2d"]
 candidates = "7d"
@@ -40,6 +42,8 @@ candidates = "7d"
 [training]
 max_rows = 250000
 trees = 120
+learners = ["lightgbm", "hist_boosting"]
+spool = "{out}/trainings"
 
 [plan]
 assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over

@@ -22,7 +22,7 @@ from jobs.settings import Settings
 from jobs.tables import Tables
 
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
-CYCLE = 14400
+CYCLE = 3600
 SETTINGS = Settings.load(env={})
 HOT, COLD = 20, 400
 
@@ -114,7 +114,7 @@ def test_the_tables_hold_what_was_returned(tables: Tables) -> None:
 
 def test_a_boundary_without_predictions_is_refused_with_the_remedy(tables: Tables) -> None:
     with pytest.raises(
-        StaleInputError, match="6 of the replayed plan boundaries, the first at 2026-03-02T00"
+        StaleInputError, match="24 of the replayed plan boundaries, the first at 2026-03-02T00"
     ):
         run(tables, first_day_s=START + DAY_S)
     without = run(tables, first_day_s=START + DAY_S, policies=("lru", "clairvoyant"))

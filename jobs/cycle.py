@@ -1,0 +1,91 @@
+"""One cycle of the service in one process: pull what is new, features, perhaps a training, predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from features.times import as_of_label, day_label
+from jobs import model_steps, steps
+from jobs.console import Advance
+from jobs.settings import Settings
+from jobs.tables import Tables
+
+
+@dataclasses.dataclass
+class CycleSummary:
+    """What a cycle did. `pulled`, `rejected`: rows; `seconds` by step; `alarms`: what to look at."""
+
+    as_of: str
+    pulled: int = 0
+    rejected: int = 0
+    features: int = 0
+    trained_at: int = 0
+    predictions: int = 0
+    model_version: str = ""
+    alarms: tuple[str, ...] = ()
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Adds the seconds of a block under `step`."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[step] = round(time.perf_counter() - started, 1)
+
+
+def run(
+    settings: Settings,
+    *,
+    as_of_s: int,
+    inputs: Sequence[tuple[str, str]],
+    train: bool,
+    on_progress: Advance,
+) -> CycleSummary:
+    """The cycle at `as_of_s`; `inputs`: source and path of what to pull, first.
+
+    With `train` a model is trained on the moments of `[training]` before `as_of_s`, and scores as the
+    region's candidate; else the models serve that `[mlflow] serve` names. Raises what the steps raise; what
+    is done is done, and a second run takes it up.
+    """
+    told = CycleSummary(as_of_label(as_of_s))
+    n_steps = 4 if train else 3
+    on_progress(0, n_steps, "pull")
+    with told.timed("pull"):
+        for source, path in inputs:
+            answer = steps.pull(settings, source=source, path=path, day_s=as_of_s, new_only=True)
+            told.pulled += answer.n_new
+            told.rejected += sum(answer.n_rejected.values())
+    on_progress(1, n_steps, "features")
+    with told.timed("features"):
+        told.features = steps.features(settings, as_ofs=[as_of_s]).rows
+    if train:
+        on_progress(2, n_steps, "training")
+        with told.timed("training features"):
+            told.trained_at = _training_features(settings, as_of_s)
+        with told.timed("training"):
+            model_steps.train(settings, until_s=as_of_s, on_progress=lambda *_: None)
+    on_progress(n_steps - 1, n_steps, "predictions")
+    with told.timed("predictions"):
+        alias = "candidate" if train else None
+        predicted = model_steps.predict(settings, as_ofs=[as_of_s], alias=alias)
+    told.predictions, told.model_version = predicted.rows, predicted.model_version
+    told.alarms = predicted.alarms
+    on_progress(n_steps, n_steps, "done")
+    return told
+
+
+def _training_features(settings: Settings, as_of_s: int) -> int:
+    """Compute the features at the training's moments that lack them; how many moments the training has."""
+    spec, training = settings.features.spec, settings.training
+    there = Tables(settings.tables.root).head(spec.features_table).partitions
+    wanted = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
+    region = settings.region.name
+    missing = [at for at in wanted if (day_label(at), as_of_label(at), region) not in there]
+    if missing:
+        steps.features(settings, as_ofs=missing)
+    return len(wanted)
