@@ -56,6 +56,7 @@ setup(
         "postgresql": ["psycopg[binary]>=3.2,<4"],
         "dev": [
             "build",
+            "duckdb",  # beside which bench/features.py measures
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "httpx>=0.27,<1",
             "hypothesis",

@@ -3,8 +3,9 @@
 The rules are data, so that `features.spark.names` runs the same ones. Patterns keep to what Python and
 Java read alike (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
 (`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
-bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`). A campaign is CMS's
-era, ATLAS's project, LHCb's configuration; of OSDF, NCAR's number of an archive or the observing run of frames.
+bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
+A campaign is CMS's era, ATLAS's project, LHCb's configuration; of OSDF, NCAR's number of an archive or the
+observing run of frames.
 """
 
 from __future__ import annotations
