@@ -41,6 +41,8 @@ from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
 from jobs import deliver, predict, promote, train
 from jobs.deliver import TrainingAnswer
+from jobs.evaluation_record import contest, record
+from jobs.settings import Settings
 from jobs.tables import Tables
 from models import spool
 from models.frame import model_matrix
@@ -48,6 +50,10 @@ from models.mlflow_session import mlflow
 from models.registry import Registry, model_name
 from models.scoring import ServedModels, score_table
 from models.upload import upload
+from models.walk import Rivals, replay_rivals
+from replay.config import CacheConfig
+from replay.planner import Actions, CacheState
+from replay.trace import Trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -427,8 +433,8 @@ def test_a_server_that_is_away_is_named_soon(host: str) -> None:
     assert time.monotonic() - start < 12
 
 
-def test_too_few_days_are_a_model_error(tables: Tables, knobs: Knobs) -> None:
-    nowhere = Mlflow("sqlite:////nowhere", "unused")
+def test_too_few_days_are_a_model_error(tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
+    nowhere = Mlflow(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"))
     with pytest.raises(ModelError, match=r"no horizon can be trained.*more days"):
         fit(tables, nowhere, knobs, until_s=2 * HOUR)
     with pytest.raises(StaleInputError, match="cachecast features"):
@@ -518,3 +524,66 @@ def test_a_champion_too_old_to_serve_is_no_rival(tables: Tables, tmp_path: Path)
     found = promote.run(store, region="emea", mlflow=local, max_age_s=20 * DAY, now_s=2, min_days=21)
     assert (found.action, found.champion) == ("promote", new)
     assert "so it is no rival" in found.reasons[0]
+
+
+class Idle:
+    """Plans nothing."""
+
+    def actions(self, state: CacheState) -> Actions:
+        none = np.zeros(0, np.int64)
+        return Actions(none, none, none, none)
+
+
+def walked(days: int) -> Rivals:
+    """A replay of `days` days after one of warming, by planners that plan nothing."""
+    rng = np.random.default_rng(3)
+    time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
+    reads = Trace(time_s, rng.zipf(1.3, 4000) % 80, np.full(80, 100))
+    plans = {CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
+    told = {"capacity_fraction": 0.1, "cycle_s": DAY, "from_s": DAY}
+    return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
+
+
+def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
+    tables: Tables, tmp_path: Path
+) -> None:
+    local = Mlflow(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"))
+    small = Knobs(spool=str(tmp_path / "spool"), learners=("lightgbm",), trees=5)
+    (tmp_path / "site.toml").write_text(
+        f'region = {{ name = "emea" }}\nplan = {{ horizon = "1h" }}\n'
+        f'[mlflow]\nuri = "{local.uri}"\nartifacts = "{local.artifacts}"\nexperiment = "cachecast-test"\n'
+        '[features]\ncycle = "1h"\nwindows = ["1h", "1d"]\nhalf_lives = ["1h", "1d"]\nn_gaps = 1\n'
+        'horizons = ["1h", "3h", "2d"]\ncandidates = "1d"\nactive_datasets = "1h"\n'
+    )
+    settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    nobody = contest(settings, from_s=0)
+    assert (nobody.candidate, nobody.champion) == (None, None)
+    assert "nothing is recorded" in nobody.notes[0]
+    first, at = fit(tables, local, small).version, registry(local)
+    at.point("champion", first, tags={})
+    second = fit(tables, local, small).version
+    seen = contest(settings, from_s=TRAIN_UNTIL_S - 1)
+    assert seen.champion is None
+    assert "has seen accesses until" in seen.notes[0]
+    known = contest(settings, from_s=TRAIN_UNTIL_S)
+    assert known.champion is not None
+    assert (known.candidate, known.champion.version) == (second, first)
+
+    rivals = walked(days=22)
+    record(settings, known, [rivals], last_day_s=22 * DAY)
+    store = Tables(settings.tables.root)
+    rows = store.read_arrow(EVALUATIONS, as_of=as_of_label(23 * DAY), owner="emea").to_pylist()
+    by_policy = {row["policy"]: row["scored_by"] for row in rows}
+    assert by_policy[CHALLENGER_PLAN] == second
+    assert by_policy[CHAMPION_PLAN] == first
+    assert by_policy[LRU] is None
+    client = mlflow.tracking.MlflowClient(local.uri)
+    run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
+    figures = client.get_run(str(run_id)).data.metrics
+    name = "walk/lru_challenger/at_10pct"
+    assert figures[f"{name}/wan_bytes"] == rivals.replayed[CHALLENGER_PLAN].result.wan_bytes
+    assert figures[f"{name}/byte_gap_closed"] == 0
+    decision = promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
+    assert decision.action == "refuse"
+    assert {one.against for one in decision.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    assert all(one.n_days == 22 for one in decision.comparisons)
