@@ -19,6 +19,7 @@ from jobs import console
 from jobs.arguments import counts, moments, spans
 from jobs.cli_cache import collect, scan
 from jobs.cli_cycle import cycle
+from jobs.cli_evaluate import evaluate
 from jobs.cli_models import predict, promote, train
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
@@ -170,6 +171,7 @@ def features(
 
 app.command()(train)
 app.command()(predict)
+app.command()(evaluate)
 app.command()(promote)
 app.command()(replay)
 app.command()(curve)

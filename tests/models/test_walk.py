@@ -1,0 +1,124 @@
+"""The rivals of a walk on a small trace: the books balance every day, and intervals hold what they should."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.results import LRU
+from models.bootstrap import mean_interval, ratio_interval
+from models.walk import BOUND, IN_LINE, Rivals, day_rows, fitting_cycle_s, replay_rivals, warm_age_s
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.planner import Actions, CacheState
+from replay.policies import run_policy
+from replay.trace import Trace
+
+DAY_S = 86400
+START_S = 20_000 * DAY_S + 500
+CYCLE_S = 6 * 3600
+FROM_S = 20_003 * DAY_S
+NONE = np.zeros(0, np.int64)
+
+
+class Fetcher:
+    """Fetches by turns, useful or not, and evicts the lowest file there is."""
+
+    def actions(self, state: CacheState) -> Actions:
+        first = state.as_of_s // CYCLE_S % 40
+        return Actions(np.arange(first, first + 2), state.item[-1:], NONE, state.item[:1])
+
+
+def trace(seed: int) -> Trace:
+    rng = np.random.default_rng(seed)
+    n = 3000
+    time_s = START_S + np.sort(rng.integers(0, 8 * DAY_S, n))
+    return Trace(time_s, rng.zipf(1.3, n) % 60, rng.integers(1, 50, 60))
+
+
+def rivals(seed: int) -> tuple[Trace, Rivals]:
+    reads = trace(seed)
+    cache = CacheConfig(int(0.2 * reads.footprint_bytes))
+    return reads, replay_rivals(
+        reads,
+        cache,
+        {"lru+x": Fetcher()},
+        capacity_fraction=0.2,
+        cycle_s=CYCLE_S,
+        from_s=FROM_S,
+        on_done=lambda name: None,
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for(seed: int) -> None:
+    reads, at = rivals(seed)
+    assert set(at.replayed) == {LRU, "lru+x", *IN_LINE, BOUND}
+    rows = day_rows([at], model_version="m/1", scored_by={"lru+x": "m/1"})
+    by_day: dict[str, int] = {}
+    for when, item in zip(reads.time_s.tolist(), reads.item.tolist(), strict=True):
+        day = str(np.datetime64(when, "s").astype("datetime64[D]"))
+        if when >= FROM_S:
+            by_day[day] = by_day.get(day, 0) + int(reads.size_bytes[item])
+    for policy, one in at.replayed.items():
+        mine = [row for row in rows if row["policy"] == policy]
+        assert [row["on_day"] for row in mine] == sorted(by_day)
+        for row in mine:
+            # What was asked for came from disk, or over the WAN; the rest of the WAN was prefetched.
+            assert row["wan_bytes"] == by_day[row["on_day"]] - row["hit_bytes"] + row["prefetch_bytes"]
+            assert 0 <= row["wasted_bytes"] <= row["prefetch_bytes"]
+        for name in ("wan_bytes", "hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"):
+            assert sum(row[name] for row in mine) == getattr(one.result, name)
+        assert {row["scored_by"] for row in mine} == {"m/1" if policy == "lru+x" else None}
+    assert at.replayed["lru+x"].result.prefetch_bytes > 0
+
+
+def test_lru_is_the_one_of_simulate_and_the_gap_is_measured_from_it_to_the_bound() -> None:
+    reads, at = rivals(4)
+    alone = simulate(reads, CacheConfig(int(0.2 * reads.footprint_bytes)), count_from_s=FROM_S)
+    assert at.replayed[LRU].result.wan_bytes == alone.wan_bytes
+    gaps = {policy: at.gap_closed(policy) for policy in at.replayed}
+    assert gaps[LRU].mean == gaps[LRU].lower == 0
+    assert gaps[BOUND].mean == gaps[BOUND].lower == 1
+    wan = {policy: one.result.wan_bytes for policy, one in at.replayed.items()}
+    expect = (wan[LRU] - wan["s3fifo"]) / (wan[LRU] - wan[BOUND])
+    assert gaps["s3fifo"].mean == pytest.approx(expect)
+    assert gaps["s3fifo"].lower <= expect <= gaps["s3fifo"].upper
+    room = max(at.replayed[name].result.peak_usage_bytes for name in (LRU, "lru+x"))
+    in_line = run_policy("s3fifo", reads, room, count_from_s=FROM_S)
+    assert at.replayed["s3fifo"].result.wan_bytes == in_line.wan_bytes
+
+
+def test_the_age_is_that_of_the_warm_up_alone() -> None:
+    reads = trace(5)
+    cache = CacheConfig(int(0.1 * reads.footprint_bytes))
+    age_s = warm_age_s(reads, cache, until_s=FROM_S, every_s=3600)
+    cut = reads.first_at(FROM_S)
+    later = Trace(reads.time_s, np.append(reads.item[:cut], reads.item[cut:][::-1]), reads.size_bytes)
+    assert age_s is not None
+    assert warm_age_s(later, cache, until_s=FROM_S, every_s=3600) == age_s
+    assert warm_age_s(reads, CacheConfig(10**6), until_s=FROM_S, every_s=3600) is None
+    assert warm_age_s(reads, cache, until_s=START_S, every_s=3600) is None
+
+
+@pytest.mark.parametrize(
+    ("age_h", "cycle_s"),
+    [(None, DAY_S), (1000, DAY_S), (80, 8 * 3600), (75, 6 * 3600), (11, 3600), (5, 1800)],
+)
+def test_the_cycle_is_a_tenth_of_the_age_at_most(age_h: int | None, cycle_s: int) -> None:
+    assert fitting_cycle_s(None if age_h is None else age_h * 3600, 3600) == cycle_s
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 9))
+def test_a_ratio_to_one_is_a_mean_and_a_constant_ratio_is_sure(days: list[int], block: int) -> None:
+    mean = mean_interval(days, block=block, resamples=200)
+    ratio = ratio_interval(days, [1] * len(days), block=block, resamples=200)
+    assert ratio is not None
+    assert (ratio.mean, ratio.lower) == pytest.approx((mean.mean, mean.lower))
+    half = ratio_interval([day / 2 for day in days], days, block=block, resamples=200)
+    assert half is not None
+    assert (half.lower, half.mean, half.upper) == pytest.approx((0.5, 0.5, 0.5))
+    assert ratio_interval(days, [0] * len(days), block=block, resamples=200) is None
