@@ -1,7 +1,7 @@
 """What a cycle of features costs: carried or rebuilt, early or late, in Spark or in DuckDB; as ratios.
 
 bench/features.py                    equal daily volume; days 10, 60 and 90 of daily cycles
-bench/features.py --reads-a-day N    another volume (default 100 000)
+bench/features.py --reads-a-day N    another volume (default 100 000); --runs 1 for a quick look
 bench/features.py --accesses N       one rebuild of N accesses in 30 days, with 4 GB for Spark's driver
 
 Every file is read at least once on the day it appears; two in five are read again, on days after it that fall
@@ -42,7 +42,6 @@ from jobs.tables import Tables  # noqa: E402
 START_S = 1_772_323_200
 FILES_PER_DATASET = 50
 REREAD_SHARE = 0.4
-RUNS = 3
 SPREAD_DAYS = 30
 
 
@@ -61,6 +60,7 @@ class Bench:
     spark: SparkSession
     tables: Tables
     spec: FeatureSpec
+    runs: int
 
     def cycle(self, day: int) -> float:
         """Seconds of the features at the end of `day`, from what state there is."""
@@ -80,7 +80,7 @@ class Bench:
 
     def carried(self, day: int) -> float:
         """Median seconds of the cycle of `day`, from the state of the day before."""
-        return statistics.median(self._once(day) for _ in range(RUNS))
+        return _told(f"carried, day {day}", [self._once(day) for _ in range(self.runs)])
 
     def _once(self, day: int) -> float:
         self.prepare(day - 1)
@@ -93,7 +93,7 @@ class Bench:
             self.forget()
             return self.cycle(day)
 
-        return statistics.median(once() for _ in range(RUNS))
+        return _told(f"rebuilt, day {day}", [once() for _ in range(self.runs)])
 
 
 def main() -> int:
@@ -103,13 +103,14 @@ def main() -> int:
     )
     parser.add_argument("--reads-a-day", type=int, default=100_000)
     parser.add_argument("--accesses", type=int)
+    parser.add_argument("--runs", type=int, default=3)
     chosen = parser.parse_args()
     memory = "4g"
     settings = Settings.load(None)
     spark = spark_session(settings.spark.model_copy(update={"driver_memory": memory, "master": "local[2]"}))
     with tempfile.TemporaryDirectory(prefix="cachecast-bench-") as folder:
         spec = dataclasses.replace(settings.features.spec, cycle_s=DAY_S, **_daily())
-        bench = Bench(spark, Tables(folder), spec)
+        bench = Bench(spark, Tables(folder), spec, chosen.runs)
         return _large(bench, chosen.accesses) if chosen.accesses else _cycles(bench, chosen.reads_a_day)
 
 
@@ -123,12 +124,10 @@ def _cycles(bench: Bench, reads_a_day: int) -> int:
     told: dict[str, float] = {}
     early, late = bench.carried(10), bench.carried(90)
     incremental, rebuilt = bench.carried(60), bench.rebuilt(60)
-    duck = statistics.median(_duckdb(bench, 60) for _ in range(RUNS))
+    duck = _told("DuckDB, day 60", [_duckdb(bench, 60) for _ in range(bench.runs)])
     told["day 90 / day 10"] = late / early
     told["rebuild / carried, day 60"] = rebuilt / incremental
     told["rebuild / DuckDB, day 60"] = rebuilt / duck
-    print(f"{reads_a_day:,} reads a day; seconds: day 10 {early:.1f}, day 60 {incremental:.1f}, "
-          f"day 90 {late:.1f}, rebuild {rebuilt:.1f}, DuckDB {duck:.1f}")  # fmt: skip
     kept = True
     for name, ratio in told.items():
         least, most = PROMISED[name]
@@ -147,6 +146,13 @@ def _large(bench: Bench, n_accesses: int) -> int:
     told = f"{n_accesses:,} accesses, {n_rows:,} candidates: {seconds:.0f} s"
     print(f"{told}; largest ended process {peak:.1f} GB")
     return 0
+
+
+def _told(what: str, seconds: list[float]) -> float:
+    """The median of `seconds`, printed with all of them."""
+    median = statistics.median(seconds)
+    print(f"{what:28} {median:6.1f} s  of {', '.join(f'{s:.1f}' for s in sorted(seconds))}", flush=True)
+    return median
 
 
 def _as_of(day: int) -> int:

@@ -18,7 +18,7 @@ def query(files: Sequence[str], out: str, *, as_of_s: int, spec: FeatureSpec) ->
     since_s = as_of_s - spec.history_s
     listed = ", ".join(f"'{name}'" for name in files)
     parts = [
-        f"""reads as (select did, dataset, tier, campaign, epoch(accessed_at)::bigint as at,
+        f"""reads as (select did, dataset, tier, campaign, epoch(accessed_at)::bigint as read_at,
             epoch(accessed_at)::bigint // {spec.cycle_s} * {spec.cycle_s} as cycle, n_reads, "user", task,
             coalesce(read_bytes, size_bytes, 0) as bytes, size_bytes
             from read_parquet([{listed}])
@@ -48,7 +48,8 @@ def query(files: Sequence[str], out: str, *, as_of_s: int, spec: FeatureSpec) ->
 def _entity(prefix: str, key: str, as_of_s: int, spec: FeatureSpec) -> str:
     """Two steps: cells by cycle, which gaps and active cycles need; then the entity."""
     cells = f"""cells_{key} as (select {key}, cycle, sum(n_reads) as n, sum(bytes) as bytes,
-        min(at) as first_at, max(at) as last_at from reads where {key} is not null group by {key}, cycle)"""
+        min(read_at) as first_at, max(read_at) as last_at
+        from reads where {key} is not null group by {key}, cycle)"""
     distinct = f"""distinct_{key} as (select {key}, approx_count_distinct("user")::double as {prefix}n_users,
         approx_count_distinct(task)::double as {prefix}n_tasks from reads group by {key})"""
     columns = []
