@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -82,7 +83,9 @@ class _Loopback:
             time.sleep(0.2)
 
     def _used_bytes(self) -> int:
-        return sum(512 * path.stat().st_blocks for path in self._servers.namespace.rglob("*.root"))
+        walk = os.walk(self._servers.namespace)
+        paths = (Path(folder, name) for folder, _, names in walk for name in names)
+        return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
 
 class _Folder:
@@ -99,6 +102,13 @@ class _Folder:
 
     def purge(self) -> None:
         self._target.purge(LOW, HIGH, CAPACITY)
+
+
+def _on_disk(path: Path) -> int:
+    try:
+        return 512 * path.stat().st_blocks
+    except FileNotFoundError:  # the cache has purged it meanwhile
+        return 0
 
 
 def _make_files(root: Path, sizes: dict[str, int]) -> None:
