@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from rucio.common.config import clean_cached_config
 from rucio.rse.translation import RSEDeterministicTranslation
 
 from prefetch.rucio.names import Did, did_of_path
@@ -26,7 +27,10 @@ def translation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RSEDetermi
     config.write_text("[policy]\npermission = generic\nschema = generic\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RUCIO_CONFIG", str(config))
+        clean_cached_config()
         yield RSEDeterministicTranslation("R", rse_attributes={"lfn2pfn_algorithm": "hash"})
+    # It is read once for the whole process, and tests of the client need none.
+    clean_cached_config()
 
 
 @given(SCOPES, WORDS, st.sampled_from(["", "/atlas", "/pnfs/x.org/disk"]))
