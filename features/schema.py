@@ -23,10 +23,10 @@ CELL_FACTS = {
 }
 """What a cell knows of its file; see `features.spark.cells`, as for CELL_FIELDS."""
 
-_CELL_COUNTS = ("cycle", "known_cycle", "n_access", "read_bytes", "first_at", "last_at")
+_CELL_COUNTS = ("cycle", "last_at", "known_cycle", "n_access", "read_bytes", "first_at")
 _CELL_SKETCHES = tuple(f"{of}_{level}" for of in ("users", "tasks", "files") for level in range(LEVELS))
 CELL_FIELDS = tuple((name, "long") for name in (*_CELL_COUNTS, *_CELL_SKETCHES)) + tuple(CELL_FACTS.items())
-"""Name and type of a cell's fields, in the order in which cells are sorted."""
+"""Name and type of a cell's fields; cells are sorted by them, the latest first."""
 
 _ARROW = {
     "string": pa.string(),

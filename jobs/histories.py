@@ -25,7 +25,7 @@ from jobs.spark_io import read, read_partitions, replace
 from jobs.tables import Key, Partition, Snapshot, Tables
 from jobs.tables import read_partitions as table_partitions
 
-STATE_FORM = 1
+STATE_FORM = 2
 """To be raised where what a state holds changes its meaning: older states are then rebuilt."""
 
 MICROS = 1_000_000

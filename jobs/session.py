@@ -94,6 +94,8 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.sql.codegen.cache.maxEntries": "2000",
         # The JVM never compiles a method of more than 8000 bytes: Spark must not make such of many columns.
         "spark.sql.codegen.hugeMethodLimit": "8000",
+        # Each call that makes a column would note its place in our code: most of the time to build a plan.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

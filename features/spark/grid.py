@@ -42,6 +42,11 @@ def as_of_frame(spark: SparkSession, as_ofs: Iterable[int]) -> DataFrame:
     return spark.range(1).select(F.explode(F.array(*(F.lit(a).cast("long") for a in as_ofs))).alias("as_of"))
 
 
+def long_array(values: Iterable[int]) -> Column:
+    """A constant array. Parsed as one text: a call to the JVM for each number takes seconds a plan."""
+    return F.expr(f"array({', '.join(f'{value}L' for value in values)})")
+
+
 def day_text(instant_s: Column) -> Column:
     """`2026-03-01`: the UTC day."""
     return F.date_from_unix_date(F.floor(instant_s / F.lit(DAY_S)).cast("int")).cast("string")

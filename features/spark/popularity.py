@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from features.spark.grid import DAY_S
+from features.spark.grid import DAY_S, long_array
 from features.spark.sketch import estimate, word_names
 from features.spec import FeatureSpec
 from features.units import duration_label
@@ -37,18 +37,16 @@ def with_popularity(rows: DataFrame, *, spec: FeatureSpec, prefix: str = "") -> 
 
     Sums are 0 without a read.
     """
-    windowed = rows.withColumns({f"in_{w}": _inside(w) for w in spec.windows_s})
-    cells = F.col("cells")
-    columns = [column for w in spec.windows_s for column in _window(F.col(f"in_{w}"), w)]
-    columns += [_decayed(cells, h, spec).alias(f"decayed_{duration_label(h)}") for h in spec.half_lives_s]
-    columns += _whole(cells)
-    columns += _gaps(cells, spec.n_gaps)
-    named = windowed.select(*rows.columns, *(c.alias(f"_{i}") for i, c in enumerate(columns)))
-    names = _names(spec)
-    return named.select(
-        *rows.columns,
-        *(F.col(f"_{names.index(n)}").cast("double").alias(prefix + n) for n in spec.popularity_columns()),
-    )
+    longest_first = sorted(spec.windows_s, reverse=True)
+    inside = rows.withColumn("heads", _heads(F.col("cells")))
+    for wider, w in zip(["", *(f"_{w}" for w in longest_first)], longest_first, strict=False):
+        # Windows are nested: each looks through what the next wider one holds.
+        inside = inside.withColumns({f"{of}_{w}": _newer(F.col(of + wider), w) for of in ("cells", "heads")})
+    values = {name: value for w in spec.windows_s for name, value in _window(w).items()}
+    values |= {f"decayed_{duration_label(h)}": _decayed(F.col("cells"), h, spec) for h in spec.half_lives_s}
+    values |= _whole(F.col("cells")) | _gaps(F.col("heads"), spec.n_gaps)
+    named = [values[name].cast("double").alias(prefix + name) for name in spec.popularity_columns()]
+    return inside.select(*rows.columns, *named)
 
 
 def with_reads(rows: DataFrame, *, spec: FeatureSpec, prefix: str) -> DataFrame:
@@ -63,30 +61,22 @@ def with_reads(rows: DataFrame, *, spec: FeatureSpec, prefix: str) -> DataFrame:
     )
 
 
-def _names(spec: FeatureSpec) -> list[str]:
-    """The names of the columns in the order in which `with_popularity` computes them."""
-    windows = [
-        f"{n}_{duration_label(w)}" for w in spec.windows_s for n in ("n_access", "read_bytes", "n_active")
-    ]
-    decayed = [f"decayed_{duration_label(h)}" for h in spec.half_lives_s]
-    whole = ["n_users", "n_tasks", "recency_s", "first_read_s", "n_same_hour", "n_same_weekday"]
-    return [*windows, *decayed, *whole, *(f"gap_{k}_s" for k in range(1, spec.n_gaps + 1))]
-
-
-def _inside(window_s: int) -> Column:
-    return _newer(F.col("cells"), window_s)
+def _heads(cells: Column) -> Column:
+    """Of every cycle its first cell, which has the cycle's last read."""
+    return F.filter(cells, lambda cell, i: ~F.get(cells, i - F.lit(1))["cycle"].eqNullSafe(cell["cycle"]))
 
 
 def _newer(cells: Column, window_s: int) -> Column:
     return F.filter(cells, lambda cell: cell["cycle"] >= F.col("as_of") - F.lit(window_s))
 
 
-def _window(inside: Column, window_s: int) -> list[Column]:
-    return [_sum(inside, "n_access"), _sum(inside, "read_bytes"), F.size(_cycles(inside))]
-
-
-def _cycles(cells: Column) -> Column:
-    return F.array_distinct(F.transform(cells, lambda cell: cell["cycle"]))
+def _window(window_s: int) -> dict[str, Column]:
+    label, inside = duration_label(window_s), F.col(f"cells_{window_s}")
+    return {
+        f"n_access_{label}": _sum(inside, "n_access"),
+        f"read_bytes_{label}": _sum(inside, "read_bytes"),
+        f"n_active_{label}": F.size(f"heads_{window_s}"),
+    }
 
 
 def _sum(cells: Column, field: str) -> Column:
@@ -100,7 +90,7 @@ def _fold(cells: Column, step: Callable[[Column, Column], Column]) -> Column:
 def _decayed(cells: Column, half_life_s: int, spec: FeatureSpec) -> Column:
     """Weights by age in cycles are looked up: a power per cell would cost more than all the rest."""
     ages = range(0, spec.history_s + spec.cycle_s, spec.cycle_s)
-    weights = F.array(*(F.lit(round(DECAY_ONE * 2 ** (-age / half_life_s))).cast("long") for age in ages))
+    weights = long_array(round(DECAY_ONE * 2 ** (-age / half_life_s)) for age in ages)
 
     def step(total: Column, cell: Column) -> Column:
         age = ((F.col("as_of") - cell["cycle"]) / F.lit(spec.cycle_s)).cast("int")
@@ -109,17 +99,16 @@ def _decayed(cells: Column, half_life_s: int, spec: FeatureSpec) -> Column:
     return _fold(cells, step) / F.lit(float(DECAY_ONE))
 
 
-def _whole(cells: Column) -> list[Column]:
-    last = F.array_max(F.transform(cells, lambda cell: cell["last_at"]))
+def _whole(cells: Column) -> dict[str, Column]:
     first = F.array_min(F.transform(cells, lambda cell: cell["first_at"]))
-    return [
-        distinct(cells, "users"),
-        distinct(cells, "tasks"),
-        F.col("as_of") - last,
-        F.col("as_of") - first,
-        _sum(_every(cells, DAY_S), "n_access"),
-        _sum(_every(cells, _WEEK_S), "n_access"),
-    ]
+    return {
+        "n_users": distinct(cells, "users"),
+        "n_tasks": distinct(cells, "tasks"),
+        "recency_s": F.col("as_of") - F.get(cells, F.lit(0))["last_at"],
+        "first_read_s": F.col("as_of") - first,
+        "n_same_hour": _sum(_every(cells, DAY_S), "n_access"),
+        "n_same_weekday": _sum(_every(cells, _WEEK_S), "n_access"),
+    }
 
 
 def distinct(cells: Column, of: str) -> Column:
@@ -135,12 +124,6 @@ def _every(cells: Column, period_s: int) -> Column:
     return F.filter(cells, lambda cell: F.pmod(F.col("as_of") - cell["cycle"], F.lit(period_s)) == 0)
 
 
-def _gaps(cells: Column, n_gaps: int) -> list[Column]:
-    cycles = F.slice(_cycles(cells), 1, n_gaps + 1)
-    last_reads = F.transform(cycles, lambda cycle: _last_read(cells, cycle))
-    return [F.get(last_reads, F.lit(k)) - F.get(last_reads, F.lit(k + 1)) for k in range(n_gaps)]
-
-
-def _last_read(cells: Column, cycle: Column) -> Column:
-    of_cycle = F.filter(cells, lambda cell: cell["cycle"] == cycle)
-    return F.array_max(F.transform(of_cycle, lambda cell: cell["last_at"]))
+def _gaps(heads: Column, n_gaps: int) -> dict[str, Column]:
+    last_reads = [F.get(heads, F.lit(k))["last_at"] for k in range(n_gaps + 1)]
+    return {f"gap_{k}_s": last_reads[k - 1] - last_reads[k] for k in range(1, n_gaps + 1)}

@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from features.sketch import BITS, ESTIMATES, FULLEST, LEVEL_SHIFT, LEVELS
+from features.spark.grid import long_array
 
 
 def word_names(of: str) -> list[str]:
@@ -44,5 +45,4 @@ def estimate(levels: list[Column]) -> Column:
 
 
 def _by_level(level: int, n_set: Column) -> Column:
-    table = F.array(*(F.lit(n).cast("long") for n in ESTIMATES[level]))
-    return F.get(table, F.least(n_set, F.lit(BITS - 1)).cast("int"))
+    return F.get(long_array(ESTIMATES[level]), F.least(n_set, F.lit(BITS - 1)).cast("int"))

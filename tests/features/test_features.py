@@ -133,9 +133,8 @@ class Instant:
         ordered = sorted(
             (
                 (
-                    *key[:2],
-                    *(sum(r.n for r in cell), sum(map(bytes_of, cell))),
-                    *(min(r.at // US for r in cell), max(r.at // US for r in cell)),
+                    *(key[0], max(r.at // US for r in cell), key[1]),
+                    *(sum(r.n for r in cell), sum(map(bytes_of, cell)), min(r.at // US for r in cell)),
                     *signed(sketch(r.user for r in cell)),
                     *signed(sketch(r.task for r in cell)),
                     *(("",) if v is None else ("x", v) for v in self._facts(cell[0]).values()),
@@ -214,7 +213,8 @@ class Instant:
         cells: dict[tuple[int, int], list[Any]] = {}
         for read in reads:
             cells.setdefault((read.at // cycle, read.known // cycle), []).append(read)
-        ordered = [cells[key] for key in sorted(cells, reverse=True)]
+        lasts = {(key[0], max(r.at // US for r in cell), key[1]): cell for key, cell in cells.items()}
+        ordered = [lasts[key] for key in sorted(lasts, reverse=True)]
         starts = []
         for i, cell in enumerate(ordered):
             before = max(r.at // US for r in ordered[i + 1]) if i + 1 < len(ordered) else None
