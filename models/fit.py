@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -48,29 +47,22 @@ def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> Calib
     """Fit `learner` on `sample`, whose labels all lie in the past.
 
     The last quarter of the as_ofs validates and calibrates a fit on those at least a horizon earlier; the
-    scorer returned is then fitted on all rows, under that calibration. Raises ModelError with one class.
+    scorer returned is then fitted on all rows, under that calibration. Too short a past is not calibrated.
+    Raises ModelError with one class.
     """
-    return fit_best([learner], sample, horizon_s=horizon_s)
-
-
-def fit_best(learners: Sequence[Learner], sample: Sample, *, horizon_s: int) -> CalibratedModel:
-    """As `fit_calibrated`, with the learner of the least validation log loss; the first if none validates."""
     if not 0 < sample.y.sum() < len(sample):
         raise ModelError(f"all {len(sample)} training rows have one label; train on more days")
     parts = validation_parts(sample, horizon_s=horizon_s)
     if parts is None:
-        scorer = learners[0].fit(sample.x, sample.y)
+        scorer = learner.fit(sample.x, sample.y)
         reads = reads_if_any(scorer.score(sample.x), sample.reads)
-        return CalibratedModel(learners[0].name, scorer, IDENTITY, reads, None)
+        return CalibratedModel(learner.name, scorer, IDENTITY, reads, None)
     before, after = parts
-    tries = [learner.fit(before.x, before.y).score(after.x) for learner in learners]
-    losses = [log_loss(after.y, raw) for raw in tries]
-    chosen = int(np.argmin(losses))
-    learner, raw = learners[chosen], tries[chosen]
+    raw = learner.fit(before.x, before.y).score(after.x)
     calibration = calibrate(raw, after.y, after.as_of)
     reads = reads_if_any(calibration(raw), after.reads)
     scorer = learner.fit(sample.x, sample.y)
-    return CalibratedModel(learner.name, scorer, calibration, reads, losses[chosen])
+    return CalibratedModel(learner.name, scorer, calibration, reads, log_loss(after.y, raw))
 
 
 def validation_parts(sample: Sample, *, horizon_s: int) -> tuple[Sample, Sample] | None:

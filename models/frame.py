@@ -218,11 +218,6 @@ def _groups(names: pd.Series) -> npt.NDArray[np.int64]:
     return np.asarray(codes, dtype=np.int64)
 
 
-def informative(matrix: pd.DataFrame) -> list[str]:
-    """The columns of `matrix` that hold more than one value; the others cannot tell rows apart."""
-    return [str(name) for name in matrix.columns if matrix[name].nunique(dropna=False) > 1]
-
-
 def sampled(dids: Sequence[str], as_of: str, share: float) -> npt.NDArray[np.bool_]:
     """Which rows are in a sample of `share`: decided by a hash of did and as_of, alike in every run."""
     if share >= 1:

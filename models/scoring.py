@@ -85,17 +85,8 @@ class LoadedModels:
             yield pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
 
 
-def score_table(rows: pa.Table, models: LoadedModels) -> pa.Table:
-    """The predictions table's rows (with partition columns) for every row and horizon.
-
-    `rows`: the features table with its partition columns. Raises SchemaError if a column is missing.
-    """
-    batches = [batch for batch in rows.to_batches(max_chunksize=ROWS_AT_A_TIME) if batch.num_rows]
-    return pa.Table.from_batches([p for batch in batches for p in models.predictions(batch)], _SCHEMA)
-
-
 def score_spark(features: DataFrame, models: ServedModels) -> DataFrame:
-    """As `score_table`, by Spark: each task loads the models once. The same rows give the same numbers."""
+    """As `LoadedModels.predictions`, by Spark: each task loads the models once; the numbers are the same."""
     wanted = dict.fromkeys(
         [
             *("did", "dataset", "tier", "size_bytes", "recency_s"),

@@ -155,10 +155,6 @@ class DirectoryTarget:
                 if time.time() - partial.stat().st_mtime > _ABANDONED_S:
                     partial.unlink()
 
-    def usage_bytes(self) -> int:
-        """Bytes of the files held."""
-        return sum(one.bytes_on_disk for one in self.inventory())
-
 
 def _held(name: str, path: Path) -> Held | None:
     try:

@@ -159,15 +159,6 @@ def cost(reads: Reads, model: BenefitModel) -> Cost:
     )
 
 
-def hs06_hours_saved(reads: Reads, model: BenefitModel, *, against: Reads | None = None) -> float:
-    """HS06-hours that `reads` took less than `against`; None: than reading every byte from its origin.
-
-    Below 0 where the cache costs more than it gives.
-    """
-    other = reads.direct if against is None else against
-    return cost(other, model).hs06_hours - cost(reads, model).hs06_hours
-
-
 def _wall_per_cpu(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Walltime over CPU time of bytes read directly, missed and hit, per origin."""
     unknown = np.isnan(rtt_ms)

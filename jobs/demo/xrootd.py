@@ -107,11 +107,6 @@ class Loopback:
     namespace: Path
 
     @property
-    def origin_url(self) -> str:
-        """`root://127.0.0.1:port` of the origin."""
-        return f"root://127.0.0.1:{self.origin.port}"
-
-    @property
     def cache_url(self) -> str:
         """`root://127.0.0.1:port` of the cache."""
         return f"root://127.0.0.1:{self.cache.port}"

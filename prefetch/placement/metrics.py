@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,10 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prefetch.placement.front import Front
 from prefetch.placement.keeper import Keeper
 from prefetch.placement.service import Service
-
-
-class _Collector(Protocol):
-    def collect(self) -> Iterator[Metric]: ...
 
 
 class Figures:

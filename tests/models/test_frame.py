@@ -15,7 +15,6 @@ from models.frame import (
     HorizonParts,
     arrow_matrix,
     horizon_parts,
-    informative,
     learn_vocabulary,
     model_matrix,
     sampled,
@@ -93,10 +92,6 @@ def test_rows_of_a_dataset_share_a_number_and_rows_without_one_have_their_own() 
 def test_a_matrix_refuses_rows_without_its_columns() -> None:
     with pytest.raises(SchemaError, match="recency_s"):
         model_matrix(_rows(3).drop(columns="recency_s"), SPEC, {key: [] for key in SPEC.categorical_columns})
-
-
-def test_columns_that_do_not_vary_are_not_informative() -> None:
-    assert informative(pd.DataFrame({"a": [1, 1], "b": [1, np.nan], "c": [np.nan, np.nan]})) == ["b"]
 
 
 def test_a_sample_is_the_same_whatever_else_there_is() -> None:

@@ -13,10 +13,9 @@ from models.bundle import Bundle, HorizonModel
 from models.calibration import IDENTITY, Knots, calibrate, reads_if_any
 from models.compare import best, evaluate_baseline, evaluate_learner
 from models.drift import Reference
-from models.fit import fit_best, fit_calibrated
+from models.fit import fit_calibrated
 from models.frame import Known, Sample, horizon_parts, model_matrix
 from models.learners import HistBoosting, Learner, LightGBM, load_payload
-from models.linear import Blend, Linear
 from models.metrics import auc, quality
 from models.search import search
 from models.sklearn_learners import Forest, Logistic
@@ -67,7 +66,6 @@ def known(sample: Sample) -> Known:
         LightGBM(trees=60, threads=1),
         HistBoosting(trees=60),
         Forest(max_rows=3000, threads=1),
-        Blend((LightGBM(trees=60, threads=1), Linear())),
     ],
     ids=lambda learner: learner.name,
 )
@@ -151,18 +149,17 @@ def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
     chosen = best([evaluate_baseline(Recency(), known(train), flipped), *evaluations])
     assert chosen is not None
     assert chosen.name == "strong"
-    assert fit_best([weak, strong], train, horizon_s=3600).name == "strong"
 
 
-def test_a_short_past_takes_the_first_learner_uncalibrated() -> None:
-    model = fit_best([Linear(), LightGBM(trees=5, threads=1)], planted(4, 100), horizon_s=4 * 3600)
-    assert (model.name, model.calibration, model.validation_log_loss) == ("linear", IDENTITY, None)
+def test_a_short_past_leaves_the_learner_uncalibrated() -> None:
+    model = fit_calibrated(LightGBM(trees=5, threads=1), planted(4, 100), horizon_s=4 * 3600)
+    assert (model.name, model.calibration, model.validation_log_loss) == ("lightgbm", IDENTITY, None)
 
 
 def test_one_class_cannot_be_learned() -> None:
     sample = planted(4, 20)
     with pytest.raises(ModelError, match="one label"):
-        fit_calibrated(Linear(), Sample(sample.x, np.zeros(len(sample)), sample.as_of), horizon_s=3600)
+        fit_calibrated(Logistic(), Sample(sample.x, np.zeros(len(sample)), sample.as_of), horizon_s=3600)
 
 
 def test_never_read_is_the_least_recent() -> None:

@@ -21,7 +21,7 @@ from models.calibration import Knots
 from models.drift import Reference
 from models.frame import learn_vocabulary, model_matrix
 from models.learners import SKOPS_TRUSTED, HistBoosting, LightGBM
-from models.scoring import ServedModels, score_spark, score_table
+from models.scoring import LoadedModels, ServedModels, score_spark
 from models.training import fit_in_memory
 
 if TYPE_CHECKING:
@@ -123,21 +123,26 @@ def test_spark_and_pandas_agree_exactly(
     same(found.toPandas(), slowly(rows, models))
 
 
+def scored(rows: pd.DataFrame, models: LoadedModels) -> pa.Table:
+    (batch,) = pa.Table.from_pandas(rows).to_batches()
+    return pa.Table.from_batches(models.predictions(batch))
+
+
 def test_arrow_and_pandas_agree_exactly(rows: pd.DataFrame, models: ServedModels) -> None:
-    found = score_table(pa.Table.from_pandas(rows), models.load()).to_pandas()
+    found = scored(rows, models.load()).to_pandas()
     same(found, slowly(rows, models))
     assert found["probability"].between(0, 1).all()
     assert found["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
 
 
 def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: ServedModels) -> None:
-    found = score_table(pa.Table.from_pandas(rows), models.only([7200, 10**6]).load())
+    found = scored(rows, models.only([7200, 10**6]).load())
     assert found["horizon_s"].unique().to_pylist() == [7200]
 
 
-def test_no_rows_give_no_predictions(rows: pd.DataFrame, models: ServedModels) -> None:
-    empty = score_table(pa.Table.from_pandas(rows.head(0)), models.load())
-    assert (empty.num_rows, empty.column_names) == (0, [*PREDICTIONS.column_names, *PREDICTIONS.partition])
+def test_no_rows_give_no_predictions(spark: SparkSession, models: ServedModels) -> None:
+    empty = spark.createDataFrame([], struct_type(SPEC.features_table, with_partition=True))
+    assert score_spark(empty, models).collect() == []
 
 
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:
@@ -151,7 +156,8 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
         assert [model.within for model, _ in found.fitted] == ["1h"]
         assert found.bundle.models[0].trained_until_s == 15 * 3600
         assert "no label within 2h" in found.bundle.dropped["2h"]
-        scored = score_table(pa.Table.from_pandas(rows), found)
-        assert scored["probability"].to_numpy().mean() == pytest.approx(1 - np.exp(-0.5), abs=0.1)
+        assert scored(rows, found)["probability"].to_numpy().mean() == pytest.approx(
+            1 - np.exp(-0.5), abs=0.1
+        )
     with pytest.raises(ModelError, match="no horizon can be trained"):
         fit_in_memory(past, spec=SPEC, region="emea", until_s=0, learner=learner, version="walk")

@@ -48,7 +48,7 @@ from models import spool
 from models.frame import model_matrix
 from models.mlflow_session import mlflow
 from models.registry import Registry, model_name
-from models.scoring import ServedModels, score_table
+from models.scoring import ServedModels
 from models.upload import upload
 from models.walk import Rivals, replay_rivals
 from replay.config import CacheConfig
@@ -301,7 +301,8 @@ def test_spark_predicts_as_the_bundle_says(
     rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
     served = registry(server).load("emea", ["candidate"])
     assert [model.within for model in served.bundle.models] == ["1h", "3h"]
-    expected = score_table(rows, served.load()).to_pandas()
+    (batch,) = rows.combine_chunks().to_batches()
+    expected = pa.Table.from_batches(served.load().predictions(batch)).to_pandas()
     key = ["did", "horizon_s"]
     for name in ("probability", "expected_accesses", "last_read_s", "size_bytes", "model_version"):
         left, right = (side.sort_values(key)[name].to_numpy() for side in (found, expected))
