@@ -12,7 +12,7 @@ import pandas as pd
 
 from features.errors import InputError
 from models.forecast import HorizonForecast, forecast
-from models.rolling import CutQuality, rolling_quality
+from models.rolling import CutQuality, Figures, rolling_quality
 from models.series import Series, read_series
 
 
@@ -28,31 +28,17 @@ class ForecastSummary:
 
 
 @dataclasses.dataclass(frozen=True)
-class HorizonQuality:
-    """The mean over `cuts` forecasts of each figure of `CutQuality`; `…_spread` is its standard deviation.
+class HorizonQuality(Figures):
+    """The mean of each figure over `cuts` forecasts; `…_spread` is its standard deviation.
 
     `auc_gain` is over recency; `average_precision_gain` relative to recency's, the mean of the cuts' own.
     """
 
-    horizon: int
     cuts: int
-    auc: float
-    recency_auc: float
     auc_gain: float
     auc_gain_spread: float
-    average_precision: float
-    recency_average_precision: float
     average_precision_gain: float
     average_precision_gain_spread: float
-    calibration_error: float
-    mean_probability: float
-    positive_share: float
-    count_error: float
-    last_count_error: float
-    season_count_error: float
-    median_count_error: float
-    last_median_count_error: float
-    season_median_count_error: float
 
 
 def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
@@ -90,7 +76,7 @@ def judge(
             f"nothing to judge: from no cut does a horizon of {wanted} end by {as_of}, with reads"
         )
     rows = pd.DataFrame([dataclasses.asdict(row) for row in found], columns=_columns(CutQuality))
-    rows["cut"] -= known.offset
+    rows.insert(0, "cut", rows.pop("cut") - known.offset)
     _write(out, rows)
     return [
         _mean(n_units, rows[rows["horizon"] == n_units])
@@ -119,7 +105,7 @@ def _mean(n_units: int, rows: pd.DataFrame) -> HorizonQuality:
     return HorizonQuality(horizon=n_units, cuts=len(rows), **own)
 
 
-def _columns(kind: type[CutQuality | HorizonQuality]) -> list[str]:
+def _columns(kind: type[Figures]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]
 
 

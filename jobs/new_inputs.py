@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS, arrow_schema
-from jobs.pull import PullSummary, earlier, merge
-from jobs.sources import Reader, reads_whole, site_reader
+from jobs.pull import PullSummary, merge
+from jobs.sources import Reader, reads_whole
 from jobs.sources.base import Pulled, pulled, readable
 from jobs.sources.local import BEING_WRITTEN
 from jobs.tables import Tables
@@ -37,23 +37,14 @@ class Mark:
     modified_at: dt.datetime
 
 
-def run(
-    spark: SparkSession,
-    tables: Tables,
-    *,
-    source: str,
-    path: str,
-    day: dt.date,
-    salt: str = "",
-    caches: Sequence[str] = (),
+def only_new(
+    spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
 ) -> PullSummary:
-    """`pull.run`, but of the inputs at `path` only those that are new or changed since they were marked.
+    """For `pull.run`: of the inputs at `path` merge those that are new or changed since they were marked.
 
-    Where files mean something only together (`reads_whole`) they are one input. Raises as `pull.run`, and
-    ConflictError if another pull set marks in the meantime.
+    Where files mean something only together (`reads_whole`) they are one input. Raises ConflictError if
+    another pull set marks in the meantime.
     """
-    told = functools.partial(earlier, spark, tables, source)
-    read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches, earlier=told)
     whole = reads_whole(source)
     found = _inputs(spark, path, whole=whole)
     old = _marks(tables, source)

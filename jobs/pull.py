@@ -10,7 +10,7 @@ import dataclasses
 import datetime as dt
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from features.schema import ACCESSES, FILES, REJECTS, arrow_schema
 from jobs import spark_io
 from jobs.merging import merged_accesses, merged_files
-from jobs.sources import site_reader
+from jobs.sources import Reader, site_reader
 from jobs.sources.base import Pulled, readable
 from jobs.tables import Key, Tables, read_partitions
 
@@ -50,6 +50,22 @@ class PullSummary:
     n_late: int = 0
 
 
+class Take(Protocol):
+    """Merge what is at `path`, or a part of it, read by `read`."""
+
+    def __call__(
+        self, spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
+    ) -> PullSummary: ...
+
+
+def everything(
+    spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
+) -> PullSummary:
+    """Merge all that is at `path`."""
+    with readable(path):
+        return merge(spark, tables, lambda: read(spark, path), source=source, day=day)
+
+
 def run(
     spark: SparkSession,
     tables: Tables,
@@ -59,18 +75,19 @@ def run(
     day: dt.date,
     salt: str = "",
     caches: Sequence[str] = (),
+    take: Take = everything,
 ) -> PullSummary:
     """Merge what `source` reads at `path` into the tables; `day` dates the refusals.
 
-    `caches`: hosts and domains of caches, see `jobs.sources.Read`.
+    `caches`: hosts and domains of caches, see `jobs.sources.Read`. `take`: everything there, or what is new
+    (`new_inputs.only_new`).
 
     Raises ConfigError for an unknown source, InputError and SchemaError for an unusable input (nothing is
     written then), ConflictError if another pull is at work on these tables.
     """
     told = functools.partial(earlier, spark, tables, source)
     read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches, earlier=told)
-    with readable(path):
-        return merge(spark, tables, lambda: read(spark, path), source=source, day=day)
+    return take(spark, tables, read, source=source, path=path, day=day)
 
 
 def earlier(spark: SparkSession, tables: Tables, source: str, since: str, until: str) -> DataFrame | None:

@@ -90,8 +90,7 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
 
     if source in SERVERS:
         return _pull_from_server(settings, source=source, path=path, day_s=day_s, new_only=new_only)
-    run = new_inputs.run if new_only else job.run
-    return run(
+    return job.run(
         spark_session(settings.spark),
         Tables(settings.tables.root),
         source=source,
@@ -99,6 +98,7 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
         day=dt.datetime.fromtimestamp(day_s, dt.UTC).date(),
         salt=settings.users.salt.get_secret_value(),
         caches=settings.sources.cache_hosts,
+        take=new_inputs.only_new if new_only else job.everything,
     )
 
 

@@ -16,22 +16,20 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
-class CutQuality:
-    """One forecast made at the end of unit `cut` for the next `horizon` units; a row is a dataset known then.
+class Figures:
+    """What is told of forecasts for the next `horizon` units; a row is a dataset known when one was made.
 
-    `auc`, `average_precision`, `log_loss`, `calibration_error`: of the probabilities; `recency_…`: of the
+    `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of the
     time since the last read alone. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
     `median_count_error` the median of |expected - reads| / reads over datasets with reads. `last_…` repeats
     the last unit's reads, `season_…` those of the `horizon` units before (at least 7).
     """
 
-    cut: int
     horizon: int
     auc: float
     recency_auc: float
     average_precision: float
     recency_average_precision: float
-    log_loss: float
     calibration_error: float
     mean_probability: float
     positive_share: float
@@ -41,6 +39,14 @@ class CutQuality:
     median_count_error: float
     last_median_count_error: float
     season_median_count_error: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CutQuality(Figures):
+    """Of one forecast, made at the end of unit `cut`; `log_loss` is of the probabilities."""
+
+    cut: int
+    log_loss: float
 
 
 def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]) -> Iterator[CutQuality]:

@@ -11,7 +11,7 @@ from rucio_avro import write_dump
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS
-from jobs import new_inputs
+from jobs import new_inputs, pull
 from jobs.pull import PullSummary
 from jobs.tables import Tables
 
@@ -31,7 +31,7 @@ def trace(uuid: str) -> str:
 
 
 def pulled(spark: SparkSession, tables: Tables, path: str, source: str = "rucio_traces") -> PullSummary:
-    return new_inputs.run(spark, tables, source=source, path=path, day=DAY)
+    return pull.run(spark, tables, source=source, path=path, day=DAY, take=new_inputs.only_new)
 
 
 def told(summary: PullSummary) -> tuple[int, int, int]:
