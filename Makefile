@@ -39,6 +39,10 @@ verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache bes
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/replay.py --exact
 	$(BIN)/python bench/replay.py
+	$(BIN)/python bench/features.py --reads-a-day 20000 --runs 1
+	$(BIN)/python bench/readers.py 120000
+	$(BIN)/python bench/collect.py
+	$(BIN)/python bench/plan.py
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/serve.py
 

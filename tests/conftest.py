@@ -42,25 +42,19 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real HDFS of this run: a NameNode and a DataNode."""
-    from hdfs_server import NoHdfs, running  # noqa: PLC0415  only tests that need it
+    from daemons import needed  # noqa: PLC0415  only tests that need it
+    from hdfs_server import running  # noqa: PLC0415
 
-    try:
-        with running(tmp_path_factory.mktemp("hdfs")) as url:
-            yield url
-    except NoHdfs as error:
-        pytest.fail(f"these tests need a real HDFS: {error}")
+    yield from needed("a real HDFS", running(tmp_path_factory.mktemp("hdfs")))
 
 
 @pytest.fixture(scope="session")
 def rucio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RucioServer]:
     """A real Rucio server of this run, empty but for what tests put there in scopes and RSEs of their own."""
-    from rucio_server import NoRucio, running  # noqa: PLC0415  only tests that need it
+    from daemons import needed  # noqa: PLC0415  only tests that need it
+    from rucio_server import running  # noqa: PLC0415
 
-    try:
-        with running(tmp_path_factory.mktemp("rucio")) as server:
-            yield server
-    except NoRucio as error:
-        pytest.fail(f"these tests need a real Rucio server: {error}")
+    yield from needed("a real Rucio server", running(tmp_path_factory.mktemp("rucio")))
 
 
 class Shared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,14 +17,17 @@ TICK_S = 0.5
 
 
 class Keeper:
-    """Keeps a service and its database in step, every `every_s`."""
+    """Keeps a service and its database in step, every `every_s`.
+
+    `faults`: exchanges that failed, by the type of the error.
+    """
 
     def __init__(self, service: Service, database: Database, *, every_s: float) -> None:
         self._service, self._database, self._every_s = service, database, every_s
         self._one_at_a_time = asyncio.Lock()
         self._fault: str | None = "the placement database was not read yet"
         self._tasks: list[asyncio.Task[None]] = []
-        self.n_faults = 0
+        self.faults: Counter[str] = Counter()
         self.synced_at_s: float | None = None
 
     @property
@@ -49,7 +53,7 @@ class Keeper:
             self._database.close()
 
     async def sync(self) -> None:
-        """Store and read once; a database that is away is noted in `fault`, and nothing is lost by it."""
+        """Store and read once; what fails is told in `fault`, counted in `faults`, and loses nothing."""
         async with self._one_at_a_time:
             pending = self._service.pending()
             try:
@@ -57,11 +61,11 @@ class Keeper:
             except asyncio.CancelledError:
                 self._service.give_back(pending)
                 raise
-            except Exception as error:  # noqa: BLE001  whatever fails here, answers go on and /health tells
+            except Exception as error:  # noqa: BLE001  whatever fails, answers go on; it is told and counted
                 self._service.give_back(pending)
-                expected = isinstance(error, CachecastError)
-                self._fault = str(error) if expected else f"storing failed ({type(error).__name__})"
-                self.n_faults += 1
+                kind = type(error).__name__
+                self._fault = str(error) if isinstance(error, CachecastError) else f"storing failed ({kind})"
+                self.faults[kind] += 1
                 return
             self._service.take(stored, snapshot)
             self._fault, self.synced_at_s = None, self._service.now_s()

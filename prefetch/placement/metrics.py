@@ -31,9 +31,12 @@ class Figures:
             ("database_synced_seconds", "when it last did, since 1970", self._keeper.synced_at_s or 0.0),
         ):
             yield GaugeMetricFamily(f"cachecast_placement_{name}", text, value=float(value))
-        yield CounterMetricFamily(
-            "cachecast_placement_database_faults", "exchanges that failed", value=self._keeper.n_faults
+        faults = CounterMetricFamily(
+            "cachecast_placement_database_faults", "exchanges that failed", labels=["error"]
         )
+        for kind, n in sorted(self._keeper.faults.items()):
+            faults.add_metric([kind], n)
+        yield faults
         yield CounterMetricFamily(
             "cachecast_placement_unchanged", "replies 304 of the hot routes", value=self._front.n_unchanged
         )

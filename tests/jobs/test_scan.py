@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
-from features.errors import InputError, SchemaError
+from features.errors import ConfigError, InputError, SchemaError
 from features.schema import ACCESSES, CONTENTS, REJECTS
+from features.times import as_of_label
 from jobs import pull, scan
+from jobs.cli import app
 from jobs.tables import Tables
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 
@@ -115,3 +119,29 @@ def test_a_scan_of_nothing_or_for_nobody_changes_nothing(spark: SparkSession, tm
         scan.run(spark, tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
     assert not tables.exists(CONTENTS)
     assert not tables.exists(ACCESSES)
+
+
+def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    namespace, space, conf = tmp_path / "ns", tmp_path / "disk1", tmp_path / "conf" / "caches"
+    put(space, "/00/held", cinfo(START))
+    put(tmp_path / "elsewhere", "/stray", cinfo(START))
+    (namespace / "store").mkdir(parents=True)
+    (namespace / "store/held.root.cinfo").symlink_to(space / "00/held.cinfo")
+    (namespace / "store/stray.root.cinfo").symlink_to(tmp_path / "elsewhere/stray.cinfo")
+    conf.mkdir(parents=True)
+    cache = 'kind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = "1TB"\n'
+    own = f'namespace = "{namespace}"\nspaces = ["{space}"]\n'
+    (conf / "xc1.toml").write_text(f'name = "xc1"\n{cache}{own}')
+    (conf / "xc2.toml").write_text(f'name = "xc2"\n{cache}')
+    common = ["--conf", str(conf.parent), "--tables", str(tmp_path / "tables"), "--json"]
+    moment = ["--as-of", as_of_label(AS_OF)]
+
+    told = json.loads(CliRunner().invoke(app, ["scan", "--cache", "xc1", *common, *moment]).stdout)
+    assert (told["files"], told["n_rejected"]) == (1, {"a link, not followed": 1})
+    assert Tables(str(tmp_path / "tables")).read_arrow(CONTENTS)["name"].to_pylist() == ["/store/held.root"]
+
+    refused = CliRunner().invoke(app, ["scan", "--cache", "xc2", *common, *moment])
+    assert isinstance(refused.exception, ConfigError)
+    assert "caches.xc2.namespace" in str(refused.exception)

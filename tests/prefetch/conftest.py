@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import xcache_server
+from daemons import needed
 
-from features.errors import ServiceError
-from jobs.demo.xrootd import Loopback, available, loopback
+from jobs.demo.xrootd import Loopback
 from prefetch.directory import DirectoryTarget
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.collector import Collector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,20 +44,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def xcache() -> Iterator[tuple[Loopback, Path]]:
-    fault = available()
-    if fault is not None:
-        pytest.fail(f"these tests need a real XCache: {fault}; run them by `make test`")
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        capture = Path(folder) / "gstream.txt"
-        try:
-            with (
-                Collector(capture) as collector,
-                loopback(Path(folder) / "lb", gstream_port=collector.port) as running,
-            ):
-                yield running, capture
-        except ServiceError as error:
-            pytest.fail(f"the real XCache does not run: {error}; see `make test`")
+    yield from needed("a real XCache", xcache_server.running())
 
 
 @pytest.fixture(params=["directory", pytest.param("xcache", marks=pytest.mark.service)])

@@ -70,3 +70,15 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PushRejected, match="link"):
         path_below(tmp_path / "cache", "/store/x")
     assert path_below(tmp_path / "cache", "/mc/x") == tmp_path / "cache" / "mc" / "x"
+
+
+def test_a_link_into_a_space_of_the_cache_is_followed_and_no_other(tmp_path: Path) -> None:
+    cache, disk = tmp_path / "cache", tmp_path / "disk1"
+    for folder in (cache, disk, tmp_path / "disk10"):
+        folder.mkdir()
+    (cache / "held").symlink_to(disk / "00")
+    (cache / "stray").symlink_to(tmp_path / "disk10" / "00")
+    assert path_below(cache, "/held", spaces=[disk]) == cache / "held"
+    for name, spaces in (("/held", []), ("/stray", [disk])):
+        with pytest.raises(PushRejected, match="link"):
+            path_below(cache, name, spaces=spaces)

@@ -23,8 +23,11 @@ def test_a_prefetched_file_is_held_whole(world: Any) -> None:
     name = world.add("/store/c/whole.root", b"x" * 1_000_001)
     assert world.target.confirm(name).held is None
     assert world.target.prefetch(name, timeout_s=20) == 1_000_001
-    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    assert world.eventually(
+        lambda: (held := world.target.confirm(name).held) is not None and held.last_detach_s is not None
+    )
     held = world.target.confirm(name).held
+    assert held.complete
     assert (held.name, held.size_bytes, held.bytes_on_disk) == (name, 1_000_001, 1_000_001)
     assert abs(held.last_detach_s - time.time()) < 60
     assert (world.namespace / name[1:]).read_bytes() == b"x" * 1_000_001

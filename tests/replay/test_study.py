@@ -1,10 +1,8 @@
-"""The study's numbers against slow walks over random traces, and its verdicts on traces made for them."""
+"""The study's numbers against slow walks over random traces."""
 
 from __future__ import annotations
 
 import collections
-import itertools
-from fnmatch import fnmatch
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.names import parse_name
-from replay.benefit import SSD, BenefitModel
 from replay.config import CacheConfig
 from replay.engine import simulate
-from replay.study.categories import category_table, never_paying, refused
+from replay.study.categories import category_table
 from replay.study.days import running_mean
-from replay.study.labels import Region, categories, regions_of, tiers_of
+from replay.study.labels import Region, categories
 from replay.study.origins import origins, reads
 from replay.study.shapes import hotness, lifetimes, quadrants, ranks, sizes
-from replay.study.study import StudyConfig, study
 from replay.study.use import lru_age_s, replayed, replayed_without
-from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE, Sums, Thresholds, judged
+from replay.study.verdicts import Thresholds
 from replay.trace import Trace
 
 DAY = 86400
@@ -209,116 +204,8 @@ def test_origins_are_what_a_walk_over_the_accesses_counts(case):
     assert by_class.miss_bytes.sum() + by_class.hit_bytes.sum() == int(use.requested_bytes.sum())
 
 
-NAMES = (
-    "cms:/store/mc/RunIISummer20UL18/TTTo2L2Nu/MINIAODSIM/106X_upgrade2018-v1/230000/0A1B.root",
-    "/eos/cms/store/data/Run2018A/SingleMuon/AOD/PromptReco-v1/000/315/257/00000/A.root",
-    "/store/user/somebody/x.root",
-    "mc23_13p6TeV:HITS.34000020._000069.pool.root.1",
-    "mc16_13TeV:mc16_13TeV.410470.PhPy8EG.deriv.DAOD_TOPQ1.e6337_s3126_r9364_p4174",
-    "panda:panda.um.user.x.123._0001.root",
-    "/LHCb/Collision18/Beam6500GeV-VeloClosed-MagDown/Real Data/90000000/BHADRON.DST",
-    "user.jdoe:my.file",
-    "nothing at all",
-    "with\nline/store/x",
-    "",
-)
-
-
-def test_tiers_of_whole_columns_are_those_of_single_names():
-    bare = [name.split(":", 1)[1] if ":" in name.split("/")[0] else name for name in NAMES]
-    assert tiers_of(pa.array(NAMES)).to_pylist() == [parse_name(name).tier for name in bare]
-    assert len({tier for tier in tiers_of(pa.array(NAMES)).to_pylist() if tier}) == 5
-
-
-def test_a_category_is_the_best_that_is_known_of_a_file():
-    names = pa.array(["a:x", "a:y", "mc23_13p6TeV:EVNT.1._01.root", "a:z"])
-    trace = Trace(np.arange(6), np.array([0, 1, 2, 3, 0, 1]), np.full(4, 10), names=names)
-    details = pa.table(
-        {
-            "category": pa.array([None, None, None, None, "lib.tgz", None]),
-            "tier": pa.array(["AOD", "TXT", None, None, "AOD", "RAW"]).dictionary_encode(),
-        }
-    )
-    labels = categories(trace, details)
-    assert [labels.names[code] for code in labels.code] == ["lib.tgz", "TXT", "EVNT", "other"]
-    unknown = categories(Trace(np.arange(2), np.arange(2), np.full(2, 10)), pa.table({"site": ["x", "x"]}))
-    assert [unknown.names[code] for code in unknown.code] == ["all", "all"]
-
-
-def test_many_categories_become_twenty_and_the_rest():
-    n = 30
-    trace = Trace(np.arange(n), np.arange(n), np.arange(1, n + 1))
-    labels = categories(trace, pa.table({"category": [f"c{k}" for k in range(n)]}))
-    names = [labels.names[code] for code in labels.code]
-    assert names == ["the rest"] * 10 + [f"c{k}" for k in range(10, n)]
-
-
-@pytest.mark.parametrize("origin", ["a.b.es", "A.B.ES:1094", "roots://u@a.b.es:1094//x", "https://a.b.es/x"])
-def test_hosts_are_found_in_whatever_names_an_origin(origin):
-    code, names = regions_of(pa.chunked_array([[origin, None], ["x.org"]]), REGIONS)
-    assert [names[k] for k in code] == ["near", "unknown", "unknown"]
-    assert fnmatch("a.b.es", REGIONS[0].hosts[0])
-
-
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60))
 def test_the_running_mean_is_that_of_the_days_so_far(values):
     found = running_mean(np.array(values))
     slow = [np.mean(values[max(0, k - 13) : k + 1]) for k in range(len(values))]
     assert found == pytest.approx(np.array(slow))
-
-
-@pytest.mark.parametrize(
-    ("whole", "small", "verdict", "told"),
-    [
-        (Sums(100, 99, 990, 1000, 1, 10, 990), Sums(), DO_NOT_CACHE, "read once: 99.0 %"),
-        (Sums(100, 93, 930, 1000, 7, 70, 930), Sums(), DO_NOT_CACHE, "could save 0.075 even in a cache that"),
-        (
-            Sums(100, 50, 500, 1000, 2, 20, 980),
-            Sums(),
-            DO_NOT_CACHE,
-            "96 % of that when it was gone (LRU age 2.0 days)",
-        ),
-        (Sums(100, 50, 500, 1000, 0, 0, 0), Sums(), DO_NOT_CACHE, "none of its files fits"),
-        (Sums(100, 50, 500, 1000, 40, 400, 600), Sums(), CACHE, "80 % of that while still cached"),
-        (
-            Sums(200, 100, 5000, 9000, 50, 500, 8500),
-            Sums(100, 50, 500, 1000, 50, 500, 500),
-            CACHE_SMALL,
-            "saves 1 for files up to 40 B, and 0 for larger ones",
-        ),
-    ],
-)
-def test_verdicts_and_their_reasons(whole, small, verdict, told):
-    found, reason = judged(whole, small, THRESHOLDS, lru_age_s=2 * DAY)
-    assert found == verdict
-    assert told in reason
-
-
-def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains():
-    """Small files re-read every hour among a stream of large ones that nobody reads again."""
-    hot, once = 20, 400
-    pattern = list(itertools.chain.from_iterable((hot + k, k % hot) for k in range(once)))
-    item = np.array(pattern)
-    size = np.concatenate([np.full(hot, 30), np.full(once, 90)])
-    trace = Trace(np.arange(item.size) * 600, item, size)
-    details = pa.table({"category": ["hot" if i < hot else "once" for i in pattern]})
-    config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
-    done = []
-    found = study(trace, details, config, on_done=done.append)
-    # Among the stream nothing hot survives; judged without it, it pays.
-    assert found.use.byte_hit_ratio == 0
-    assert {row.name: row.verdict for row in found.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
-    assert found.chosen is not None
-    assert found.chosen.hits.sum() == once - hot
-    labels = categories(trace, details)
-    out = refused(trace, labels, found.categories, THRESHOLDS)
-    assert out.tolist() == [False] * hot + [True] * once
-    assert (never_paying(found.use, labels, THRESHOLDS) == out).all()
-    roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
-    found = study(trace, details, roomy)
-    assert found.use.byte_hit_ratio > 0
-    assert found.benefit.cached.hs06_hours < found.benefit.direct.hs06_hours
-    for point in found.ideal:
-        assert found.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12
-        assert point.clairvoyant <= point.bound + 1e-12
-    assert done == ["the cache", "categories", "the curve", "the bound"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PATIENCE_S = 60.0
+from daemons import NoServer, end, free_ports, start, wait
+
 _CLASSES = "org.apache.hadoop.hdfs.server"
 _JAVA = (
     *("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"),
@@ -29,51 +28,38 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
 """
 
 
-class NoHdfs(Exception):
-    """HDFS cannot be started here; says why, with what its log told last."""
-
-
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
     """The URL of an empty HDFS that keeps its data and logs in `folder`; it ends with the block."""
     java, jars = shutil.which("java"), _jars()
     if java is None:
-        raise NoHdfs("there is no java: install it with conf/deploy/system.sh core")
-    rpc_port, http_port = _free_ports(2)
+        raise NoServer("there is no java: install it with conf/deploy/system.sh core")
+    rpc_port, http_port = free_ports(2)
     _configure(folder, rpc_port, http_port)
     command = [java, *_JAVA, f"-Dhadoop.log.dir={folder}", "-cp", f"{folder}:{jars}/*"]
     with (folder / "format.log").open("wb") as log:
         name_node = f"{_CLASSES}.namenode.NameNode"
         made = subprocess.run([*command, name_node, "-format"], stdout=log, stderr=log, check=False)
     if made.returncode:
-        raise NoHdfs(_told(folder, f"the NameNode cannot format its folder ({made.returncode})"))
-    nodes = [_start(command, name, folder) for name in (name_node, f"{_CLASSES}.datanode.DataNode")]
+        told = (folder / "format.log").read_text(errors="replace")[-2000:]
+        raise NoServer(f"the NameNode cannot format its folder ({made.returncode}): {told}")
+    nodes = [
+        start([*command, name], folder / f"{name.rpartition('.')[2]}.log")
+        for name in (name_node, f"{_CLASSES}.datanode.DataNode")
+    ]
     try:
-        _wait(nodes, http_port, folder)
+        wait(lambda: _is_up(http_port), folder, *nodes)
         yield f"hdfs://localhost:{rpc_port}"
     finally:
-        for node in reversed(nodes):
-            node.terminate()
-        for node in nodes:
-            _end(node)
+        end(*nodes)
 
 
 def _jars() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "cachecast" / "hdfs"
     if len(list(folder.glob("*.jar"))) != _N_JARS:
-        raise NoHdfs(f"{folder} does not hold the {_N_JARS} jars: fetch them with conf/deploy/hdfs.sh")
+        raise NoServer(f"{folder} does not hold the {_N_JARS} jars: fetch them with conf/deploy/hdfs.sh")
     return folder
-
-
-def _free_ports(n: int) -> list[int]:
-    probes = [socket.socket() for _ in range(n)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _configure(folder: Path, rpc_port: int, http_port: int) -> None:
@@ -108,21 +94,6 @@ def _xml(path: Path, settings: dict[str, str]) -> None:
     path.write_text(f"<configuration>\n{rows}</configuration>\n")
 
 
-def _start(command: list[str], name: str, folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / f"{name.rpartition('.')[2]}.log").open("wb") as log:
-        return subprocess.Popen([*command, name], stdout=log, stderr=log, start_new_session=True)
-
-
-def _wait(nodes: list[subprocess.Popen[bytes]], http_port: int, folder: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not _is_up(http_port):
-        if ended := [node.args[-1] for node in nodes if node.poll() is not None]:  # type: ignore[index]
-            raise NoHdfs(_told(folder, f"{ended[0]} has ended"))
-        if time.monotonic() > deadline:
-            raise NoHdfs(_told(folder, f"no DataNode after {_PATIENCE_S:.0f} s"))
-        time.sleep(0.1)
-
-
 def _is_up(http_port: int) -> bool:
     url = f"http://localhost:{http_port}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
     try:
@@ -131,20 +102,3 @@ def _is_up(http_port: int) -> bool:
     except (OSError, ValueError):
         return False
     return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")
-
-
-def _told(folder: Path, what: str) -> str:
-    logs = [f"--- {log}\n{''.join(_tail(log))}" for log in sorted(folder.glob("*.log"))]
-    return "\n".join([what, *logs])
-
-
-def _tail(log: Path) -> list[str]:
-    return log.read_text(errors="replace").splitlines(keepends=True)[-15:]
-
-
-def _end(node: subprocess.Popen[bytes]) -> None:
-    try:
-        node.wait(10)
-    except subprocess.TimeoutExpired:
-        node.kill()
-        node.wait()

@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import uvicorn
+from daemons import PATIENCE_S
 
 from jobs.serve import wired
 from jobs.settings import Settings
@@ -31,7 +32,6 @@ from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
 OPERATOR = "operators-token-of-the-tests"
 CACHE = "caches-token-of-the-tests"
 ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 60.0
 
 GB = 10**9
 PLAN = {"cache": "xc1", "as_of": "2026-03-01T00:00:00Z", "items": [{"did": "cms:/f", "action": "pin"}]}
@@ -131,7 +131,7 @@ def threaded(database: Path, now_s: Callable[[], float], **more: object) -> Iter
 
 def eventually(told: Callable[[], bool]) -> None:
     """Wait until `told`, and fail if that never comes."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not told():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_PATIENCE_S = 60
-
-
-class NoPostgres(Exception):
-    """PostgreSQL cannot be started here; says why."""
+from daemons import PATIENCE_S, NoServer, free_ports
 
 
 class PostgresServer:
@@ -44,7 +39,7 @@ class PostgresServer:
             command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE_S,
+            timeout=PATIENCE_S,
             check=False,
             user=_user(),
             extra_groups=[] if os.geteuid() == 0 else None,
@@ -53,7 +48,7 @@ class PostgresServer:
         if answer.returncode:
             log = self._folder / "log"
             told = log.read_text(errors="replace")[-2000:] if log.exists() else "it left no log"
-            raise NoPostgres(f"{name} ended with {answer.returncode}: {told}")
+            raise NoServer(f"{name} ended with {answer.returncode}: {told}")
 
 
 @contextmanager
@@ -61,10 +56,10 @@ def running(folder: Path) -> Iterator[PostgresServer]:
     """An empty server that keeps its data in `folder`; it ends with the block."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
-        raise NoPostgres("there is no PostgreSQL: install it with conf/deploy/system.sh postgresql")
+        raise NoServer("there is no PostgreSQL: install it with conf/deploy/system.sh postgresql")
     if (user := _user()) is not None:
         os.chown(folder, user, -1)
-    server = PostgresServer(found[-1].parent, folder, _free_port())
+    server = PostgresServer(found[-1].parent, folder, *free_ports(1))
     server.make()
     server.start()
     try:
@@ -76,9 +71,3 @@ def running(folder: Path) -> Iterator[PostgresServer]:
 def _user() -> int | None:
     """PostgreSQL refuses to run as root."""
     return pwd.getpwnam("postgres").pw_uid if os.geteuid() == 0 else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

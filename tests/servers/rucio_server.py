@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import socket
-import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
+from daemons import NoServer, end, free_ports, start, wait
 from rucio.client import Client  # type: ignore[import-untyped]
 
-_PATIENCE_S = 60.0
 _ALEMBIC = """\
 [alembic]
 sqlalchemy.url = {database}
@@ -74,10 +72,6 @@ url = 127.0.0.1:1
 """
 
 
-class NoRucio(Exception):
-    """Rucio cannot be started here; says why, with what its log told last."""
-
-
 @dataclasses.dataclass(frozen=True)
 class RucioServer:
     """A running server: account root, identity ddmlab, password secret."""
@@ -99,36 +93,36 @@ class RucioServer:
 @contextmanager
 def running(folder: Path) -> Iterator[RucioServer]:
     """An empty Rucio that keeps its database and logs in `folder`; it ends with the block."""
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     config = _configure(folder, "server", loglevel="ERROR", broker_port=1)
     script = Path(__file__).with_name("rucio_wsgi.py")
     server = _start([_bin("python"), str(script), str(port)], config, folder / "server.log")
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait(server, folder / "server.log", lambda: _answers(f"{url}/ping"))
+        wait(lambda: _answers(f"{url}/ping"), folder, server)
         yield RucioServer(url, folder)
     finally:
-        _end(server)
+        end(server)
 
 
 @contextmanager
 def consuming(server: RucioServer, broker_port: int) -> Iterator[None]:
     """Rucio's cache consumer, writing to the server's database what comes to /topic/rucio.fax."""
-    log = server.folder / "consumer.log"
     config = _configure(server.folder, "consumer", loglevel="INFO", broker_port=broker_port)
+    log = server.folder / "consumer.log"
     consumer = _start([_bin("python"), _bin("rucio-cache-consumer")], config, log)
     try:
-        _wait(consumer, log, lambda: "connecting to" in log.read_text())
+        wait(lambda: "connecting to" in log.read_text(), server.folder, consumer)
         yield
     finally:
-        _end(consumer)
+        end(consumer)
 
 
 def _bin(name: str) -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     environment = cache / "cachecast" / "rucio-server"
     if not (environment / ".installed").exists():
-        raise NoRucio(f"there is no Rucio server in {environment}: make it with conf/deploy/rucio.sh")
+        raise NoServer(f"there is no Rucio server in {environment}: make it with conf/deploy/rucio.sh")
     return str(environment / "bin" / name)
 
 
@@ -141,32 +135,9 @@ def _configure(folder: Path, name: str, *, loglevel: str, broker_port: int) -> P
     return config
 
 
-def _free_ports(n: int) -> list[int]:
-    probes = [socket.socket() for _ in range(n)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-def _start(command: list[str], config: Path, log: Path) -> subprocess.Popen[bytes]:
+def _start(command: list[str], config: Path, log: Path) -> Popen[bytes]:
     env = {"PATH": os.environ["PATH"], "RUCIO_CONFIG": str(config), "RUCIO_HOME": str(config.parent)}
-    with log.open("wb") as out:
-        return subprocess.Popen(
-            command, env=env, stdout=out, stderr=out, start_new_session=True, cwd=config.parent
-        )
-
-
-def _wait(process: subprocess.Popen[bytes], log: Path, ready: Any) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not ready():
-        if process.poll() is not None:
-            raise NoRucio(_told(log, f"it has ended with {process.returncode}"))
-        if time.monotonic() > deadline:
-            raise NoRucio(_told(log, f"it is not ready after {_PATIENCE_S:.0f} s"))
-        time.sleep(0.1)
+    return start(command, log, env=env)
 
 
 def _answers(url: str) -> bool:
@@ -175,16 +146,3 @@ def _answers(url: str) -> bool:
             return bool(reply.status == 200)
     except OSError:
         return False
-
-
-def _told(log: Path, what: str) -> str:
-    return "\n".join([what, *log.read_text(errors="replace").splitlines()[-20:]])
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -13,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
+import spark_cluster
+from daemons import needed
 
 from features.schema import HISTORIES
 from features.times import as_of_label
@@ -41,13 +43,7 @@ AS_OFS = [START_S + 2 * 86400, START_S + 2 * 86400 + 4 * 3600]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from spark_cluster import NoCluster, running  # noqa: PLC0415  only tests that need it
-
-    try:
-        with running(tmp_path_factory.mktemp("cluster")) as url:
-            yield url
-    except NoCluster as error:
-        pytest.fail(f"these tests need a Spark cluster: {error}")
+    yield from needed("a Spark cluster", spark_cluster.running(tmp_path_factory.mktemp("cluster")))
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+from daemons import needed
 from placement_server import PlacementServer, eventually, refresh, serving
-from postgres_server import NoPostgres, PostgresServer, running
+from postgres_server import PostgresServer, running
 
 pytestmark = pytest.mark.service
 
@@ -19,11 +20,7 @@ pytestmark = pytest.mark.service
 def postgres() -> Iterator[PostgresServer]:
     # pytest's own folders are closed to the user that PostgreSQL runs as.
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            with running(Path(folder)) as server:
-                yield server
-        except NoPostgres as error:
-            pytest.fail(f"these tests need a real PostgreSQL: {error}")
+        yield from needed("a real PostgreSQL", running(Path(folder)))
 
 
 def told(server: PlacementServer, path: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import rucio_server
 import stomp_broker
+from daemons import needed
 from rucio.common import exception as rucio_exception
 from rucio_server import RucioServer
 from typer.testing import CliRunner
@@ -42,11 +43,7 @@ def session(server: RucioServer, folder: Path) -> Session:
 
 @pytest.fixture(scope="module")
 def broker_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    try:
-        with stomp_broker.running(tmp_path_factory.mktemp("broker")) as port:
-            yield port
-    except stomp_broker.NoBroker as error:
-        pytest.fail(f"these tests need a real message broker: {error}")
+    yield from needed("a real message broker", stomp_broker.running(tmp_path_factory.mktemp("broker")))
 
 
 @pytest.fixture(scope="module")

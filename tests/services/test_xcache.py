@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xcache_server
+from daemons import needed
 
 from features.errors import PushRejected, ServiceError, TargetUnavailable
-from jobs.demo.xrootd import Loopback, available, loopback
+from jobs.demo.xrootd import Loopback, loopback
 from prefetch.journal import Item, Journal
 from prefetch.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.collector import Collector
 from prefetch.xcache.gstream import read_capture
 
 pytestmark = pytest.mark.service
@@ -25,19 +26,7 @@ BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[Loopback, Path]]:
-    fault = available()
-    if fault is not None:
-        pytest.fail(f"these tests need a real XCache: {fault}; run them by `make test`")
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        capture = Path(folder) / "gstream.txt"
-        limit = (BASE, NOMINAL, MAXIMUM)
-        with (
-            Collector(capture) as collector,
-            loopback(Path(folder) / "lb", files_limit=limit, gstream_port=collector.port) as running,
-        ):
-            yield running, capture
-        assert running.cache.pid is None and running.origin.pid is None
+    yield from needed("a real XCache", xcache_server.running(files_limit=(BASE, NOMINAL, MAXIMUM)))
 
 
 @pytest.fixture

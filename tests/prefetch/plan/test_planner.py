@@ -1,4 +1,4 @@
-"""The planner: never over its limits, reproducible, best first, and steady."""
+"""The planner on any cache: never over its limits, reproducible, best first, and steady."""
 
 from __future__ import annotations
 
@@ -6,33 +6,25 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.plan import (
     Action,
-    Cause,
     Files,
     Limits,
-    Objective,
     Plan,
     Scores,
     Treatment,
     ValuePlanner,
     plain_files,
 )
-from prefetch.plan.explain import explain
-from prefetch.reasons import reasons
 from replay.planner import CacheState
 
 N_FILES = 60
 DAY_S = 86400
 AS_OF = 1_000_000
 HORIZONS = (3600, DAY_S, 7 * DAY_S)
-LIMITS = Limits(
-    cycle_s=3600, pin_share=0.6, evict_inflow=1.0, prefetch_share=0.1, min_prefetch_probability=0.5
-)
 
 
 class World(NamedTuple):
@@ -229,112 +221,3 @@ def test_a_plan_does_not_flap_with_noise(world: World, seed: int) -> None:
     second = world.plan(scores=moved, limits=limits, state=later)
     assert set(first.tolist()) <= set(second.of(Action.PIN).tolist())
     assert not second.of(Action.UNPIN).size
-
-
-def cache(**changed: Any) -> CacheState:
-    state = CacheState(
-        as_of_s=0,
-        capacity_bytes=100,
-        low_watermark=0.9,
-        high_watermark=0.95,
-        item=np.array([0, 1, 2]),
-        bytes_on_disk=np.array([30, 30, 30]),
-        last_access_s=np.array([-10_000] * 3),
-        pinned=np.array([False, True, False]),
-        is_open=np.zeros(3, bool),
-        inflow_bytes=20,
-        peak_inflow_bytes=20,
-        lru_age_s=None,
-    )
-    return dataclasses.replace(state, **changed)
-
-
-def one_horizon(item: list[int], size: list[int], probability: list[float], was_read: list[bool]) -> Scores:
-    ids, sizes = np.array(item, np.int64), np.array(size, np.int64)
-    return Scores(0, ids, sizes, (DAY_S,), np.array([probability]), np.array(was_read, bool))
-
-
-FEW = one_horizon([2, 0, 3], [30, 30, 1], [0.9, 0.004, 0.8], [True, True, False])
-
-
-def test_the_likeliest_are_pinned_and_reasons_say_so() -> None:
-    judged = ValuePlanner(lambda _: FEW, LIMITS, plain_files(4), DAY_S).judge(cache())
-    plan = judged.plan
-    assert [plan.of(a).tolist() for a in Action] == [[1], [1], [2], [3]]
-    assert reasons(plan, horizon_s=judged.horizon_s).to_pylist() == [
-        "hardly any chance of a read within 1d, as nobody read it for longer than candidates are kept; "
-        "no. 1 least worth its room: makes room for arrivals",
-        "hardly any chance of a read within 1d, as nobody read it for longer than candidates are kept; "
-        "no longer among the best on disk",
-        "90 % chance of a read within 1d; no. 1 most worth its room: among the best on disk",
-        "80 % chance of a read within 1d; unread file of a dataset in use",
-    ]
-    assert plan.bound_by[Action.PIN] == "pin_share of the low watermark"
-
-
-def test_every_file_can_be_explained() -> None:
-    files = plain_files(7, treatment=np.array([0, 0, 0, 0, 0, 1, 3]))
-    judged = ValuePlanner(lambda _: FEW, LIMITS, files, DAY_S).judge(cache())
-    told = [explain(judged, item) for item in range(7)]
-    assert [one.action for one in told] == [None, "evict", "pin", "prefetch", None, None, None]
-    assert [one.rank for one in told] == [2, 3, 1, 1, None, None, None]
-    assert told[2].predictions == {"1d": 0.9} and told[2].value == pytest.approx(27)
-    assert "within the pin limit" in told[0].because and "nothing predicts" in told[4].because
-    assert "rule excludes" in told[5].because and "out of the cache" in told[6].because
-    assert told[0].limits["pin"] == "54 B: pin_share of the low watermark"
-
-
-def test_a_file_read_since_the_predictions_is_judged_by_its_siblings() -> None:
-    scores = dataclasses.replace(
-        one_horizon([0, 3, 4, 5], [30] * 4, [0.9, 0.1, 0.3, 0.8], [True] * 4), as_of_s=-600
-    )
-    files = plain_files(6, dataset=np.array([1, 0, 2, 0, 0, 1]), tier=np.array([0, 0, 1, 0, 0, 1]))
-    state = cache(last_access_s=np.array([-10_000, -60, -60]))
-    disk = ValuePlanner(lambda _: scores, LIMITS, files, DAY_S).judge(state).case.disk
-    assert disk.probability == pytest.approx([0.9, 0.2, 0.8])  # its own; its dataset's mean; its tier's
-    assert disk.cause.tolist() == [Cause.VALUE, Cause.SIBLINGS, Cause.SIBLINGS]
-
-
-@pytest.mark.parametrize("pinned", [0, 3])
-def test_an_empty_forecast_plans_only_evictions(pinned: int) -> None:
-    state = cache(
-        as_of_s=100_000,
-        last_access_s=np.array([0, 0, 100_000]),
-        pinned=np.arange(3) < pinned,
-        is_open=np.array([False, False, True]),
-        inflow_bytes=500,
-        peak_inflow_bytes=500,
-    )
-    none = dataclasses.replace(one_horizon([], [], [], []), as_of_s=100_000)
-    plan = ValuePlanner(lambda _: none, LIMITS, plain_files(3), DAY_S).plan(state)
-    assert plan.of(Action.EVICT).tolist() == [0, 1]  # a job reads the third
-    assert len(plan.of(Action.UNPIN)) == pinned
-
-
-def test_requests_prefer_small_files_and_cpu_hours_far_ones() -> None:
-    scores = one_horizon([0, 1, 2], [10, 30, 30], [0.5, 0.6, 0.55], [True] * 3)
-    state = cache(bytes_on_disk=np.array([10, 30, 30]), inflow_bytes=0, peak_inflow_bytes=0)
-    files = plain_files(3, saved_hours_per_byte=np.array([1.0, 1.0, 5.0]))
-    first = {
-        objective: ValuePlanner(lambda _: scores, LIMITS, files, DAY_S, objective)
-        .plan(state)
-        .of(Action.PIN)[0]
-        for objective in Objective
-    }
-    assert first == {Objective.BYTES: 1, Objective.REQUESTS: 0, Objective.CPU_HOURS: 2}
-
-
-def test_a_dataset_comes_whole_or_not_at_all() -> None:
-    files = plain_files(6, dataset=np.array([-1, -1, -1, 0, 0, 0]))
-    scores = one_horizon([3, 4, 5], [4, 4, 4], [0.7, 0.65, 0.55], [False] * 3)
-    state = cache(bytes_on_disk=np.array([1, 1, 1]), inflow_bytes=100)
-
-    def fetched(share: float, bonus: float) -> list[int]:
-        limits = dataclasses.replace(
-            LIMITS, prefetch_share=share, dataset_bonus=bonus, min_prefetch_probability=0.6
-        )
-        return ValuePlanner(lambda _: scores, limits, files, DAY_S).plan(state).of(Action.PREFETCH).tolist()
-
-    assert fetched(0.12, 0.0) == [3, 4]
-    assert fetched(0.12, 0.5) == [3, 4, 5]
-    assert fetched(0.11, 0.5) == []  # it would be cut in two

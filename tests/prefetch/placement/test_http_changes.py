@@ -1,0 +1,138 @@
+"""What caches and operators change over real HTTP, and what nobody may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placement_server import OPERATOR, PlacementServer
+
+Get = Callable[..., httpx.Response]
+
+
+def test_a_client_is_served_by_the_site_that_operators_say(operator: httpx.Client) -> None:
+    asked = {"client": "TIER2", "filename": "f"}
+    assert operator.post("/prefix", json=asked).text == ""
+    reply = operator.put("/serve", json={"client": "TIER2", "cache_site": "FAR"})
+    assert reply.status_code == 200
+    assert operator.get("/serve").json() == {"TIER2": "FAR"}
+    assert operator.post("/prefix", json=asked).text == "xf1:1094"
+    assert operator.put("/serve", json={"client": "TIER2", "cache_site": "NONE"}).status_code == 400
+    operator.request("DELETE", "/serve", json={"client": "TIER2"}).raise_for_status()
+    assert operator.get("/serve").json() == {}
+
+
+def test_a_dataset_is_placed_by_hand_and_back(operator: httpx.Client, get: Get) -> None:
+    reply = operator.put("/ds/reassign/cms:/P/E/AOD/FAR,EDGE")
+    assert (reply.status_code, reply.text) == (200, "Done.")
+    assert get("/ds/5/cms:/P/E/AOD").json() == ["FAR", "EDGE"]
+    assert get("/ds/5/cms:/P/E/AOD%23block").json() == ["FAR", "EDGE"]
+    operator.put("/ds/reassign/cms:/P/E/AOD/other").raise_for_status()
+    assert get("/ds/5/cms:/P/E/AOD").json() == ["other"]
+    for wrong in ("NONE", "FAR,NONE", "a b", ","):
+        assert operator.put(f"/ds/reassign/cms:/P/E/AOD/{wrong}").status_code == 400
+    operator.delete("/ds/reassign/cms:/P/E/AOD").raise_for_status()
+    assert get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
+
+
+CHANGES: list[tuple[str, str, Any]] = [
+    ("POST", "/liveness", {"id": "evil", "site": "EDGE", "address": "evil:1", "size": 10**9}),
+    ("PUT", "/serve", {"client": "EDGE", "cache_site": "FAR"}),
+    ("DELETE", "/serve", {"client": "EDGE"}),
+    ("PUT", "/ds/reassign/cms:/P/E/AOD/FAR", None),
+    ("DELETE", "/ds/reassign/cms:/P/E/AOD", None),
+    ("DELETE", "/liveness/EDGE/xc1", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES, ids=lambda value: str(value)[:20])
+def test_changes_need_the_right_token(
+    anyone: httpx.Client, get: Get, method: str, path: str, body: Any
+) -> None:
+    before = get("/serverRanges").content, get("/ds/5/cms:/P/E/AOD").content, get("/serve").content
+    wrong = [None, "Bearer", "Bearer wrong", f"Basic {OPERATOR}", "Bearer constructor", OPERATOR]
+    if path != "/liveness":
+        wrong.append("Bearer caches-token-of-the-tests")
+    for header in wrong:
+        headers = {} if header is None else {"authorization": header}
+        reply = anyone.request(method, path, json=body, headers=headers)
+        assert reply.status_code == 401, header
+        assert reply.headers["www-authenticate"] == "Bearer"
+    assert before == (get("/serverRanges").content, get("/ds/5/cms:/P/E/AOD").content, get("/serve").content)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS = ["id", "site", "address", "size", "client", "filename", "cache_site", "inputs", "waited_s", "did"]
+fields = st.sampled_from(FIELDS)
+bodies = st.one_of(
+    st.binary(max_size=60),
+    json_values.map(lambda value: json.dumps(value).encode()),
+    st.dictionaries(fields, json_values, max_size=6).map(lambda value: json.dumps(value).encode()),
+)
+routes = st.sampled_from(
+    ["POST /liveness", "PUT /serve", "DELETE /serve", "POST /prefix", "POST /score"]
+).map(str.split)
+
+
+@given(routes, bodies)
+@settings(max_examples=150, deadline=None)
+def test_any_body_gets_an_answer_that_is_no_fault_of_ours(
+    operator: httpx.Client, route: list[str], body: bytes
+) -> None:
+    headers = {"content-type": "application/json"}
+    reply = operator.request(route[0], route[1], content=body, headers=headers)
+    assert reply.status_code in (200, 400, 422)
+    if reply.status_code != 200:
+        assert 0 < len(reply.json()["error"]) <= 700
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"address": "xc9"},
+        {"address": "xc9:0"},
+        {"address": "xc9:70000"},
+        {"address": "evil/x:1094"},
+        {"address": "a b:1094"},
+        {"size": 0},
+        {"size": -1},
+        {"size": "inf"},
+        {"size": None},
+        {"site": ""},
+        {"site": "a/b"},
+        {"id": "x" * 65},
+        {"id": "x\n"},
+    ],
+    ids=str,
+)
+def test_a_heartbeat_that_makes_no_sense_changes_nothing(
+    operator: httpx.Client, get: Get, changed: dict[str, Any]
+) -> None:
+    body = {"id": "xc9", "site": "EDGE", "address": "xc9:1094", "size": 100} | changed
+    before = get("/liveness").json().keys(), get("/serverRanges").content
+    assert operator.post("/liveness", json=body).status_code == 400
+    assert before == (get("/liveness").json().keys(), get("/serverRanges").content)
+
+
+def test_long_bodies_are_refused(anyone: httpx.Client) -> None:
+    assert anyone.post("/score", content=b"x" * 3_000_000).status_code == 413
+    assert anyone.post("/score", content=iter([b"{}"])).status_code == 411
+
+
+def test_a_roots_address_is_told_as_rucio_needs_it(server: PlacementServer, get: Get) -> None:
+    server.beat("xc3", "OTHERS", address="root://xc3.example.org:1094/")
+    assert get("/serverRanges").json()["OTHERS"]["servers"] == [["xc3.example.org:1094", 100]]
+    with server.client() as operator:
+        operator.delete("/liveness/OTHERS/xc3").raise_for_status()
+        assert operator.delete("/liveness/OTHERS/xc3").status_code == 404
+    assert "OTHERS" not in get("/serverRanges").json()
+    assert "OTHERS" not in get("/liveness").json()

@@ -1,0 +1,137 @@
+"""What the service tells Rucio, jobs and caches over real HTTP, and what it refuses to be asked."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placement_server import OPERATOR, PLAN
+
+Get = Callable[..., httpx.Response]
+
+
+def test_rucio_reads_ranges(get: Get) -> None:
+    reply = get("/serverRanges")
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "application/json"
+    told = reply.json()
+    assert set(told) == {"EDGE", "FAR"}
+    assert told["FAR"] == {"servers": [["xf1:1094", 300]], "ranges": [[0, 1.0]]}
+    assert told["EDGE"]["servers"] == [["xc1:1094", 100], ["xc2:1094", 100]]
+    assert told["EDGE"]["ranges"][-1][1] == 1.0
+
+
+def test_rucio_reads_placements(get: Get) -> None:
+    for path, sites in (
+        ("5/cms:/P/E/AOD", ["EDGE"]),
+        ("5/cms:%2FP%2FE%2FAOD", ["EDGE"]),
+        ("5/cms:/P/E/AOD%23a-block", ["EDGE"]),
+        ("5/cms:/P/E/HOT", ["FAR", "EDGE"]),
+        ("1/cms:/P/E/HOT", ["FAR"]),
+        ("0/cms:/P/E/HOT", ["FAR", "EDGE"]),
+        ("5/atlas:data24.nobody", ["other"]),
+        ("5/panda:panda.um.something", ["other"]),
+        ("5/panda:panda.um.known", ["other"]),
+    ):
+        reply = get(f"/ds/{path}")
+        assert (reply.status_code, reply.json()) == (200, sites), path
+
+
+def test_what_nobody_foresaw_or_lies_on_a_dead_site_goes_by_hash_and_always_there(get: Get) -> None:
+    for did in ("cms:/new/thing/AOD", "cms:/P/E/GONE"):
+        first = get(f"/ds/5/{did}").json()
+        assert first in (["EDGE"], ["FAR"])
+        assert all(get(f"/ds/5/{did}").json() == first for _ in range(5))
+    found = [get(f"/ds/5/mc:d{i}").json()[0] for i in range(300)]
+    assert 0.5 < found.count("FAR") / 300 < 0.7  # 300 of 500
+
+
+BAD_PATHS = [
+    "/ds/",
+    "/ds/5",
+    "/ds/5/",
+    "/ds/x/a:b",
+    "/ds/-1/a:b",
+    "/ds/99999/a:b",
+    "/ds/²/a:b",
+    "/ds/5/a:%00",
+]
+
+
+@pytest.mark.parametrize("path", [*BAD_PATHS, f"/ds/5/{'x' * 2000}"])
+def test_bad_paths_are_told_so(get: Get, path: str) -> None:
+    reply = get(path)
+    assert reply.status_code == 400
+    assert reply.json()["error"]
+    assert reply.headers["cache-control"] == "no-store"
+
+
+def test_reads_may_be_cached(get: Get) -> None:
+    for path in ("/serverRanges", "/ds/5/cms:/P/E/AOD", "/plan/xc1"):
+        first = get(path)
+        assert "max-age=" in first.headers["cache-control"]
+        again = get(path, headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert get(path, headers={"if-none-match": '"other"'}).content == first.content
+    head = httpx.head(get("/serverRanges").url)
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@given(st.text(min_size=1, max_size=60).filter(lambda name: name.isprintable()))
+@settings(max_examples=100, deadline=None)
+def test_a_prefix_is_the_server_that_rucio_would_take(anyone: httpx.Client, get: Get, name: str) -> None:
+    reply = anyone.post("/prefix", json={"client": "EDGE", "filename": name})
+    told = get("/serverRanges").json()["EDGE"]
+    h = struct.unpack("Q", hashlib.sha256(name.partition(":")[2].encode() or name.encode()).digest()[:8])[0]
+    rucio = next(told["servers"][i][0] for i, upper in told["ranges"] if h / 2**64 < upper)
+    assert (reply.status_code, reply.text) == (200, rucio)
+
+
+def test_liveness_is_told_by_site_and_id(get: Get) -> None:
+    told = get("/liveness").json()["EDGE"]["xc1"]
+    assert told["live"]
+    assert (told["address"], told["size"]) == ("xc1:1094", 100)
+    assert told["timestamp"] > 1_700_000_000_000
+
+
+def test_plans_are_told(get: Get) -> None:
+    assert get("/plan/xc1").json() == PLAN
+    assert get("/plan/xc1", headers={"accept-encoding": "identity"}).json() == PLAN
+    assert get("/plan/unknown").status_code == 404
+
+
+def test_sites_are_scored(anyone: httpx.Client) -> None:
+    reply = anyone.post("/score", json={"inputs": ["cms:/f"], "waited_s": 0, "max_wait_s": 60})
+    told = reply.json()
+    best = told["sites"][0]
+    assert (best["site"], best["rank"], best["cached_fraction"]) == ("EDGE", 1, 0.8)
+    # Eq. 1: 1 TB; two live nodes; compute 1000 slots × 2.4 MB/s is the longest.
+    assert best["processing_s"] == pytest.approx(1e12 / 2.4e9, rel=1e-6)
+    assert best["predicted_fraction"] == 0.9
+    far = told["sites"][1]
+    assert far["processing_s"] == pytest.approx(1e12 / 750e6, rel=1e-5)
+    assert (told["max_wait_s"], told["released"]) == (60, False)
+    late = anyone.post("/score", json={"inputs": [{"did": "cms:/f"}], "waited_s": 61, "max_wait_s": 60})
+    assert late.json()["released"]
+
+
+def test_figures_and_docs(get: Get) -> None:
+    figures = get("/metrics").text
+    for line in (
+        'cachecast_placement_server_alive{id="xc1",site="EDGE"} 1.0',
+        "cachecast_placement_database_up 1.0",
+        "cachecast_placement_datasets 5.0",
+    ):
+        assert line in figures
+    paths = get("/openapi.json").json()["paths"]
+    assert {"/serverRanges", "/ds/{n}/{did}", "/liveness", "/score", "/prefix", "/plan/{cache}"} <= set(paths)
+    assert get("/docs").status_code == 200
+    health = get("/health").json()
+    assert (health["status"], health["datasets"], health["as_of"]) == ("ok", 5, PLAN["as_of"])
+    assert get("/nothing").status_code == 404
+    assert OPERATOR not in figures

@@ -1,0 +1,205 @@
+"""`cachecast serve` as a process: restarted, killed, without its database, with TLS, wrongly set."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from placement_server import PLAN, ROOT, PlacementServer, eventually, refresh, serving, threaded
+
+
+def test_a_restart_keeps_state_and_a_refresh_is_noticed(tmp_path: Path) -> None:
+    database = tmp_path / "placement.db"
+    with serving(database) as first:
+        for id, size in (("b", 100), ("a", 50), ("c", 300)):
+            first.beat(id, size=size)
+        with first.client() as operator:
+            operator.put("/serve", json={"client": "T2", "cache_site": "EDGE"}).raise_for_status()
+            operator.put("/ds/reassign/cms:/X/EDGE").raise_for_status()
+            ranges = operator.get("/serverRanges").json()
+    with serving(database) as second, second.client() as operator:
+        assert operator.get("/serverRanges").json() == ranges
+        assert operator.get("/serve").json() == {"T2": "EDGE"}
+        assert operator.get("/health").json()["datasets"] == 0
+        refresh(database)
+        eventually(lambda: bool(operator.get("/health").json()["datasets"] == 5))
+        assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
+
+
+def test_a_killed_service_lost_no_operators_change(tmp_path: Path) -> None:
+    with serving(tmp_path / "p.db") as first:
+        first.beat("a")
+        with first.client() as operator:
+            operator.put("/ds/reassign/cms:/X/EDGE").raise_for_status()
+            eventually(lambda: (operator.get("/health").json()["synced_at_s"] or 0) > 0)
+            assert first.process is not None
+            first.process.send_signal(signal.SIGKILL)
+            first.process.wait()
+    with serving(tmp_path / "p.db") as second, second.client() as operator:
+        operator.put("/ds/reassign/cms:/Y/other").raise_for_status()
+        assert operator.delete("/ds/reassign/cms:/X").status_code == 200
+
+
+def test_it_answers_from_memory_while_the_database_is_away(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    refresh(folder / "p.db")
+    with serving(folder / "p.db") as started, started.client() as operator:
+        started.beat("xc1")
+        ranges = operator.get("/serverRanges").json()
+        folder.rename(tmp_path / "away")
+        eventually(lambda: bool(operator.get("/health").json()["status"] == "degraded"))
+        assert operator.get("/serverRanges").json() == ranges
+        assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
+        assert operator.get("/plan/xc1").json() == PLAN
+        assert operator.post("/score", json={"inputs": ["cms:/f"]}).status_code == 200
+        figures = operator.get("/metrics").text
+        assert "cachecast_placement_database_up 0.0" in figures
+        assert 'cachecast_placement_database_faults_total{error="ServiceError"}' in figures
+        started.beat("xc2")
+        assert len(operator.get("/serverRanges").json()["EDGE"]["servers"]) == 2
+        refused = operator.put("/serve", json={"client": "T2", "cache_site": "EDGE"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+        assert operator.get("/serve").json() == {}
+        (tmp_path / "away").rename(folder)
+        eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
+        assert len(operator.get("/serverRanges").json()["EDGE"]["servers"]) == 2
+    with serving(folder / "p.db") as again:
+        assert len(httpx.get(f"{again.url}/serverRanges").json()["EDGE"]["servers"]) == 2
+
+
+def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path: Path) -> None:
+    database = tmp_path / "p.db"
+    refresh(database)
+    with threaded(database, time.time) as started, started.client() as operator:
+        operator.put("/ds/reassign/cms:/X/other").raise_for_status()
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("update placement_reassigned set sites = 'no json'")
+        eventually(lambda: bool(operator.get("/health").json()["status"] == "degraded"))
+        assert operator.get("/health").json()["database"] == "storing failed (JSONDecodeError)"
+        assert operator.get("/ds/5/cms:/X").json() == ["other"]
+        figures = operator.get("/metrics").text
+        assert 'cachecast_placement_database_faults_total{error="JSONDecodeError"}' in figures
+
+
+def test_it_starts_without_its_database_and_finds_it_later(tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    refresh(tmp_path / "p.db")
+    with serving(folder / "p.db") as started, started.client() as operator:
+        assert operator.get("/health").json()["status"] == "degraded"
+        assert operator.get("/serverRanges").json() == {}
+        assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["other"]
+        started.beat("xc1")
+        assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
+        folder.mkdir()
+        shutil.copy(tmp_path / "p.db", folder / "p.db")
+        eventually(lambda: bool(operator.get("/health").json()["datasets"] == 5))
+        assert operator.get("/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
+
+
+def test_dead_caches_leave_and_return_by_the_clock(tmp_path: Path) -> None:
+    clock = [1_772_323_200.0]
+    with threaded(tmp_path / "p.db", lambda: clock[0]) as started, started.client() as client:
+        started.beat("a")
+        started.beat("b")
+        both = client.get("/serverRanges").json()
+        clock[0] += 100
+        started.beat("a")
+        clock[0] += 79
+        assert client.get("/serverRanges").json() == both
+        clock[0] += 1
+        eventually(lambda: len(client.get("/serverRanges").json()["EDGE"]["servers"]) == 1)
+        assert not client.get("/liveness").json()["EDGE"]["b"]["live"]
+        started.beat("b")
+        assert client.get("/serverRanges").json() == both
+        clock[0] += 180
+        eventually(lambda: client.get("/serverRanges").json() == {})
+        assert client.get("/ds/5/cms:/any").json() == ["other"]
+
+
+def test_the_answers_are_the_same_from_two_services_of_one_database(tmp_path: Path) -> None:
+    with serving(tmp_path / "p.db") as one, serving(tmp_path / "p.db") as two:
+        for id in ("a", "b", "c"):
+            (one if id == "b" else two).beat(id)
+
+        def ranges(server: PlacementServer) -> Any:
+            return httpx.get(f"{server.url}/serverRanges").json()
+
+        eventually(lambda: len(ranges(one)["EDGE"]["servers"]) == 3 and ranges(one) == ranges(two))
+
+
+def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> None:
+    token, cert, key = tmp_path / "token", tmp_path / "cert.pem", tmp_path / "key.pem"
+    token.write_text("a-token-from-a-private-file\n")
+    token.chmod(0o600)
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+    ]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    given = {"token": "", "token_file": str(token), "tls_cert": str(cert), "tls_key": str(key)}
+    with serving(tmp_path / "p.db", **given) as started:
+        assert started.url.startswith("https://")
+        headers = {"authorization": "Bearer a-token-from-a-private-file"}
+        body = {"id": "a", "site": "EDGE", "address": "a:1094", "size": 1}
+        with httpx.Client(base_url=started.url, verify=False, headers=headers) as client:
+            assert client.post("/liveness", json=body).status_code == 200
+            assert client.get("/serverRanges").json()["EDGE"]["servers"] == [["a:1094", 1]]
+
+
+def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "p.db", token="", cache_token="") as started,
+        started.client("whatever") as client,
+    ):
+        body = {"id": "a", "site": "EDGE", "address": "a:1094", "size": 1}
+        assert client.post("/liveness", json=body).status_code == 401
+        assert client.get("/serverRanges").json() == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"TOKEN": "short"}, "shorter than 16"),
+        ({"TOKEN_FILE": "/dev/null/token"}, "cannot read"),
+        ({"DATABASE": "mysql://x"}, "use sqlite or postgresql"),
+        ({"TLS_CERT": "x"}, "go together"),
+        ({"FORGET": "1m"}, "longer than liveness"),
+        ({"HOST": "203.0.113.7"}, "cannot listen"),
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_one_line(tmp_path: Path, given: dict[str, str], told: str) -> None:
+    env = {
+        f"CACHECAST_SERVE__{key}": value
+        for key, value in ({"DATABASE": str(tmp_path / "p.db")} | given).items()
+    }
+    answer = subprocess.run(
+        [sys.executable, "-c", "from jobs.cli import main; main()", "serve", "--port", "0"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)} | env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert told in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1

@@ -1,0 +1,25 @@
+"""Traces written to files."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write text or a table; the path."""
+
+    def to(what, name="t.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(what, pa.Table):
+            pq.write_table(what, path)
+        elif isinstance(what, bytes):
+            path.write_bytes(what)
+        else:
+            path.write_text(what)
+        return path
+
+    return to

@@ -1,0 +1,122 @@
+"""Traces from Parquet and CSV: what is asked for, and the rule for each kind of faulty row."""
+
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pytest
+
+from features.errors import InputError, SchemaError
+from replay.read import read_trace
+
+PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "match"),
+    [
+        ("time,lbn,size", {}, "which column is the item.*none among time, lbn, size.*--columns item=NAME"),
+        ("time,timestamp,id,size", {}, r"the time\?.*more than one \(time, timestamp\)"),
+        ("time,id,size", {"item": "lbn"}, "no column lbn; it has time, id, size"),
+        ("time,id,size", {"object": "id"}, "no role object; the roles are time, item, size, close, read"),
+    ],
+)
+def test_columns_that_cannot_be_told_are_asked_for(write, header, columns, match):
+    row = ",".join("1" for _ in header.split(","))
+    with pytest.raises(SchemaError, match=match):
+        read_trace(write(f"{header}\n{row}\n"), columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ("1,a,1\n2,a,-5\n", "t.csv row 2 has size -5, below 0"),
+        ("1,a,1\n2,a,\n", "t.csv row 2 has no size"),
+        ("1,a,1\n2,a,1.5\n", "t.csv row 2 has size 1.5, no whole number"),
+        ("1,a,1\n2,a,big\n", "t.csv row 2 has size 'big', no whole number"),
+        ("1,a,1\n2,,1\n", "t.csv row 2 has no id"),
+        ("1,3,1\n2,-4,1\n", "t.csv row 2 has id -4, below 0"),
+        ("1,a,1\n,a,1\n", "t.csv row 2 has no time"),
+        ("-1,a,1\n2,a,1\n", "t.csv row 1 has time -1, before 1970"),
+        ("1,a,1\n2,a,1\nsoon,a,1\n", "t.csv row 3 has time 'soon'"),
+        ("2026-03-01,a,1\n7,a,1\n", "t.csv row 2 has time '7'"),
+        ("2026-03-01T00:00:01Z,a,1\n2026-03-01T00:00:02,a,1\n", "t.csv row 2 has time '2026-03-01T00:00:02'"),
+        ("3,a,1\n2,a,1\n", "t.csv row 2 has time 2, earlier than 3 in the row before.*--sort"),
+        ("1,a,1\n2,a\n", "t.csv cannot be read as CSV.*[Rr]ow #3"),
+        ("", "t.csv has no row"),
+        (f"1,a,{2**61}\n2,a,{2**61}\n", "4.61e[+]18 bytes in all.*unit of its sizes"),
+        (f"1,a,{2**63}\n", "t.csv row 1 has size '9223372036854775808', no whole number"),
+        ("1700000000000000000,a,1\n1700000001000000000,a,1\n", "--time-unit"),
+        ("1700000000000,a,1\n1800000000000,a,1\n", "--time-unit"),
+    ],
+)
+def test_a_faulty_row_is_named(write, rows, match):
+    with pytest.raises(InputError, match=match):
+        read_trace(write("time,id,size\n" + rows))
+
+
+def test_a_text_that_is_cut_off_within_its_packing_is_refused(write):
+    packed = gzip.compress(b"time,id,size\n" + b"1,a,2\n" * 50000)
+    for n_bytes in (5, 30, len(packed) - 20):
+        with pytest.raises(InputError, match=r"decompress|cannot be read|is empty|neither"):
+            read_trace(write(packed[:n_bytes], "t.csv.gz"))
+
+
+def test_the_file_of_a_folder_is_named(write, tmp_path):
+    for day, time, size in (("2026-03-01", 1, 1), ("2026-03-02", 2, -1)):
+        write(pa.table({"time": [time, 2], "id": [1, 2], "size": [1, size]}), f"in/day={day}/part.parquet")
+    with pytest.raises(InputError, match=r"day=2026-03-02/part\.parquet row 2 has size -1"):
+        read_trace(tmp_path / "in")
+
+
+def test_the_first_size_counts_and_the_others_are_counted(write):
+    loaded = read_trace(write("time,id,size\n1,a,5\n2,a,6\n3,b,7\n4,a,5\n"))
+    assert loaded.trace.size_bytes.tolist() == [5, 7]
+    assert loaded.notes == ("rows that state another size than their file's first, which counts: 1",)
+
+
+def test_reads_and_closes_that_cannot_be_are_clipped_and_counted(write):
+    path = write("time,id,size,end,got\n5,a,10,4,11\n6,a,10,9,3\n")
+    loaded = read_trace(path, columns={"close": "end", "read": "got"})
+    assert loaded.trace.close_s.tolist() == [5, 9]
+    assert loaded.trace.read_bytes.tolist() == [10, 3]
+    assert [note.rpartition(": ")[2] for note in loaded.notes] == ["1", "1"]
+    with pytest.raises(InputError, match="row 2 has got -3, below 0"):
+        read_trace(write("time,id,size,got\n5,a,10,4\n6,a,10,-3\n"), columns={"read": "got"})
+
+
+@pytest.mark.parametrize(
+    ("column", "match"),
+    [
+        (pa.array([1.0, 2.0]), "id is double; files are integers or strings"),
+        (pa.array([True, False]), "id is bool"),
+    ],
+)
+def test_items_of_other_types_are_refused(write, column, match):
+    with pytest.raises(SchemaError, match=match):
+        read_trace(write(pa.table({"time": [1, 2], "id": column, "size": [1, 1]}), "t.parquet"))
+
+
+def test_paths_that_hold_no_trace(write, tmp_path):
+    with pytest.raises(InputError, match="there is no trace"):
+        read_trace(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is empty"):
+        read_trace(write(""))
+    with pytest.raises(InputError, match="holds no Parquet file"):
+        read_trace(tmp_path)
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_trace(write(b"PAR1 and no more", "x.parquet"))
+    with pytest.raises(InputError, match="neither Parquet, CSV nor LCS"):
+        read_trace(write(bytes(range(256)), "x.bin"))
+    with pytest.raises(InputError, match="no trace kind 'best'"):
+        read_trace(write(PLAIN), kind="best")
+    with pytest.raises(InputError, match="no time unit 'h'"):
+        read_trace(write(PLAIN), time_unit="h")
+
+
+def test_a_kind_that_is_said_is_not_guessed(write):
+    path = write(PLAIN, "like.oracleGeneral.csv")
+    with pytest.raises(InputError, match="cut off within record"):
+        read_trace(path)
+    assert read_trace(path, kind="table").trace.n_accesses == 3

@@ -1,0 +1,90 @@
+"""Servers as processes of a test: their ports, their start, the wait until they answer, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+PATIENCE_S = 180.0
+"""A machine at work for others starts a server in minutes."""
+_END_S = 20.0
+_LOG_LINES = 20
+Given = TypeVar("Given")
+
+
+class NoServer(Exception):
+    """A server cannot be started here; says why, with what its logs told last."""
+
+
+def needed(what: str, server: AbstractContextManager[Given]) -> Iterator[Given]:
+    """For a fixture: what `server` gives. Its tests fail, saying that they need `what`, if it cannot run."""
+    try:
+        with server as given:
+            yield given
+    except NoServer as error:
+        pytest.fail(f"these tests need {what}: {error}")
+
+
+def free_ports(n: int) -> list[int]:
+    """`n` ports of loopback that nobody listens at."""
+    with contextlib.ExitStack() as probes:
+        bound = [probes.enter_context(socket.socket()) for _ in range(n)]
+        for probe in bound:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in bound]
+
+
+def start(
+    command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """The process of `command`, at work in the folder of its `log`, head of a group of its own."""
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            command, env=env, stdout=out, stderr=out, start_new_session=True, cwd=log.parent
+        )
+
+
+def wait(ready: Callable[[], bool], folder: Path, *processes: subprocess.Popen[bytes]) -> None:
+    """Wait until `ready`; NoServer, with the logs of `folder`, if a process ends or patience does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():
+        if ended := [process.returncode for process in processes if process.poll() is not None]:
+            raise NoServer(_told(folder, f"it has ended with {ended[0]}"))
+        if time.monotonic() > deadline:
+            raise NoServer(_told(folder, f"it is not up after {PATIENCE_S:.0f} s"))
+        time.sleep(0.1)
+
+
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """End them, the last first, with all that they started."""
+    for process in reversed(processes):
+        _signal(process, signal.SIGTERM)
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _told(folder: Path, what: str) -> str:
+    logs = [f"--- {log}\n{_tail(log)}" for log in sorted(folder.glob("*.log"))]
+    return "\n".join([what, *logs])
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
