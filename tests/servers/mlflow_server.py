@@ -1,0 +1,36 @@
+"""A real MLflow tracking server on this machine: SQLite, artifacts served, one worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from daemons import end, free_ports, start, wait
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[str]:
+    """The URL of an empty server that keeps its data and log in `folder`; it ends with the block."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    command += ["--serve-artifacts", "--artifacts-destination", (folder / "artifacts").as_uri()]
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    server = start(command, folder / "server.log", env=os.environ | quiet)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait(lambda: _answers(f"{url}/health"), folder, server)
+        yield url
+    finally:
+        end(server)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).is_success
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,138 @@
+"""A region with a planted signal, small settings to train its models, and the training itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from daemons import free_ports
+
+from features.schema import arrow_schema
+from features.spec import FeatureSpec
+from features.times import as_of_label, day_label
+from jobs import train
+from jobs.deliver import TrainingAnswer
+from jobs.tables import Tables
+from models.registry import Registry
+
+HOUR, DAY = 3600, 86400
+FIRST, SECOND = "cachecast-emea/1", "cachecast-emea/2"
+SPEC = FeatureSpec(
+    cycle_s=HOUR,
+    windows_s=(HOUR, 24 * HOUR),
+    half_lives_s=(HOUR, 24 * HOUR),
+    horizons_s=(HOUR, 3 * HOUR, 48 * HOUR),
+    n_gaps=1,
+    candidate_s=24 * HOUR,
+    active_dataset_s=HOUR,
+)
+N_AS_OFS, N_FILES = 40, 120
+UNTIL_S = N_AS_OFS * HOUR
+TRAIN_UNTIL_S = UNTIL_S - 2 * HOUR
+"""The last two as_ofs come after the training: predictions are made there."""
+BASELINES = {"recency", "decayed_frequency", "dataset_popularity", "s3fifo_counts"}
+LEARNERS = {"lightgbm", "hist_boosting", "forest"}
+MLFLOW_WARNINGS = [
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:mlflow"),
+]
+"""MLflow's and its libraries' own deprecations; ours still fail."""
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The `[training]` settings, small."""
+
+    spool: str
+    max_rows: int = 4000
+    test_share: float = 0.3
+    learners: tuple[str, ...] = ("lightgbm", "hist_boosting", "forest")
+    trees: int = 40
+    search_trials: int = 3
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Mlflow:
+    """The `[mlflow]` settings."""
+
+    uri: str
+    artifacts: str
+    experiment: str = "cachecast-test"
+    serve: tuple[str, ...] = ("champion", "candidate")
+    patience: int = 20
+
+
+def away(*, patience: int) -> Mlflow:
+    """A server that nobody answers for."""
+    return Mlflow(f"http://127.0.0.1:{free_ports(1)[0]}", "unused", patience=patience)
+
+
+def planted(root: Path) -> Tables:
+    """Features and labels: a file is read again when its last gap has passed."""
+    rng = np.random.default_rng(1)
+    store = Tables(str(root))
+    n = N_AS_OFS * N_FILES
+    as_of = np.repeat(np.arange(N_AS_OFS) * HOUR, N_FILES)
+    gap, recency = rng.integers(1, 20, n) * HOUR, rng.integers(1, 20, n) * HOUR
+    again = rng.random(n) < np.where(np.abs(gap - recency) < 4 * HOUR, 0.8, 0.05)
+    keys = {
+        "did": [f"s:f{i % N_FILES}" for i in range(n)],
+        "day": [day_label(int(a)) for a in as_of],
+        "as_of": [as_of_label(int(a)) for a in as_of],
+        "region": ["emea"] * n,
+    }
+    known = {"recency_s": recency.astype(float), "gap_1_s": gap.astype(float), "size_bytes": np.full(n, 7e9)}
+    numbers = {name: known.get(name, rng.random(n)) for name in SPEC.numeric_columns}
+    numbers["recency_s"] = pa.array(numbers["recency_s"], mask=rng.random(n) < 0.15)
+    text = {name: ["AOD" if i % 2 else "RAW" for i in range(n)] for name in SPEC.categorical_columns}
+    text["dataset"] = pa.nulls(n, pa.string())
+    store.replace_arrow(SPEC.features_table, pa.table({**keys, **text, **numbers}))
+    labels = {
+        c.name: pa.nulls(n, arrow_schema(SPEC.labels_table).field(c.name).type)
+        for c in SPEC.labels_table.columns
+    }
+    for horizon_s, name in zip(SPEC.horizons_s, SPEC.label_columns, strict=True):
+        reads = np.where(again, 1 + rng.poisson(2, n), 0)
+        labels[name] = pa.array(reads, mask=as_of + horizon_s > UNTIL_S)
+    store.replace_arrow(SPEC.labels_table, pa.table({**labels, **keys}))
+    return store
+
+
+def fit(tables: Tables, mlflow_at: Mlflow, knobs: Knobs, until_s: int = TRAIN_UNTIL_S) -> TrainingAnswer:
+    steps: list[tuple[int, int, str]] = []
+    answer = train.run(
+        tables,
+        spec=SPEC,
+        region="emea",
+        training=knobs,
+        mlflow=mlflow_at,
+        until_s=until_s,
+        on_progress=lambda *step: steps.append(step),
+    )
+    assert steps[-1][0] == steps[-1][1]
+    assert not list(Path(knobs.spool).iterdir())
+    return answer
+
+
+def registry(at: Mlflow) -> Registry:
+    return Registry(at.uri, at.artifacts, at.experiment)
+
+
+def check_answer(answer: TrainingAnswer, version: str) -> None:
+    """The best beats baselines; one per horizon serves; the far horizon is dropped, with the reason."""
+    assert answer.version == version
+    assert set(answer.dropped) == {"2d"}
+    assert "too few" in answer.dropped["2d"]
+    assert {row.horizon_s for row in answer.models} == {HOUR, 3 * HOUR}
+    for horizon_s in (HOUR, 3 * HOUR):
+        rows = {row.model: row for row in answer.models if row.horizon_s == horizon_s}
+        assert set(rows) == {*BASELINES, *LEARNERS}
+        assert all(rows[name].log_loss is None for name in BASELINES)
+        learned = [rows[name].auc or 0 for name in LEARNERS]
+        assert max(learned) > max(rows[name].auc or 1 for name in BASELINES) + 0.1
+        assert sum(row.serves for row in rows.values()) == 1

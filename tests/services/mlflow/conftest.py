@@ -1,0 +1,67 @@
+"""MLflow with trainings: a real tracking server, and SQLite."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow_server
+import pytest
+from daemons import needed
+from planted_region import FIRST, SECOND, Knobs, Mlflow, fit, planted
+
+from jobs.deliver import TrainingAnswer
+from jobs.tables import Tables
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
+    """A tracking server of the run's."""
+    for url in needed("an MLflow server", mlflow_server.running(tmp_path_factory.mktemp("mlflow"))):
+        yield Mlflow(url, "unused")
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Features and labels with a planted signal; a test that writes there takes `own_tables`."""
+    return planted(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture
+def own_tables(tables: Tables, tmp_path: Path) -> Tables:
+    """A copy of the tables as they are now."""
+    return Tables(str(shutil.copytree(tables.root, tmp_path / "own_tables")))
+
+
+@pytest.fixture(scope="session")
+def knobs(tmp_path_factory: pytest.TempPathFactory) -> Knobs:
+    """The `[training]` settings with a spool of their own."""
+    return Knobs(spool=str(tmp_path_factory.mktemp("spool")))
+
+
+@pytest.fixture(scope="session")
+def trained(server: Mlflow, tables: Tables, knobs: Knobs) -> TrainingAnswer:
+    """The first training on the server: version 1."""
+    return fit(tables, server, knobs)
+
+
+@pytest.fixture(scope="session")
+def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
+    """MLflow in SQLite with two small versions of the region's models, and no champion."""
+    folder = tmp_path_factory.mktemp("two")
+    tables, at = (
+        planted(folder / "tables"),
+        Mlflow(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts")),
+    )
+    small = Knobs(spool=str(folder / "spool"), learners=("lightgbm",), trees=5)
+    assert [fit(tables, at, small).version for _ in range(2)] == [FIRST, SECOND]
+    return at
+
+
+@pytest.fixture
+def local(two_versions: Mlflow, tmp_path: Path) -> Mlflow:
+    """A copy of `two_versions` to change."""
+    shutil.copy(two_versions.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    return dataclasses.replace(two_versions, uri=f"sqlite:///{tmp_path}/mlflow.db")

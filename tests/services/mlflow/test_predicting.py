@@ -1,0 +1,128 @@
+"""Predictions by the models that a real tracking server holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from planted_region import HOUR, MLFLOW_WARNINGS, N_AS_OFS, N_FILES, SPEC, Mlflow, registry
+
+from features.errors import ModelError, StaleInputError
+from features.results import DRIFT
+from features.schema import PREDICTIONS
+from features.spec import FeatureSpec
+from features.times import as_of_label, day_label
+from jobs import predict
+from jobs.deliver import TrainingAnswer
+from jobs.tables import Tables
+from models.frame import model_matrix
+from models.mlflow_session import mlflow
+from models.registry import model_name
+from models.scoring import ServedModels
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+pytestmark = MLFLOW_WARNINGS
+
+
+@pytest.fixture(autouse=True)
+def candidate(server: Mlflow, trained: TrainingAnswer) -> None:
+    """Other trainings may have taken the alias since."""
+    assert trained.version
+    registry(server).point("candidate", trained.version, tags={})
+
+
+def predictions(
+    spark: SparkSession, tables: Tables, mlflow_at: Mlflow, *as_ofs: int, max_age_s: int = 1000 * HOUR
+) -> predict.PredictAnswer:
+    return predict.run(
+        spark, tables, spec=SPEC, region="emea", as_ofs=as_ofs, mlflow=mlflow_at, max_age_s=max_age_s
+    )
+
+
+@pytest.mark.service
+def test_spark_predicts_as_the_bundle_says(
+    spark: SparkSession, server: Mlflow, tables: Tables, trained: TrainingAnswer
+) -> None:
+    last = (N_AS_OFS - 1) * HOUR
+    answer = predictions(spark, tables, server, last, last - HOUR)
+    assert answer.snapshot.n_rows == 2 * 2 * N_FILES
+    assert answer.model_version == trained.version
+    assert predictions(spark, tables, server, last, last - HOUR).snapshot.id == answer.snapshot.id
+    found = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
+    rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
+    served = registry(server).load("emea", ["candidate"])
+    assert [model.within for model in served.bundle.models] == ["1h", "3h"]
+    (batch,) = rows.combine_chunks().to_batches()
+    expected = pa.Table.from_batches(served.load().predictions(batch)).to_pandas()
+    key = ["did", "horizon_s"]
+    for name in ("probability", "expected_accesses", "last_read_s", "size_bytes", "model_version"):
+        left, right = (side.sort_values(key)[name].to_numpy() for side in (found, expected))
+        np.testing.assert_array_equal(left, right, err_msg=name)
+    check_without_this_package(server, served, rows.to_pandas())
+
+
+def check_without_this_package(at: Mlflow, served: ServedModels, rows: pd.DataFrame) -> None:
+    """Anyone with MLflow can load the bundle's models without this package's code."""
+    bundle = served.bundle
+    client = mlflow.tracking.MlflowClient(at.uri)
+    run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
+    generic = mlflow.pyfunc.load_model(f"runs:/{run_id}/bundle/1h")
+    answer = np.asarray(generic.predict(model_matrix(rows, SPEC, bundle.vocabulary, bundle.columns)))
+    assert len(answer) == N_FILES
+
+
+@pytest.mark.service
+def test_drift_is_told_where_the_features_have_moved(
+    spark: SparkSession, server: Mlflow, own_tables: Tables, trained: TrainingAnswer
+) -> None:
+    last = (N_AS_OFS - 1) * HOUR
+    moved = own_tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
+    at = moved.column_names.index("recency_s")
+    later = (N_AS_OFS + 5) * HOUR
+    label = pa.array([as_of_label(later)] * len(moved))
+    moved = moved.set_column(at, "recency_s", pc.add(moved["recency_s"], 40.0 * HOUR))
+    moved = moved.set_column(moved.column_names.index("as_of"), "as_of", label)
+    moved = moved.set_column(
+        moved.column_names.index("day"), "day", pa.array([day_label(later)] * len(moved))
+    )
+    own_tables.replace_arrow(SPEC.features_table, moved)
+    steady, shifted = (predictions(spark, own_tables, server, as_of) for as_of in (last, later))
+    assert trained.version == steady.model_version
+    assert not steady.alarms
+    (alarm,) = shifted.alarms
+    assert "recency_s" in alarm
+    found = {row["column"]: row for row in own_tables.read_arrow(DRIFT, as_of=as_of_label(later)).to_pylist()}
+    assert {name for name, row in found.items() if row["drifted"]} >= {"recency_s"}
+    assert found["gap_1_s"]["psi"] < 0.25
+    assert "probability_1h" in found
+
+
+@pytest.mark.service
+def test_no_model_is_used_where_it_must_not_be(
+    spark: SparkSession, server: Mlflow, tables: Tables, trained: TrainingAnswer
+) -> None:
+    last = (N_AS_OFS - 1) * HOUR
+    assert trained.version
+    before = tables.snapshot(PREDICTIONS).id
+    with pytest.raises(ModelError, match=r"no plan: caches run plain LRU.*would know the future"):
+        predictions(spark, tables, server, 0)
+    with pytest.raises(StaleInputError, match=r"plain LRU.*max_age"):
+        predictions(spark, tables, server, last, max_age_s=HOUR // 2)
+    with pytest.raises(StaleInputError, match=r"plain LRU.*champion; train, evaluate and promote"):
+        predictions(spark, tables, dataclasses.replace(server, serve=("champion",)), last)
+    with pytest.raises(StaleInputError, match="cachecast features"):
+        predictions(spark, tables, server, 10**6 * HOUR)
+    bundle = registry(server).load("emea", ["champion", "candidate"]).bundle
+    with pytest.raises(ModelError, match="other settings"):
+        bundle.check(spec=FeatureSpec(**{**vars(SPEC), "n_gaps": 2}), region="emea")
+    with pytest.raises(ModelError, match="none of the horizons 2d"):
+        bundle.check(spec=dataclasses.replace(SPEC, horizons_s=(48 * HOUR,)), region="emea")
+    assert tables.snapshot(PREDICTIONS).id == before

@@ -1,0 +1,96 @@
+"""Who becomes champion by recorded evaluations, who stays it, and the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, registry
+
+from features.errors import StaleInputError
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, PROMOTIONS, S3FIFO_PLAN
+from features.times import as_of_label, day_label
+from jobs import promote
+from jobs.tables import Tables
+from models.mlflow_session import mlflow
+
+pytestmark = MLFLOW_WARNINGS
+
+
+def evaluate(store: Tables, challenger: str, as_of_s: int, *, saving: int, champion: str | None) -> None:
+    """A made-up evaluation of 28 days: the challenger saves `saving` bytes a day against every rival."""
+    rng = np.random.default_rng(as_of_s)
+    mine = 1000 + rng.integers(0, 100, 28)
+    plans = {CHALLENGER_PLAN: challenger, LRU: None, S3FIFO_PLAN: None}
+    if champion is not None:
+        plans[CHAMPION_PLAN] = champion
+    rows = []
+    for policy, scored_by in plans.items():
+        wan = mine if policy == CHALLENGER_PLAN else mine + saving + rng.integers(-10, 11, 28)
+        for i, wan_bytes in enumerate(wan.tolist()):
+            zero = dict.fromkeys(("hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"), 0)
+            where = {"capacity_fraction": 0.1, "on_day": day_label(as_of_s - (28 - i) * 86400)}
+            what = {"model_version": challenger, "policy": policy, "scored_by": scored_by}
+            rows.append({**what, **where, "wan_bytes": wan_bytes, **zero})
+    store.replace_rows(EVALUATIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "emea"))
+
+
+def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlflow, tmp_path: Path) -> None:
+    store, at = Tables(str(tmp_path / "tables")), registry(local)
+
+    def champion() -> str | None:
+        return at.version_at("emea", "champion")
+
+    def decide(now_s: int) -> promote.Promotion:
+        return promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+
+    with pytest.raises(StaleInputError, match="cachecast evaluate"):
+        decide(0)
+    with pytest.raises(StaleInputError, match="never had a champion"):
+        promote.rollback(store, region="emea", mlflow=local, now_s=0)
+    evaluate(store, FIRST, 40 * DAY, saving=0, champion=None)
+    assert (decide(1).action, champion()) == ("refuse", None)
+    evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
+    assert (decide(2).champion, champion()) == (FIRST, FIRST)
+    assert (decide(3).action, champion()) == ("promote", FIRST)
+    evaluate(store, SECOND, 42 * DAY, saving=300, champion="cachecast-emea/9")
+    assert "evaluate again" in decide(4).reasons[0]
+    evaluate(store, SECOND, 43 * DAY, saving=300, champion=FIRST)
+    assert (decide(5).champion, champion()) == (SECOND, SECOND)
+    told = promote.why(store, region="emea")
+    assert (told.action, told.model_version, told.evaluated_as_of) == (
+        "promote",
+        SECOND,
+        as_of_label(43 * DAY),
+    )
+    assert {one.against for one in told.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    tags = mlflow.tracking.MlflowClient(local.uri).get_model_version(*SECOND.split("/")).tags
+    assert (tags["decision"], tags["evaluated_as_of"]) == ("promote", as_of_label(43 * DAY))
+    check_rollback(store, local)
+
+
+def check_rollback(store: Tables, local: Mlflow) -> None:
+    at = registry(local)
+    at.point("champion", FIRST, tags={})  # by hand: the records know of the second
+    assert promote.rollback(store, region="emea", mlflow=local, now_s=6).champion == SECOND
+    assert at.version_at("emea", "champion") == SECOND
+    assert promote.rollback(store, region="emea", mlflow=local, now_s=7).champion == FIRST
+    assert at.version_at("emea", "champion") == FIRST
+    assert promote.rollback(store, region="emea", mlflow=local, now_s=8).champion is None
+    assert at.version_at("emea", "champion") is None
+    with pytest.raises(StaleInputError, match="never had a champion"):
+        promote.rollback(store, region="emea", mlflow=local, now_s=9)
+    actions = [row["action"] for row in store.read_arrow(PROMOTIONS).sort_by("as_of").to_pylist()]
+    assert actions == ["refuse", "promote", "promote", "refuse", "promote", "rollback", "rollback"]
+
+
+def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    registry(local).point("champion", FIRST, tags={})
+    evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
+    found = promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
+    assert (found.action, found.champion) == ("refuse", FIRST)
+    found = promote.run(store, region="emea", mlflow=local, max_age_s=20 * DAY, now_s=2, min_days=21)
+    assert (found.action, found.champion) == ("promote", SECOND)
+    assert "so it is no rival" in found.reasons[0]

@@ -1,0 +1,96 @@
+"""What a training keeps in MLflow, in a real tracking server and in SQLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted_region import (
+    FIRST,
+    HOUR,
+    LEARNERS,
+    MLFLOW_WARNINGS,
+    SPEC,
+    TRAIN_UNTIL_S,
+    Knobs,
+    Mlflow,
+    check_answer,
+    fit,
+    registry,
+)
+
+from features.errors import ModelError, StaleInputError
+from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
+from jobs.deliver import TrainingAnswer
+from jobs.tables import Tables
+from models.mlflow_session import mlflow
+
+pytestmark = MLFLOW_WARNINGS
+
+
+@pytest.mark.service
+def test_a_real_server_keeps_what_was_compared(
+    server: Mlflow, tables: Tables, trained: TrainingAnswer
+) -> None:
+    check_answer(trained, FIRST)
+    metrics = tables.read_arrow(MODEL_METRICS).to_pylist()
+    assert {row["run_id"] for row in metrics} == {row.run_id for row in trained.models}
+    assert {row["model"] for row in tables.read_arrow(RELIABILITY).to_pylist()} == set(LEARNERS)
+    parts = {(row["weighting"], row["part"]) for row in tables.read_arrow(MODEL_SLICES).to_pylist()}
+    assert parts >= {("byte", "all"), ("dataset", "cold"), ("file", "warm"), ("file", "tier AOD")}
+    assert {row["capacity_fraction"] for row in tables.read_arrow(MODEL_HOLDINGS).to_pylist()} == {
+        0.05,
+        0.1,
+        0.2,
+    }
+    client = mlflow.tracking.MlflowClient(server.uri)
+    row = next(row for row in trained.models if row.model == "lightgbm")
+    assert row.run_id is not None
+    run = client.get_run(row.run_id)
+    parent = client.get_run(run.data.tags["mlflow.parentRunId"])
+    assert (run.info.status, parent.info.status) == ("FINISHED", "FINISHED")
+    assert run.data.tags["features_snapshot"] == tables.snapshot(SPEC.features_table).id
+    assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
+    assert run.data.tags["package_version"]
+    assert run.data.params["trees"] == "40"
+    assert run.data.metrics["test_auc"] == pytest.approx(row.auc)
+    assert {"validation_log_loss", "byte/cold/auc", "file/at_10pct/recall"} <= set(run.data.metrics)
+    mlflow.set_tracking_uri(server.uri)  # another test may have worked elsewhere
+    check_artifacts(client, row.run_id, next(str(r.run_id) for r in trained.models if r.model == "forest"))
+
+
+def check_artifacts(client: mlflow.tracking.MlflowClient, boosted: str, forest: str) -> None:
+    """A nested run holds what is needed to understand the model, and the model itself."""
+    kept = {item.path for item in client.list_artifacts(boosted)}
+    assert {"calibration.png", "roc.png", "precision_recall.png", "importance.csv", "model"} <= kept
+    for run_id in (boosted, forest):
+        gains = mlflow.artifacts.load_text(f"runs:/{run_id}/importance.csv").splitlines()
+        assert gains[0] == "column,gain_share"
+        assert {line.split(",")[0] for line in gains[1:3]} == {"recency_s", "gap_1_s"}
+        loaded = mlflow.pyfunc.load_model(f"runs:/{run_id}/model")
+        example = loaded.input_example
+        assert len(np.asarray(loaded.predict(example))) == len(example)
+        assert loaded.metadata.signature.inputs.input_names() == list(example.columns)
+
+
+def test_sqlite_keeps_models_too(
+    own_tables: Tables, knobs: Knobs, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    in_sqlite = Mlflow(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"))
+    check_answer(fit(own_tables, in_sqlite, knobs), FIRST)
+    served = registry(in_sqlite).load("emea", ["candidate"])
+    for model in served.bundle.models:
+        assert TRAIN_UNTIL_S - model.horizon_s <= model.trained_until_s <= TRAIN_UNTIL_S
+    assert len(served.load().fitted) == 2
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+def test_too_few_days_are_a_model_error(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
+    nowhere = Mlflow(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"))
+    with pytest.raises(ModelError, match=r"no horizon can be trained.*more days"):
+        fit(own_tables, nowhere, knobs, until_s=2 * HOUR)
+    with pytest.raises(StaleInputError, match="cachecast features"):
+        fit(own_tables, nowhere, knobs, until_s=-10 * HOUR)
+    assert not list(Path(knobs.spool).iterdir())

@@ -1,0 +1,83 @@
+"""A walk over past days, recorded for its candidate in MLflow and in the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, registry
+
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO_PLAN
+from features.times import as_of_label
+from jobs import promote
+from jobs.evaluation_record import contest, record
+from jobs.settings import Settings
+from jobs.tables import Tables
+from models.mlflow_session import mlflow
+from models.registry import model_name
+from models.walk import Rivals, replay_rivals
+from replay.config import CacheConfig
+from replay.planner import Actions, CacheState
+from replay.trace import Trace
+
+pytestmark = MLFLOW_WARNINGS
+
+
+class Idle:
+    """Plans nothing."""
+
+    def actions(self, state: CacheState) -> Actions:
+        none = np.zeros(0, np.int64)
+        return Actions(none, none, none, none)
+
+
+def walked(days: int) -> Rivals:
+    """A replay of `days` days after one of warming, by planners that plan nothing."""
+    rng = np.random.default_rng(3)
+    time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
+    reads = Trace(time_s, rng.zipf(1.3, 4000) % 80, np.full(80, 100))
+    plans = {CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
+    told = {"capacity_fraction": 0.1, "cycle_s": DAY, "from_s": DAY}
+    return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
+
+
+def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
+    local: Mlflow, tmp_path: Path
+) -> None:
+    (tmp_path / "site.toml").write_text(
+        f'region = {{ name = "emea" }}\nplan = {{ horizon = "1h" }}\n'
+        f'[mlflow]\nuri = "{local.uri}"\nartifacts = "{local.artifacts}"\nexperiment = "cachecast-test"\n'
+        '[features]\ncycle = "1h"\nwindows = ["1h", "1d"]\nhalf_lives = ["1h", "1d"]\nn_gaps = 1\n'
+        'horizons = ["1h", "3h", "2d"]\ncandidates = "1d"\nactive_datasets = "1h"\n'
+    )
+    settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    elsewhere = settings.model_copy(update={"region": settings.region.model_copy(update={"name": "apac"})})
+    nobody = contest(elsewhere, from_s=0)
+    assert (nobody.candidate, nobody.champion) == (None, None)
+    assert "nothing is recorded" in nobody.notes[0]
+    registry(local).point("champion", FIRST, tags={})
+    seen = contest(settings, from_s=TRAIN_UNTIL_S - 1)
+    assert seen.champion is None
+    assert "has seen accesses until" in seen.notes[0]
+    known = contest(settings, from_s=TRAIN_UNTIL_S)
+    assert known.champion is not None
+    assert (known.candidate, known.champion.version) == (SECOND, FIRST)
+
+    rivals = walked(days=22)
+    record(settings, known, [rivals], last_day_s=22 * DAY)
+    store = Tables(settings.tables.root)
+    rows = store.read_arrow(EVALUATIONS, as_of=as_of_label(23 * DAY), owner="emea").to_pylist()
+    by_policy = {row["policy"]: row["scored_by"] for row in rows}
+    assert by_policy[CHALLENGER_PLAN] == SECOND
+    assert by_policy[CHAMPION_PLAN] == FIRST
+    assert by_policy[LRU] is None
+    client = mlflow.tracking.MlflowClient(local.uri)
+    run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
+    figures = client.get_run(str(run_id)).data.metrics
+    name = "walk/lru_challenger/at_10pct"
+    assert figures[f"{name}/wan_bytes"] == rivals.replayed[CHALLENGER_PLAN].result.wan_bytes
+    assert figures[f"{name}/byte_gap_closed"] == 0
+    decision = promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
+    assert decision.action == "refuse"
+    assert {one.against for one in decision.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    assert all(one.n_days == 22 for one in decision.comparisons)
