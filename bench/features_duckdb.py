@@ -32,9 +32,7 @@ def query(files: Sequence[str], out: str, *, as_of_s: int, spec: FeatureSpec) ->
         """facts as (select did, max(dataset) as dataset, max(tier) as tier, max(campaign) as campaign,
             max(size_bytes)::double as size_bytes, max(cycle) as last_cycle from reads group by did)"""
     )
-    active = (
-        f"select dataset from of_dataset where dataset_recency_s <= {spec.active_dataset_s + spec.cycle_s}"
-    )
+    active = f"select dataset from cells_dataset where cycle >= {as_of_s - spec.active_dataset_s}"
     return f"""copy (with {", ".join(parts)}
         select facts.* exclude (last_cycle), of_did.* exclude (did), of_dataset.* exclude (dataset),
             of_tier.* exclude (tier), of_campaign.* exclude (campaign), passes.* exclude (dataset),

@@ -48,15 +48,15 @@ def run(
     since, until = day_label(instants[0] - spec.history_s), day_label(instants[-1] + DAY_S)
     accesses = _accesses(spark, tables, demand_sources, since=since, until=until)
     files = read(spark, tables, FILES) if tables.exists(FILES) else None
-    if len(instants) == 1:
+    is_one = len(instants) == 1
+    if is_one:
         state = Histories(spark, tables, spec, region, demand_sources or {}).at(instants[0]).histories
     else:
-        state = rebuild(accesses, files, instants, spec=spec)
+        state = rebuild(accesses, files, instants, spec=spec).persist(_KEEP)
     cover = [(day_label(a), as_of_label(a), region) for a in instants]
-    state = state.persist(_KEEP)
     try:
         rows = features_of_histories(state, files, instants, spec=spec, region=region)
-        return replace(rows, tables, table, cover=cover, base=base)
+        return replace(rows, tables, table, cover=cover, base=base, gather=not is_one)
     finally:
         state.unpersist()
 

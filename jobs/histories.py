@@ -160,7 +160,7 @@ class Histories:
         states = self.tables.head(HISTORIES)
         old = [other for other in self._not_after(states, as_of_s) if other not in (key, source)]
         self.tables.replace_rows(CONSUMED, [], key)
-        states = replace(placed, self.tables, HISTORIES, cover=[key], base=states, drop=old)
+        states = replace(placed, self.tables, HISTORIES, cover=[key], base=states, drop=old, gather=False)
         consumed = [
             {"accesses_day": day, **dataclasses.asdict(told), "made_by": self._made_by}
             for day, told in sorted(days.items())

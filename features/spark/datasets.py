@@ -8,8 +8,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from features.spark.folds import fold
 from features.spark.grid import next_boundary
-from features.spark.popularity import distinct
+from features.spark.popularity import sketch_steps
+from features.spark.sketch import estimate, word_names
 from features.spec import FeatureSpec
 
 
@@ -57,8 +59,10 @@ def with_progress(datasets: DataFrame, *, spec: FeatureSpec) -> DataFrame:
     start = F.get("passes", F.lit(0))
     rows = rows.withColumn("pass_start", start["first_at"]).withColumn("pass_cycle", start["cycle"])
     this_pass = F.filter("cells", lambda cell: cell["cycle"] >= F.col("pass_cycle"))
-    rows = rows.withColumn("touched", distinct(this_pass, "files")).withColumn(
-        "n_files", F.coalesce("n_members", distinct(F.col("cells"), "files"))
+    steps = sketch_steps("files")
+    rows = rows.withColumns({"of_pass": fold(this_pass, steps), "of_all": fold(F.col("cells"), steps)})
+    rows = rows.withColumns(
+        {"touched": _n_distinct("of_pass"), "n_files": F.coalesce("n_members", _n_distinct("of_all"))}
     )
     age = F.col("as_of") - F.col("pass_start")
     values = {
@@ -69,6 +73,10 @@ def with_progress(datasets: DataFrame, *, spec: FeatureSpec) -> DataFrame:
         "dataset_pass_rate": F.col("touched") * F.lit(3600.0) / F.greatest(age, F.lit(1)),
     }
     return rows.withColumns({name: value.cast("double") for name, value in values.items()})
+
+
+def _n_distinct(words: str) -> Column:
+    return estimate([F.col(words)[name] for name in word_names("files")])
 
 
 def _begins(cell: Column, index: Column, pause_s: int) -> Column:

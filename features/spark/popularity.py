@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from features.spark.folds import Step, counted_if, fold, least, total, union
 from features.spark.grid import DAY_S, long_array
 from features.spark.sketch import estimate, word_names
 from features.spec import FeatureSpec
@@ -37,28 +38,51 @@ def with_popularity(rows: DataFrame, *, spec: FeatureSpec, prefix: str = "") -> 
 
     Sums are 0 without a read.
     """
-    longest_first = sorted(spec.windows_s, reverse=True)
-    inside = rows.withColumn("heads", _heads(F.col("cells")))
-    for wider, w in zip(["", *(f"_{w}" for w in longest_first)], longest_first, strict=False):
-        # Windows are nested: each looks through what the next wider one holds.
-        inside = inside.withColumns({f"{of}_{w}": _newer(F.col(of + wider), w) for of in ("cells", "heads")})
-    values = {name: value for w in spec.windows_s for name, value in _window(w).items()}
-    values |= {f"decayed_{duration_label(h)}": _decayed(F.col("cells"), h, spec) for h in spec.half_lives_s}
-    values |= _whole(F.col("cells")) | _gaps(F.col("heads"), spec.n_gaps)
-    named = [values[name].cast("double").alias(prefix + name) for name in spec.popularity_columns()]
-    return inside.select(*rows.columns, *named)
+    walked = rows.withColumn("heads", _heads(F.col("cells"))).withColumns(
+        {"told": fold(F.col("cells"), _steps(spec)), "active": fold(F.col("heads"), _active(spec))}
+    )
+    values = {
+        "recency_s": F.col("as_of") - F.get("heads", F.lit(0))["last_at"],
+        "first_read_s": F.col("as_of") - F.col("told")["first_at"],
+        "n_users": _distinct("users"),
+        "n_tasks": _distinct("tasks"),
+        **{name: F.col("active")[name] for name in _active(spec)},
+        **_gaps(F.col("heads"), spec.n_gaps),
+    }
+    for half_life_s in spec.half_lives_s:
+        name = f"decayed_{duration_label(half_life_s)}"
+        values[name] = F.col("told")[name] / F.lit(float(DECAY_ONE))
+    columns = [
+        values.get(name, F.col("told")[name]).cast("double").alias(prefix + name)
+        for name in spec.popularity_columns()
+    ]
+    return walked.select(*rows.columns, *columns)
 
 
 def with_reads(rows: DataFrame, *, spec: FeatureSpec, prefix: str) -> DataFrame:
     """`rows` (as `with_popularity` takes them) with `spec.group_columns(prefix)`: n_access_{w} alone."""
-    return rows.withColumns(
-        {
-            f"{prefix}n_access_{duration_label(w)}": _sum(_newer(F.col("cells"), w), "n_access").cast(
-                "double"
-            )
-            for w in spec.windows_s
-        }
-    )
+    steps = {f"n_access_{duration_label(w)}": _total_within(w, "n_access") for w in spec.windows_s}
+    columns = [F.col("told")[name].cast("double").alias(prefix + name) for name in steps]
+    return rows.withColumn("told", fold(F.col("cells"), steps)).select(*rows.columns, *columns)
+
+
+def sketch_steps(of: str) -> dict[str, Step]:
+    """What `features.spark.sketch.estimate` needs to tell the distinct users, tasks or files of cells."""
+    return {name: union(name) for name in word_names(of)}
+
+
+def _steps(spec: FeatureSpec) -> dict[str, Step]:
+    steps: dict[str, Step] = {"first_at": least("first_at")}
+    for w in spec.windows_s:
+        steps |= {f"{of}_{duration_label(w)}": _total_within(w, of) for of in ("n_access", "read_bytes")}
+    steps |= {f"decayed_{duration_label(h)}": _decayed(h, spec) for h in spec.half_lives_s}
+    steps |= {"n_same_hour": _every(DAY_S), "n_same_weekday": _every(_WEEK_S)}
+    return steps | sketch_steps("users") | sketch_steps("tasks")
+
+
+def _active(spec: FeatureSpec) -> dict[str, Step]:
+    """Of heads."""
+    return {f"n_active_{duration_label(w)}": counted_if(_newer(w)) for w in spec.windows_s}
 
 
 def _heads(cells: Column) -> Column:
@@ -66,62 +90,38 @@ def _heads(cells: Column) -> Column:
     return F.filter(cells, lambda cell, i: ~F.get(cells, i - F.lit(1))["cycle"].eqNullSafe(cell["cycle"]))
 
 
-def _newer(cells: Column, window_s: int) -> Column:
-    return F.filter(cells, lambda cell: cell["cycle"] >= F.col("as_of") - F.lit(window_s))
+def _newer(window_s: int) -> Callable[[Column], Column]:
+    return lambda cell: cell["cycle"] >= F.col("as_of") - F.lit(window_s)
 
 
-def _window(window_s: int) -> dict[str, Column]:
-    label, inside = duration_label(window_s), F.col(f"cells_{window_s}")
-    return {
-        f"n_access_{label}": _sum(inside, "n_access"),
-        f"read_bytes_{label}": _sum(inside, "read_bytes"),
-        f"n_active_{label}": F.size(f"heads_{window_s}"),
-    }
+def _total_within(window_s: int, field: str) -> Step:
+    return total(lambda cell: _if(_newer(window_s)(cell), cell[field]))
 
 
-def _sum(cells: Column, field: str) -> Column:
-    return _fold(cells, lambda total, cell: total + cell[field])
+def _every(period_s: int) -> Step:
+    return total(
+        lambda cell: _if(F.pmod(F.col("as_of") - cell["cycle"], F.lit(period_s)) == 0, cell["n_access"])
+    )
 
 
-def _fold(cells: Column, step: Callable[[Column, Column], Column]) -> Column:
-    return F.aggregate(cells, F.lit(0).cast("long"), step)
+def _if(condition: Column, value: Column) -> Column:
+    return F.when(condition, value).otherwise(F.lit(0).cast("long"))
 
 
-def _decayed(cells: Column, half_life_s: int, spec: FeatureSpec) -> Column:
+def _decayed(half_life_s: int, spec: FeatureSpec) -> Step:
     """Weights by age in cycles are looked up: a power per cell would cost more than all the rest."""
     ages = range(0, spec.history_s + spec.cycle_s, spec.cycle_s)
     weights = long_array(round(DECAY_ONE * 2 ** (-age / half_life_s)) for age in ages)
 
-    def step(total: Column, cell: Column) -> Column:
+    def term(cell: Column) -> Column:
         age = ((F.col("as_of") - cell["cycle"]) / F.lit(spec.cycle_s)).cast("int")
-        return total + cell["n_access"] * F.get(weights, age)
+        return cell["n_access"] * F.get(weights, age)
 
-    return _fold(cells, step) / F.lit(float(DECAY_ONE))
-
-
-def _whole(cells: Column) -> dict[str, Column]:
-    first = F.array_min(F.transform(cells, lambda cell: cell["first_at"]))
-    return {
-        "n_users": distinct(cells, "users"),
-        "n_tasks": distinct(cells, "tasks"),
-        "recency_s": F.col("as_of") - F.get(cells, F.lit(0))["last_at"],
-        "first_read_s": F.col("as_of") - first,
-        "n_same_hour": _sum(_every(cells, DAY_S), "n_access"),
-        "n_same_weekday": _sum(_every(cells, _WEEK_S), "n_access"),
-    }
+    return total(term)
 
 
-def distinct(cells: Column, of: str) -> Column:
-    """Distinct users, tasks or files of `cells`, as `features.sketch` estimates them."""
-    return estimate([_fold(cells, _or(name)) for name in word_names(of)])
-
-
-def _or(name: str) -> Callable[[Column, Column], Column]:
-    return lambda word, cell: word.bitwiseOR(cell[name])
-
-
-def _every(cells: Column, period_s: int) -> Column:
-    return F.filter(cells, lambda cell: F.pmod(F.col("as_of") - cell["cycle"], F.lit(period_s)) == 0)
+def _distinct(of: str) -> Column:
+    return estimate([F.col("told")[name] for name in word_names(of)])
 
 
 def _gaps(heads: Column, n_gaps: int) -> dict[str, Column]:
