@@ -8,7 +8,7 @@ can mend are one line and exit code 1; jobs are imported only by the command tha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
@@ -47,10 +47,18 @@ def main() -> None:
     try:
         app()
     except CachecastError as error:
-        console.err.print(
-            f"[bold red]error[/bold red]: {escape(str(error))}", highlight=False, soft_wrap=True
+        _fail(str(error))
+    except Exception as error:
+        if "java.lang.OutOfMemoryError" not in str(error):
+            raise
+        _fail(
+            "Spark ran out of memory; nothing is half written: raise [spark] driver_memory and run it again"
         )
-        raise SystemExit(1) from None
+
+
+def _fail(why: str) -> NoReturn:
+    console.err.print(f"[bold red]error[/bold red]: {escape(why)}", highlight=False, soft_wrap=True)
+    raise SystemExit(1) from None
 
 
 @app.command()

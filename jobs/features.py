@@ -22,7 +22,7 @@ from jobs.retained import clairvoyant_hits
 from jobs.spark_io import read, read_partitions, replace
 from jobs.tables import Snapshot, Tables
 
-_KEEP = StorageLevel.MEMORY_AND_DISK
+_KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows of a few partitions are more than the heap
 
 
 def run(

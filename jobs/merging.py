@@ -28,8 +28,10 @@ def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
         F.col("is_new"),
         *_SALTED,
     )
-    best = _both(rows, old, names).groupBy(F.col("event_id").alias("key")).agg(F.min(candidate).alias("best"))
-    return best.select(*(F.col(f"best.{name}") for name in names), F.col("best.is_new").alias("changed"))
+    once, again = _by_count(_both(rows, old, names), "event_id")
+    best = again.groupBy(F.col("event_id").alias("key")).agg(F.min(candidate).alias("best"))
+    chosen = best.select(*(F.col(f"best.{name}") for name in names), F.col("best.is_new").alias("changed"))
+    return once.withColumnRenamed("is_new", "changed").unionByName(chosen)
 
 
 def merged_files(rows: DataFrame, old: DataFrame | None) -> DataFrame:
@@ -42,13 +44,26 @@ def merged_files(rows: DataFrame, old: DataFrame | None) -> DataFrame:
     content = [name for name in names if name not in {"did", "known_at", "updated_at"}]
     latest = F.struct("updated_at", *content).alias("latest")
     both = _both(rows, old, names).withColumn("updated_at", F.coalesce("updated_at", "known_at"))
+    once, again = _by_count(both, "did")
     before = F.when(~F.col("is_new"), F.struct("known_at", latest))
-    found = both.groupBy("did").agg(
+    found = again.groupBy("did").agg(
         F.min("known_at").alias("known_at"), F.max(latest).alias("latest"), F.max(before).alias("before")
     )
     same = F.col("before").eqNullSafe(F.struct("known_at", "latest"))
     columns = [F.col(n) if n in {"did", "known_at"} else F.col(f"latest.{n}") for n in names]
-    return found.select(*columns, (~same).alias("changed"))
+    chosen = found.select(*columns, (~same).alias("changed"))
+    return once.withColumnRenamed("is_new", "changed").unionByName(chosen)
+
+
+def _by_count(rows: DataFrame, key: str) -> tuple[DataFrame, DataFrame]:
+    """`rows` whose key is there once, and the others.
+
+    To choose among rows of a key is a sort of whole rows; to count keys is not, and few are there twice.
+    """
+    hashed = rows.withColumn("hash", F.xxhash64(key))  # of two keys with one hash both are among the others
+    repeated = hashed.groupBy("hash").agg(F.count(F.lit(1)).alias("n")).where("n > 1").select("hash")
+    once, again = (hashed.join(repeated, "hash", how=how).drop("hash") for how in ("left_anti", "left_semi"))
+    return once, again
 
 
 def _both(rows: DataFrame, old: DataFrame | None, names: Sequence[str]) -> DataFrame:

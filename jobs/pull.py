@@ -25,7 +25,7 @@ from jobs.sources import Reader, site_reader
 from jobs.sources.base import Pulled, readable
 from jobs.tables import Key, Tables, read_partitions
 
-_KEEP = StorageLevel.MEMORY_AND_DISK
+_KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows of a few partitions are more than the heap
 LATE_DAYS = 3
 """Days after its end from which on a record that is published then is a late one."""
 

@@ -44,7 +44,7 @@ def files(spark: SparkSession, namespace: Path, spaces: Sequence[Path] = ()) -> 
             for batch in cinfo_rows.batches(namespace, spaces):
                 writer.write_batch(batch)
         rows = spark.read.parquet(str(spool))
-        return rows.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+        return rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
 
 
 def accesses(files: DataFrame, cache: str, source: str) -> base.Pulled:
