@@ -27,7 +27,8 @@ class FeatureSpec:
     ValueError. A window of w covers accesses in [as_of - w, as_of). `candidate_s`: a file is a candidate if
     it was read within this time before as_of, or if its dataset was read within `active_dataset_s`: of files
     never read, at most `unread_per_dataset`, first by name. A dataset's pass ends when it is not read for
-    `active_dataset_s`.
+    `active_dataset_s`. `sample_share`: of the candidates so many are kept, by a hash of file and as_of; a
+    sample has tables of its own, and models of it serve all.
     """
 
     cycle_s: int
@@ -38,11 +39,16 @@ class FeatureSpec:
     candidate_s: int
     active_dataset_s: int
     unread_per_dataset: int = 1000
+    sample_share: float = dataclasses.field(default=1.0, compare=False)
 
     def __post_init__(self) -> None:
         on_grid = (*self.windows_s, *self.horizons_s, self.candidate_s, self.active_dataset_s)
         if off := [value for value in on_grid if value % self.cycle_s]:
             raise ValueError(f"durations must be multiples of the cycle of {self.cycle_s} s, got {off[0]}")
+
+    @property
+    def _of_sample(self) -> str:
+        return "_sample" if self.sample_share < 1 else ""
 
     @property
     def history_s(self) -> int:
@@ -107,7 +113,7 @@ class FeatureSpec:
     def features_table(self) -> Table:
         """The features table under this spec. Columns are null where there is no history to tell."""
         return Table(
-            name="features",
+            name=f"features{self._of_sample}",
             grain="(file, region, as_of)",
             key=("did",),
             partition=("day", "as_of", "region"),
@@ -124,7 +130,7 @@ class FeatureSpec:
     def labels_table(self) -> Table:
         """The labels table under this spec."""
         return Table(
-            name="labels",
+            name=f"labels{self._of_sample}",
             grain="(file, region, as_of)",
             key=("did",),
             partition=("day", "as_of", "region"),

@@ -13,6 +13,9 @@ from jobs.console import Advance
 from jobs.settings import Settings
 from jobs.tables import Tables
 
+SPARE = 1.5
+"""Candidates were more at some moments than they are now."""
+
 
 @dataclasses.dataclass
 class CycleSummary:
@@ -66,9 +69,9 @@ def run(
     if train:
         on_progress(2, n_steps, "training")
         with told.timed("training features"):
-            told.trained_at = _training_features(settings, as_of_s)
+            told.trained_at, share = _training_features(settings, as_of_s, told.features)
         with told.timed("training"):
-            model_steps.train(settings, until_s=as_of_s, on_progress=lambda *_: None)
+            model_steps.train(settings, until_s=as_of_s, sample_share=share, on_progress=lambda *_: None)
     on_progress(n_steps - 1, n_steps, "predictions")
     with told.timed("predictions"):
         alias = "candidate" if train else None
@@ -79,13 +82,18 @@ def run(
     return told
 
 
-def _training_features(settings: Settings, as_of_s: int) -> int:
-    """Compute the features at the training's moments that lack them; how many moments the training has."""
-    spec, training = settings.features.spec, settings.training
-    there = Tables(settings.tables.root).head(spec.features_table).partitions
+def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> tuple[int, float]:
+    """Compute the features at the training's moments that lack them: how many moments, and the share kept.
+
+    Of as many candidates as there are now, a training takes at most `max_rows` of all moments together.
+    """
+    training = settings.training
     wanted = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
+    share = min(1.0, SPARE * training.max_rows / max(1, n_candidates * len(wanted)))
+    spec = dataclasses.replace(settings.features.spec, sample_share=share)
+    there = Tables(settings.tables.root).head(spec.features_table).partitions
     region = settings.region.name
     missing = [at for at in wanted if (day_label(at), as_of_label(at), region) not in there]
     if missing:
-        steps.features(settings, as_ofs=missing)
-    return len(wanted)
+        steps.features(settings, as_ofs=missing, sample_share=share)
+    return len(wanted), share

@@ -30,13 +30,19 @@ class Predicted(Written):
     alarms: tuple[str, ...]
 
 
-def train(settings: Settings, *, until_s: int, search_s: float = 0, on_progress: Advance) -> TrainingAnswer:
-    """Label what has matured by `until_s`, train, and record the comparison."""
+def train(
+    settings: Settings, *, until_s: int, search_s: float = 0, sample_share: float = 1.0, on_progress: Advance
+) -> TrainingAnswer:
+    """Label what has matured by `until_s`, train, and record the comparison.
+
+    `sample_share`: below 1 from the samples that `steps.features` took, whatever their share.
+    """
     from jobs.features import run_labels
     from jobs.session import spark_session
     from jobs.train import run
 
-    tables, spec = Tables(settings.tables.root), settings.features.spec
+    tables = Tables(settings.tables.root)
+    spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
     on_progress(0, len(spec.horizons_s), "labels")
     run_labels(
         spark_session(settings.spark),

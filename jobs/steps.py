@@ -155,12 +155,13 @@ def unlock(settings: Settings) -> Unlocked:
     return Unlocked(tables.root, tables.unlock("pull"))
 
 
-def features(settings: Settings, *, as_ofs: Sequence[int]) -> Written:
-    """Compute the features at `as_ofs`."""
+def features(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0) -> Written:
+    """Compute the features at `as_ofs`, or of a sample of their candidates."""
     from jobs.features import run
     from jobs.session import spark_session
 
     spec, region = settings.features.spec, settings.region.name
+    spec = dataclasses.replace(spec, sample_share=sample_share)
     on_grid(as_ofs, spec.cycle_s)
     tables = Tables(settings.tables.root)
     snapshot = run(

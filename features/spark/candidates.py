@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -12,6 +14,7 @@ from features.spec import FeatureSpec
 
 PAIR = ["did", "as_of"]
 COLUMNS = [*PAIR, *FACTS, "cells"]
+_SAMPLE_STEPS = 1_000_000
 
 
 def candidates(
@@ -23,6 +26,9 @@ def candidates(
     [as_of - active_dataset_s, as_of). Or it is a file of the catalogue that was not read within history_s,
     created before as_of (or nobody knows when) and known before as_of, of such a dataset: of these, the first
     `unread_per_dataset` by did. Facts are those of the latest cell that has them, else the catalogue's.
+
+    A sample holds the share `spec.sample_share`; of unread files that share of the bound, the first by did of
+    those in the sample: to know which all the first are costs as much as all candidates.
 
     `state`: histories; `datasets`: as `features.spark.datasets.active` gives them; `files`: as the table, or
     None; `as_ofs`: a small table of as_of.
@@ -48,7 +54,7 @@ def with_counted(state: DataFrame, kind: str, as_ofs: DataFrame, *, spec: Featur
 
 
 def _read(state: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    rows = with_counted(state, FILE, as_ofs, spec=spec)
+    rows = with_counted(state, FILE, as_ofs, spec=spec).where(_is_sampled("entity", spec))
     return rows.select(F.col("entity").alias("did"), "as_of", "cells", *(_latest(name) for name in FACTS))
 
 
@@ -67,10 +73,17 @@ def _unread(files: DataFrame, is_active: DataFrame, read: DataFrame, *, spec: Fe
     exists = F.col("created_at").isNull() | (F.col("created_at") < F.col("as_of"))
     members = (
         known.join(F.broadcast(is_active), "dataset", how="inner")
-        .where((F.col("file_known_cycle") <= F.col("as_of")) & exists)
+        .where((F.col("file_known_cycle") <= F.col("as_of")) & exists & _is_sampled("did", spec))
         .join(read.select(*PAIR), PAIR, how="left_anti")
     )
     rank = F.row_number().over(Window.partitionBy("dataset", "as_of").orderBy("did"))
-    bounded = members.withColumn("rank", rank).where(F.col("rank") <= spec.unread_per_dataset)
+    most = math.ceil(spec.unread_per_dataset * spec.sample_share)
+    bounded = members.withColumn("rank", rank).where(F.col("rank") <= most)
     nothing = F.array().cast(read.schema["cells"].dataType)
     return bounded.withColumn("cells", nothing).select(*COLUMNS)
+
+
+def _is_sampled(did: str, spec: FeatureSpec) -> Column:
+    if spec.sample_share >= 1:
+        return F.lit(True)
+    return F.pmod(F.xxhash64(did, "as_of"), F.lit(_SAMPLE_STEPS)) < round(spec.sample_share * _SAMPLE_STEPS)

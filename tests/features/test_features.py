@@ -319,6 +319,21 @@ def test_nothing_known_at_as_of_or_later_changes_a_feature(
     assert again == {key: row for key, row in found.items() if key[1] == text}  # bit by bit
 
 
+def test_a_sample_holds_some_candidates_as_they_are(
+    worlds: Any, found: Rows, frames: Callable[..., Any]
+) -> None:
+    """Of unread files it may hold others: it takes its share of the first by name among what is sampled."""
+    accesses, files = frames(worlds)
+    spec = dataclasses.replace(worlds.spec, sample_share=0.3)
+    rows = collected(features(accesses, files, instants(worlds), spec=spec, region="r"))
+    read = {key: row for key, row in rows.items() if row["recency_s"] is not None}
+    assert read == {key: found[key] for key in read}
+    both = rows.keys() & found.keys()
+    assert {key: rows[key] for key in both} == {key: found[key] for key in both}
+    assert len(rows) == pytest.approx(0.3 * len(found), rel=0.2)
+    assert {key[1] for key in rows} == {key[1] for key in found}
+
+
 def test_weekly_datasets(make_worlds: Callable[..., Any], frames: Callable[..., Any]) -> None:
     worlds = make_worlds(2, n_worlds=20, cycle_s=7 * 86400, datasets=False)
     accesses, _ = frames(worlds)
