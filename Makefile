@@ -3,10 +3,11 @@
 
 BIN := .venv/bin
 OUT ?= demo-out
+LOCAL ?= local-out
 STAMP := .venv/.installed
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo test lint check verify clean
+.PHONY: help install demo up down test lint check verify clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -16,10 +17,18 @@ demo: $(STAMP)-core ## the whole loop on a generated month, ending in a summary 
 	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the demo pushes to a directory-backed cache"
 	$(BIN)/cachecast demo --out $(OUT)
 
+up: $(STAMP)-airflow ## Airflow, MLflow, placement, collector and an XCache on this machine, in local-out/; again: what is missing
+	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the cache is a folder"
+	$(BIN)/cachecast up --out $(LOCAL) $(if $(TABLES),--tables $(TABLES))
+
+down: ## end what `make up` has started, and nothing else
+	$(BIN)/cachecast down --out $(LOCAL)
+
 test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLflow, XRootD, Airflow and Chromium
 	@conf/deploy/system.sh xrootd
 	@conf/deploy/system.sh browser
 	@conf/deploy/system.sh postgresql
+	@conf/deploy/system.sh prometheus
 	@conf/deploy/hdfs.sh
 	@conf/deploy/rucio.sh
 	$(BIN)/python -m pytest
@@ -45,9 +54,10 @@ verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache bes
 	$(BIN)/python bench/plan.py
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/serve.py
+	$(BIN)/python bench/airflow_day.py
 
 clean: ## remove the environment and what the demo made
-	rm -rf .venv demo-out build dist *.egg-info
+	rm -rf .venv demo-out local-out build dist *.egg-info
 
 .venv/bin/python:
 	@conf/deploy/system.sh core
@@ -59,6 +69,10 @@ $(STAMP)-core: .venv/bin/python $(SOURCES)
 	@conf/deploy/pip-install.sh .
 	@touch $@
 
+$(STAMP)-airflow: .venv/bin/python $(SOURCES)
+	@conf/deploy/pip-install.sh '.[airflow]'
+	@touch $@ $(STAMP)-core
+
 $(STAMP)-dev: .venv/bin/python $(SOURCES)
 	@conf/deploy/pip-install.sh '.[dev,airflow]'
-	@touch $@ $(STAMP)-core
+	@touch $@ $(STAMP)-core $(STAMP)-airflow

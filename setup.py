@@ -11,7 +11,15 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
     package_data={
-        "conf": ["base.toml", "caches/*", "workloads/*.toml", "fleets/*.toml"],
+        "conf": [
+            "base.toml",
+            "caches/*",
+            "workloads/*.toml",
+            "fleets/*.toml",
+            "deploy/pools.json",
+            "deploy/submit.py",
+        ],
+        "dags": [".airflowignore"],
         "jobs": ["report/*.html"],
     },
     install_requires=[

@@ -7,6 +7,7 @@ can mend are one line and exit code 1; jobs are imported only by the command tha
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -20,11 +21,14 @@ from jobs.arguments import counts, moments, spans
 from jobs.cli_cache import collect, scan
 from jobs.cli_cycle import cycle
 from jobs.cli_evaluate import evaluate
+from jobs.cli_local import down, up
 from jobs.cli_models import predict, promote, train
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
 from jobs.cli_rucio import app as rucio_app
 from jobs.cli_serve import place, serve
+from jobs.cli_status import caches, status
+from jobs.job_figures import measured
 from jobs.options import Conf, Json, TablesRoot
 from jobs.settings import Settings
 
@@ -45,7 +49,8 @@ Cache = Annotated[str, typer.Option(help="name of a configured cache")]
 def main() -> None:
     """Run the command line; the only place where errors become exit codes."""
     try:
-        app()
+        with measured(sys.argv[1:], warn=console.warn):
+            app()
     except CachecastError as error:
         _fail(str(error))
     except Exception as error:
@@ -237,6 +242,10 @@ def outcomes(
     console.show(answer, as_json=as_json)
 
 
+app.command()(status)
+app.command()(caches)
+app.command()(up)
+app.command()(down)
 app.command()(place)
 app.command()(serve)
 app.command()(report)

@@ -56,6 +56,7 @@ def collect(
     as_json: Json = False,
 ) -> None:
     """Keep the g-streams that caches send by UDP, until it is stopped; run it as a service."""
+    from jobs import job_figures
     from jobs.collect import run
 
     answer = run(
@@ -67,6 +68,7 @@ def collect(
         log_every_s=parse_duration(log_every),
         log=lambda line: console.err.print(escape(line), highlight=False, soft_wrap=True),
         now_s=time.time,
+        figures=lambda counts: job_figures.leave_counts("collect", {"port": str(port)}, counts, console.warn),
     )
     if as_json:
         console.show(answer, as_json=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,11 +29,13 @@ def run(
     log_every_s: int,
     log: Callable[[str], None],
     now_s: Callable[[], float],
+    figures: Callable[[Mapping[str, int]], None] = lambda _: None,
 ) -> dict[str, int]:
     """Keep every datagram that comes to UDP `host`:`port` in folder `out` until SIGTERM or SIGINT.
 
     Gives the counts of `receiver.COUNTS`. `log` gets a line at the start, at the end, and every
-    `log_every_s` between. Raises ServiceError (port, disk), ConflictError (another one writes to `out`).
+    `log_every_s` between, `figures` the counts of then. Raises ServiceError (port, disk), ConflictError
+    (another one writes to `out`).
     """
     _make_writable(out)
     with exclusive(out / _LOCK, "collect"), _until_signalled() as stopping:
@@ -43,6 +45,7 @@ def run(
             def report(what: str = "received") -> None:
                 counts = ", ".join(f"{name} {n}" for name, n in receiver.counts.items())
                 log(f"{as_of_label(int(now_s()))} {what}: {counts}")
+                figures(receiver.counts)
 
             log(f"{as_of_label(int(now_s()))} listening on UDP {host}:{receiver.port}, writing to {out}")
             receiver.run(stopping, report_every_s=log_every_s, report=report)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -70,6 +71,11 @@ def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] 
     else:
         for key, value in rows.items():
             out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {text(key, value)}", highlight=False)
+
+
+def warn(text: str) -> None:
+    """Print what an operator should look at, to stderr."""
+    err.print(f"[bold yellow]warning[/bold yellow]: {escape(text)}", highlight=False, soft_wrap=True)
 
 
 def chosen(row: Row, columns: Sequence[str]) -> Row:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 
-from features.errors import InputError
+from features.errors import ConfigError, InputError
 from features.units import parse_bytes, parse_duration
 
 
@@ -30,3 +31,21 @@ class Section(pydantic.BaseModel):
     """A frozen table of settings that knows every key it may hold."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+SectionType = TypeVar("SectionType", bound=Section)
+
+
+def checked(section: type[SectionType], values: Mapping[str, Any], where: str) -> SectionType:
+    """`values` as `section`. Raises ConfigError that names the first key in `where` that cannot be."""
+    try:
+        return section.model_validate(values)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "settings"
+        remedy = (
+            "remove it, or correct its name" if first["type"] == "extra_forbidden" else "see conf/base.toml"
+        )
+        raise ConfigError(
+            f"{where}: {key}", f"{first['msg'].removeprefix('Value error, ')}; {remedy}"
+        ) from None

@@ -11,16 +11,17 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pydantic
 
 from features.errors import ConfigError
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from jobs.airflow_settings import AirflowSettings
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 from jobs.plan_settings import PlanSettings
 from jobs.rucio_settings import RucioSettings
-from jobs.sections import Bytes, Name, Seconds, Section, Share
+from jobs.sections import Bytes, Name, Seconds, Section, Share, checked
 from jobs.serve_settings import ServeSettings
 from jobs.sources import SOURCES
 from jobs.study_settings import BenefitSettings, OriginSettings, StudySettings
@@ -151,6 +152,12 @@ class SourcesSettings(Section):
         return demand
 
 
+class MetricsSettings(Section):
+    """Where jobs leave figures for Prometheus."""
+
+    folder: str
+
+
 class UsersSettings(Section):
     """The secret that users' hashes are salted with."""
 
@@ -210,6 +217,8 @@ class Settings(Section):
     serve: ServeSettings
     users: UsersSettings
     sources: SourcesSettings
+    airflow: AirflowSettings
+    metrics: MetricsSettings
     caches: dict[str, CacheSettings] = pydantic.Field(default={})
 
     @pydantic.model_validator(mode="after")
@@ -235,7 +244,7 @@ class Settings(Section):
         line = {} if tables is None else {"tables": {"root": tables}}
         sites = [site(one) for one in (base, path) if one is not None]
         layers = [shipped(), *sites, from_environment(env), line]
-        return _checked(cls, functools.reduce(merged, layers), SHIPPED if path is None else str(path))
+        return checked(cls, functools.reduce(merged, layers), SHIPPED if path is None else str(path))
 
     def cache(self, name: str) -> CacheSettings:
         """The cache called `name`. Raises ConfigError."""
@@ -245,17 +254,3 @@ class Settings(Section):
                 "caches", f"no cache is called {name!r} (configured: {known}); add caches/{name}.toml"
             )
         return self.caches[name]
-
-
-def _checked(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
-    try:
-        return cls.model_validate(values)
-    except pydantic.ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "settings"
-        remedy = (
-            "remove it, or correct its name" if first["type"] == "extra_forbidden" else "see conf/base.toml"
-        )
-        raise ConfigError(
-            f"{where}: {key}", f"{first['msg'].removeprefix('Value error, ')}; {remedy}"
-        ) from None

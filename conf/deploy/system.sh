@@ -2,6 +2,7 @@
 # Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
 # `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in),
 # `system.sh jars` (what hdfs.sh and rucio.sh fetch jars with), `system.sh postgresql` (a real PostgreSQL server),
+# `system.sh prometheus` (promtool and systemd-analyze, which check what conf/deploy holds),
 # `system.sh bench` (wrk, for bench/serve.py).
 # Does nothing for what is there. Needs root or sudo for the rest.
 set -eu
@@ -38,11 +39,15 @@ jars)
 postgresql)
     want postgresql has_postgres
     ;;
+prometheus)
+    want prometheus command -v promtool
+    want systemd command -v systemd-analyze
+    ;;
 bench)
     want wrk command -v wrk
     ;;
 *)
-    echo "usage: system.sh core|xrootd|browser|jars|postgresql|bench" >&2
+    echo "usage: system.sh core|xrootd|browser|jars|postgresql|prometheus|bench" >&2
     exit 2
     ;;
 esac

@@ -54,22 +54,30 @@ class Daemon:
 
     def start(self) -> None:
         """Start the daemon. Raises ServiceError with the end of its log if it does not answer."""
-        options = ["-c", str(self._config), "-n", self._role, "-l", f"={self.log}", "-w", str(self._folder)]
         self._process = subprocess.Popen(
-            [*_as_service_user(), "xrootd", *options],
+            self.words(with_parent=True),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not _answers(self.port):
+        while not self.answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 raise ServiceError(
                     f"xrootd ({self._role}) does not answer on port {self.port}: {self.complaints()}"
                 )
             time.sleep(0.02)
+
+    def words(self, *, with_parent: bool) -> list[str]:
+        """The command that runs it; `with_parent`: it ends with the thread that starts it."""
+        options = ["-c", str(self._config), "-n", self._role, "-l", f"={self.log}", "-w", str(self._folder)]
+        return [*_as_service_user(with_parent=with_parent), "xrootd", *options]
+
+    def answers(self) -> bool:
+        """Whether a server on its port knows the protocol's handshake."""
+        return _answers(self.port)
 
     def stop(self) -> None:
         """End the daemon; one that is not running is no error."""
@@ -156,26 +164,48 @@ def loopback(
     `prefetch.xcache.gstream.Collector`. `prefetch_blocks`: the server's own read-ahead (`pfc.prefetch`).
     Raises ServiceError if xrootd is missing or does not start.
     """
+    ports = free_ports(2)
+    servers = prepared(
+        folder,
+        ports=(ports[0], ports[1]),
+        files_limit=files_limit,
+        purge_interval_s=purge_interval_s,
+        gstream_port=gstream_port,
+        prefetch_blocks=prefetch_blocks,
+    )
+    try:
+        servers.origin.start()
+        servers.cache.start()
+        yield servers
+    finally:
+        servers.cache.stop()
+        servers.origin.stop()
+
+
+def prepared(
+    folder: Path,
+    *,
+    ports: tuple[int, int],
+    files_limit: tuple[int, int, int] | None = None,
+    purge_interval_s: int = 60,
+    gstream_port: int | None = None,
+    prefetch_blocks: int = 0,
+) -> Loopback:
+    """An origin and a cache on `ports`, configured in `folder` and not started; else as `loopback`."""
     fault = available()
     if fault is not None:
         raise ServiceError(fault)
     origin_root, namespace = folder / "origin", folder / "ns"
     for path in (folder, origin_root / "store", namespace):
         path.mkdir(parents=True, exist_ok=True)
-    origin_port, cache_port = _free_ports(2)
+    origin_port, cache_port = ports
     origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
     purge = _purge_config(files_limit, purge_interval_s)
     stream = "" if gstream_port is None else _gstream_config(gstream_port)
     text = _cache_config(folder, cache_port, origin_port, prefetch_blocks) + purge + stream
     cache = Daemon("cache", folder, cache_port, text)
     _hand_over(folder)
-    try:
-        origin.start()
-        cache.start()
-        yield Loopback(folder, origin, cache, origin_root, namespace)
-    finally:
-        cache.stop()
-        origin.stop()
+    return Loopback(folder, origin, cache, origin_root, namespace)
 
 
 def _origin_config(folder: Path, port: int) -> str:
@@ -218,8 +248,8 @@ def _service_user() -> str | None:
         return None
 
 
-def _as_service_user() -> list[str]:
-    """The words before a command that make it the daemons' user and end it with its parent.
+def _as_service_user(*, with_parent: bool) -> list[str]:
+    """The words before a command that make it the daemons' user, and perhaps end it with its parent.
 
     Not `Popen(user=…)`: that forks where this only spawns, and a fork runs the handlers of the XRootD client
     library, which can wait for each other for ever.
@@ -228,7 +258,7 @@ def _as_service_user() -> list[str]:
     if shutil.which("setpriv") is None:
         return []
     identity = [] if user is None else ["--reuid", user, "--regid", user, "--clear-groups"]
-    return ["setpriv", *identity, "--pdeathsig", "TERM"]
+    return ["setpriv", *identity, *(["--pdeathsig", "TERM"] if with_parent else [])]
 
 
 def _hand_over(folder: Path) -> None:
@@ -252,7 +282,7 @@ def _has_library(name: str) -> bool:
     )
 
 
-def _free_ports(n_ports: int) -> list[int]:
+def free_ports(n_ports: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n_ports)]
         for each in sockets:

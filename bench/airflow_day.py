@@ -1,0 +1,246 @@
+"""A whole day by a real Airflow, on HDFS, MLflow and XCache; a week out of order; a killed step.
+
+Starts `cachecast up` in a folder of its own, with the tables on a real HDFS, and lets Airflow do the rest:
+
+1. `backfill`, a run per day of a week, in shuffled order; the features are compared with those that the
+   command line computes in order on a folder.
+2. `train_models`, for the first candidate.
+3. `pull_accesses` for this morning, by the REST API: what follows runs by assets, up to the push into the
+   XCache. On the way, `cachecast features` is killed with SIGKILL once; the task is tried again.
+4. the same moment again: nothing is pushed twice.
+
+Exit code 1 if anything is not as it should be. Needs what `make test` installs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
+
+from airflow_rest import Airflow  # noqa: E402
+from hdfs_server import running  # noqa: E402
+
+from features.schema import OUTCOMES, PLANS, RECEIPTS  # noqa: E402
+from jobs.local.process import seen  # noqa: E402
+from jobs.local.site import CACHE  # noqa: E402
+from jobs.settings import Settings  # noqa: E402
+from jobs.tables import Tables  # noqa: E402
+from prefetch.xcache.session import RemoteFile  # noqa: E402
+
+DAYS = 7
+WITHIN_S = 3600.0
+N_WARM = 150
+SETTINGS = {
+    "PYTHONPATH": str(ROOT),
+    "CACHECAST_SPARK__MASTER": "local[2]",
+    "CACHECAST_FEATURES__CYCLE": "1d",
+    "CACHECAST_FEATURES__WINDOWS": '["1d", "3d"]',
+    "CACHECAST_FEATURES__HALF_LIVES": '["1d"]',
+    "CACHECAST_FEATURES__HORIZONS": '["1d"]',
+    "CACHECAST_FEATURES__CANDIDATES": "3d",
+    "CACHECAST_FEATURES__KEPT_AT": "0",
+    "CACHECAST_PLAN__HORIZON": "1d",
+    "CACHECAST_TRAINING__LEARNERS": '["logistic"]',
+    "CACHECAST_AIRFLOW__RETRY_DELAY": "5s",
+}
+failures: list[str] = []
+
+
+def check(what: str, holds: bool) -> None:
+    print(f"{'ok  ' if holds else 'FAIL'} {what}", flush=True)
+    if not holds:
+        failures.append(what)
+
+
+def cachecast(*words: str, **env: str) -> str:
+    command = [sys.executable, "-m", "jobs", *words]
+    done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"cachecast {' '.join(words)} failed: {done.stderr[-3000:]}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def deployment(out: Path, tables: str) -> Iterator[None]:
+    started = time.monotonic()
+    services = json.loads(cachecast("up", "--out", str(out), "--tables", tables, "--json"))
+    print(f"{len(services)} services up in {time.monotonic() - started:.0f} s", flush=True)
+    try:
+        again = json.loads(cachecast("up", "--out", str(out), "--tables", tables, "--json"))
+        check("a second up starts nothing", {one["state"] for one in again} == {"running"})
+        yield
+    finally:
+        cachecast("down", "--out", str(out))
+        check(
+            "nothing is left after down",
+            json.loads(cachecast("down", "--out", str(out), "--json"))["processes"] == 0,
+        )
+
+
+def records(out: Path, midnight: dt.datetime) -> list[str]:
+    """A week of raw records until midnight, where the deployment pulls from; the days."""
+    first = midnight - dt.timedelta(days=DAYS)
+    cachecast("workload", "--scenario", "demo", "--days", str(DAYS), "--accesses", "6000", "--raw",
+              "--start", f"{first:%Y-%m-%d}", "--out", str(out / "raw"))  # fmt: skip
+    for path in (out / "raw" / "traces").iterdir():
+        path.rename(out / "traces" / path.name)
+    (out / "raw" / "files.jsonl").rename(out / "files" / "files.jsonl")
+    return [f"{first + dt.timedelta(days=n):%Y-%m-%d}" for n in range(DAYS)]
+
+
+def warm(out: Path, settings: Settings) -> None:
+    """Files at the origin, as small as they may be, and some of them read through the cache."""
+    files = [json.loads(line) for line in (out / "files" / "files.jsonl").read_text().splitlines()]
+    origin = out / "xrootd" / "origin"
+    for file in files:
+        path = origin / file["name"].lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as sparse:
+            sparse.truncate(file["bytes"])
+    traces = sorted((out / "traces").iterdir())[-1].read_text().splitlines()
+    names = list(dict.fromkeys(json.loads(line)["filename"] for line in traces))[:N_WARM]
+    url = settings.caches[CACHE].url
+    for name in names:
+        with RemoteFile(f"{url}/{name}", time.monotonic() + 60) as file:
+            file.read_all()
+    print(f"{len(files)} files at the origin, {len(names)} read through the cache", flush=True)
+
+
+def kill_once(words: str) -> threading.Thread:
+    """Kill the first Python whose command line holds `words`, some seconds after it began."""
+
+    def work() -> None:
+        while True:
+            for pid in seen():
+                with contextlib.suppress(OSError):
+                    line = (
+                        Path(f"/proc/{pid}/cmdline")
+                        .read_bytes()
+                        .replace(b"\0", b" ")
+                        .decode(errors="replace")
+                    )
+                    if words in line and "python" in line.split(" ")[0]:
+                        time.sleep(4)
+                        os.kill(pid, signal.SIGKILL)
+                        print(f"killed process {pid}: {words}", flush=True)
+                        return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def told(api: Airflow, dag: str, run: str) -> dict[tuple[str, int], dict[str, object]]:
+    """Wait for a run, show its tasks."""
+    state = api.ended(dag, run, within_s=WITHIN_S)
+    tasks = api.tasks(dag, run)
+    line = ", ".join(
+        f"{name} {one['state']} {one['duration'] or 0:.0f} s, try {one['try_number']}"
+        for (name, _), one in tasks.items()
+    )
+    check(f"{dag}: {state} ({line})", state == "success")
+    return tasks
+
+
+def week(api: Airflow, days: list[str], settings: Settings, folder: Path) -> None:
+    """Fill the week in out of order, and compare with the command line in order."""
+    shuffled = random.Random(7).sample(days, len(days))
+    for day in shuffled:
+        told(api, "backfill", api.trigger("backfill", conf={"first": day, "last": day}))
+    local = {"CACHECAST_TABLES__ROOT": str(folder)}
+    for source, path in settings.airflow.pull.items():
+        cachecast("pull", "--source", source, "--input", path, "--day", days[0], "--new-only", **local)
+    for day in days:
+        cachecast("features", "--day", day, **local)
+    table = settings.features.spec.features_table
+    order = [(name, "ascending") for name in (*table.partition, *table.key)]
+    by_airflow, in_order = (
+        Tables(root).read_arrow(table).sort_by(order) for root in (settings.tables.root, str(folder))
+    )
+    what = f"a week filled in out of order on HDFS equals one in order: {in_order.num_rows} rows"
+    check(what, in_order.num_rows > 0 and by_airflow.equals(in_order))
+
+
+def morning(api: Airflow, key: str, settings: Settings) -> None:
+    """The day's chain, with a step killed; then once more."""
+    killer = kill_once("cachecast features --as-of")
+    api.until_known("build_features", "place_and_push", "verify_outcomes", within_s=60)
+    first = api.trigger("pull_accesses", partition_key=key)
+    api.until_known("pull_accesses", within_s=60)
+    told(api, "pull_accesses", first)
+    features = told(api, "build_features", api.partition("build_features", key, within_s=300))
+    killer.join(1)
+    check("the killed step was tried again", features["features", -1]["try_number"] == 2)
+    tasks = told(api, "place_and_push", api.partition("place_and_push", key, within_s=300))
+    check("Rucio is not told where the cache has no RSE", tasks["cache.rucio_sync", 0]["state"] == "skipped")
+    told(api, "verify_outcomes", api.partition("verify_outcomes", key, within_s=300))
+    tables = Tables(settings.tables.root)
+    plan, receipts = (tables.read_arrow(table, as_of=key).to_pylist() for table in (PLANS, RECEIPTS))
+    states = {row["state"] for row in receipts}
+    actions = sorted({row["action"] for row in plan})
+    check(
+        f"{len(receipts)} of {len(plan)} items pushed, {actions}: {states}", bool(plan) and states == {"done"}
+    )
+    check("the XCache confirmed them", {row["confirmed_by"] for row in receipts} == {"cinfo"})
+    before = {row["item_id"]: row["updated_at"] for row in receipts}
+    again = told(api, "place_and_push", api.trigger("place_and_push", partition_key=key))
+    after = {row["item_id"]: row["updated_at"] for row in tables.read_arrow(RECEIPTS, as_of=key).to_pylist()}
+    same = sum(after.get(item) == at for item, at in before.items())
+    check(f"again: {same} of {len(before)} receipts as they were", same == len(before) and bool(again))
+    api.until_known("verify_outcomes", within_s=60)
+    told(api, "verify_outcomes", api.trigger("verify_outcomes", conf={"as_of": key, "days": 0}))
+    earned = tables.read_arrow(OUTCOMES, as_of=key)
+    check(f"{earned.num_rows} outcomes", earned.num_rows > 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
+    os.environ.update(SETTINGS)
+    now = dt.datetime.now(dt.UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    key = f"{midnight:%Y-%m-%dT%H:%M:%SZ}"
+    with tempfile.TemporaryDirectory(prefix="cachecast-day-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # the XRootD servers are another user
+        with running(folder / "hdfs") as hdfs, deployment(folder / "out", f"{hdfs}/tables"):
+            out = folder / "out"
+            os.environ["CACHECAST_CONF"] = str(out / "conf")
+            settings = Settings.load()
+            days = records(out, midnight)
+            warm(out, settings)
+            port, password = (
+                json.loads((out / "ports.json").read_text())["airflow"],
+                out / "secrets" / "airflow-password",
+            )
+            api = Airflow(f"http://127.0.0.1:{port}", password.read_text())
+            api.until_known("backfill", within_s=300)
+            week(api, days, settings, folder / "in-order")
+            run = api.trigger("train_models", conf={"as_of": key})
+            api.until_known("train_models", within_s=60)
+            told(api, "train_models", run)
+            morning(api, key, settings)
+    if failures:
+        sys.exit(f"{len(failures)} of the promises do not hold")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What every DAG is made of: a task is one command of the command line, as an operator types it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG, Asset, CronPartitionTimetable, Param, PartitionedAssetTimetable
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+
+from dags import alarms, moments
+from jobs.airflow_settings import scheduling
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
+ACCESSES = Asset(name="cachecast_accesses", uri="x-cachecast://accesses")
+FEATURES = Asset(name="cachecast_features", uri="x-cachecast://features")
+CANDIDATE = Asset(name="cachecast_candidate", uri="x-cachecast://candidate")
+
+WAN, SPARK = "cachecast_wan", "cachecast_spark"
+"""Pools (conf/deploy/pools.json): caches that fetch over the WAN at a time, Spark sessions at a time."""
+
+CACHE = "{{ task.env['CACHE'] }}"
+"""How a task that is mapped over caches is called in the UI."""
+
+_AS_OF = Param(
+    "",
+    type="string",
+    pattern=r"^(\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?)?$",
+    title="moment",
+    description="as 2026-03-01T04:00:00Z; empty: the run's partition, which alone starts what follows",
+)
+
+
+def pipeline(
+    dag_id: str, doc: str | None, *, schedule: Any, is_long: bool = False, params: Mapping[str, Param] = {}
+) -> DAG:
+    """A DAG of the house; `doc` is its runbook. `is_long`: its runs are due by `long_deadline`.
+
+    Runs have a deadline only where a webhook can be told of it, so that `airflow dags test` works elsewhere
+    (apache/airflow issue 73428).
+    """
+    airflow = scheduling().airflow
+    due_s = airflow.long_deadline if is_long else airflow.deadline
+    return DAG(
+        dag_id=dag_id,
+        schedule=schedule,
+        start_date=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        catchup=False,
+        max_active_runs=1,
+        default_args={
+            "owner": "operators",
+            "retries": airflow.retries,
+            "retry_delay": dt.timedelta(seconds=airflow.retry_delay),
+            "retry_exponential_backoff": 2.0,
+            "max_retry_delay": dt.timedelta(seconds=airflow.max_retry_delay),
+            "on_failure_callback": alarms.task_failed,
+        },
+        params={**({} if schedule is None else {"as_of": _AS_OF}), **params},
+        deadline=[_due(due_s)] if airflow.webhook.get_secret_value() else None,
+        user_defined_macros={"as_of": moments.as_of, "day": moments.day, "earlier": moments.earlier},
+        doc_md=doc,
+        tags=["cachecast"],
+    )
+
+
+def _due(within_s: int) -> DeadlineAlert:
+    return DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=dt.timedelta(seconds=within_s),
+        callback=AsyncCallback(alarms.deadline_missed),
+    )
+
+
+def at(cron: str) -> CronPartitionTimetable:
+    """Runs at every tick of a cron (UTC), each the partition of its moment."""
+    return CronPartitionTimetable(cron, timezone="UTC", key_format=moments.KEY_FORMAT)
+
+
+def after(asset: Asset) -> PartitionedAssetTimetable:
+    """A run for every partition of `asset`, of the same moment."""
+    return PartitionedAssetTimetable(assets=asset)
+
+
+def step(
+    command: str,
+    options: Mapping[str, Any],
+    *,
+    task_id: str | None = None,
+    given: Mapping[str, Any] = {},
+    **task: Any,
+) -> BashOperator:
+    """A task that runs `cachecast COMMAND`; an option that is True is a flag.
+
+    It is skipped where a value of `given` is empty. Values reach the command through its environment only:
+    nothing from outside is part of a shell's line.
+    """
+    values = {_variable(option): value for option, value in options.items() if value is not True}
+    skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in given]
+    words = [
+        f"--{option}" if value is True else f'--{option} "${_variable(option)}"'
+        for option, value in options.items()
+    ]
+    return BashOperator(
+        task_id=task_id or command.replace(" ", "_"),
+        bash_command=" ".join([*skips, "cachecast", command, *words]),
+        env=values | {_variable(name): value for name, value in given.items()},
+        append_env=True,
+        **task,
+    )
+
+
+def spark_step(
+    command: str, options: Mapping[str, Any], *, task_id: str | None = None, **task: Any
+) -> BaseOperator:
+    """A step that computes with Spark: in its own process, or submitted where `[airflow] spark` says."""
+    connection = scheduling().airflow.spark
+    if not connection:
+        return step(command, options, task_id=task_id, pool=SPARK, **task)
+    # Only sites that submit have it to load.
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: PLC0415
+
+    words = [
+        [f"--{option}"] if value is True else [f"--{option}", value] for option, value in options.items()
+    ]
+    return SparkSubmitOperator(
+        task_id=task_id or command,
+        application=str(resources.files("conf") / "deploy" / "submit.py"),
+        application_args=[command, *(word for pair in words for word in pair)],
+        name=f"cachecast-{task_id or command}",
+        conn_id=connection,
+        pool=SPARK,
+        **task,
+    )
+
+
+def day_param(title: str) -> Param:
+    """A required UTC day, with a calendar in the UI."""
+    return Param(type="string", format="date", title=title, description="UTC, as 2026-03-01")
+
+
+def listed(text: str) -> Any:
+    """What a command with `--json` printed, for tasks that are mapped over it."""
+    return json.loads(text)
+
+
+def _variable(option: str) -> str:
+    return option.upper().replace("-", "_")

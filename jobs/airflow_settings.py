@@ -1,0 +1,60 @@
+"""What the DAGs are told by configuration: the table `[airflow]`, read without any other room's settings."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pydantic
+
+from features.units import parse_duration
+from jobs.layers import SHIPPED, from_environment, merged, shipped, site
+from jobs.sections import Seconds, Section, checked
+from jobs.sources import SERVERS, SOURCES
+
+
+class AirflowSettings(Section):
+    """Schedules, retries and alerts of the DAGs; conf/base.toml explains the keys."""
+
+    pull: dict[str, str]
+    train: str = pydantic.Field(min_length=1)
+    report: str = pydantic.Field(min_length=1)
+    reports: str = pydantic.Field(min_length=1)
+    spark: str
+    retries: int = pydantic.Field(ge=1)
+    retry_delay: Seconds
+    max_retry_delay: Seconds
+    deadline: Seconds
+    long_deadline: Seconds
+    webhook: pydantic.SecretStr
+
+    @pydantic.model_validator(mode="after")
+    def _makes_sense(self) -> AirflowSettings:
+        known, webhook = {*SOURCES, *SERVERS}, self.webhook.get_secret_value()
+        if unknown := sorted(set(self.pull) - known):
+            raise ValueError(f"pull: there is no source {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        if webhook and not webhook.startswith(("http://", "https://")):
+            raise ValueError("webhook must start with http:// or https://")
+        return self
+
+
+class Scheduling(NamedTuple):
+    """`[airflow]`, with the cycle of plans and the days that a promotion is decided on."""
+
+    airflow: AirflowSettings
+    cycle_s: int
+    test_days: int
+
+
+def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
+    """What the DAGs are made from: some milliseconds, as Airflow asks often. Raises ConfigError."""
+    conf = env.get("CACHECAST_CONF")
+    layers = [shipped(), *([site(Path(conf))] if conf else []), from_environment(env)]
+    values = functools.reduce(merged, layers)
+    settings = checked(AirflowSettings, values["airflow"], f"{conf or SHIPPED}: airflow")
+    cycle = values["features"]["cycle"]
+    cycle_s = parse_duration(cycle) if isinstance(cycle, str) else int(cycle)
+    return Scheduling(settings, cycle_s, int(values["training"]["min_test_days"]))

@@ -1,0 +1,1 @@
+"""The whole service on one machine, as ordinary processes: `cachecast up` and `cachecast down`."""

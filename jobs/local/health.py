@@ -1,0 +1,51 @@
+"""Whether a service on this machine works, by what it answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from collections.abc import Callable
+
+_TIMEOUT_S = 5.0
+
+
+def answers(port: int, path: str) -> Callable[[], bool]:
+    """Whether an HTTP server says 200 there."""
+
+    def look() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_TIMEOUT_S) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
+    return look
+
+
+def airflow_part(port: int, part: str) -> Callable[[], bool]:
+    """Whether Airflow's API server says that its scheduler, triggerer or dag_processor lives."""
+
+    def look() -> bool:
+        url = f"http://127.0.0.1:{port}/api/v2/monitor/health"
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+                return bool(json.load(reply)[part]["status"] == "healthy")
+        except (OSError, ValueError, KeyError):
+            return False
+
+    return look
+
+
+def takes_datagrams(port: int) -> Callable[[], bool]:
+    """Whether somebody listens on the UDP port."""
+
+    def look() -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return True
+        return False
+
+    return look

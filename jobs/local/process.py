@@ -1,0 +1,179 @@
+"""Processes that outlive who starts them, and are found again with all that they have started.
+
+A deployment's processes are those whose pid and start time it wrote down, what runs in their sessions or was
+started by one of them, and whatever carries the deployment's mark in its environment: a task's command has a
+session of its own, and some servers overwrite their environment with a title. A stranger has none of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from features.errors import ServiceError
+
+MARK = "CACHECAST_DEPLOYMENT"
+_POLL_S = 0.2
+_STOP_S = 30.0
+_TOLD_CHARS = 1500
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A process to keep: its `words`, the environment over ours, and how to see that it works.
+
+    `at`: where it answers, for people. `within_s`: how long its start may take.
+    """
+
+    name: str
+    words: Sequence[str]
+    at: str
+    is_healthy: Callable[[], bool]
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    within_s: float = 300.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ServiceState:
+    """One line of `up`: `state` is started, or running: it was there."""
+
+    service: str
+    at: str
+    state: str
+    pid: str
+    log: str
+
+
+class Keeper:
+    """Starts services in `folder` (`NAME.pid`, `NAME.log` there) and ends them, under one mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._mark = f"{MARK}={folder.resolve()}".encode()
+
+    def start(self, service: Service) -> ServiceState:
+        """Start a service unless it runs; it is healthy when this returns. Raises ServiceError."""
+        if (pid := self._pid(service.name)) is not None and service.is_healthy():
+            return self._state(service, "running", pid)
+        if pid is not None:
+            self._end({pid})
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._log(service.name).open("ab") as log:
+            process = subprocess.Popen(
+                service.words,
+                env={**os.environ, **service.env, MARK: str(self._folder.resolve())},
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        if (one := seen().get(process.pid)) is not None:
+            (self._folder / f"{service.name}.pid").write_text(f"{process.pid} {one.begun}\n")
+        self._wait(service, process)
+        return self._state(service, "started", process.pid)
+
+    def stop(self) -> list[int]:
+        """End every process of this deployment; their pids. Raises ServiceError if one cannot be ended."""
+        ended = self._own()
+        self._end(ended)
+        # What was started while the rest was ending.
+        self._end(self._own())
+        for file in self._folder.glob("*.pid"):
+            file.unlink()
+        return sorted(ended)
+
+    def _wait(self, service: Service, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + service.within_s
+        while not service.is_healthy():
+            if process.poll() is not None or time.monotonic() > deadline:
+                self._end({process.pid})
+                log = self._log(service.name)
+                told = log.read_text(errors="replace")[-_TOLD_CHARS:]
+                raise ServiceError(f"{service.name} did not come up; its log, {log}, ends: {told}")
+            time.sleep(_POLL_S)
+
+    def _pid(self, name: str) -> int | None:
+        pid, begun = _written(self._folder / f"{name}.pid")
+        there = seen().get(pid)
+        return pid if there is not None and there.begun == begun else None
+
+    def _own(self) -> set[int]:
+        """Every process of this deployment, but for the one that asks."""
+        there = seen()
+        written = dict(_written(file) for file in self._folder.glob("*.pid"))
+        found = {pid for pid, one in there.items() if written.get(pid) == one.begun or self._marks(pid)}
+        while (
+            more := {pid for pid, one in there.items() if one.parent in found or one.session in found} - found
+        ):
+            found |= more
+        return found - {os.getpid()}
+
+    def _marks(self, pid: int) -> bool:
+        try:
+            return self._mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or is another user's
+            return False
+
+    def _end(self, pids: set[int]) -> None:
+        for sign, patience_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _STOP_S)):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+            deadline = time.monotonic() + patience_s
+            while (pids := self._living(pids)) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            if not pids:
+                return
+        raise ServiceError(f"processes {sorted(pids)} do not end; look at them with ps")
+
+    def _living(self, pids: set[int]) -> set[int]:
+        for process in self._started:
+            process.poll()  # else it stays as a zombie
+        there = seen()
+        return {pid for pid in pids if pid in there}
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _state(self, service: Service, state: str, pid: int) -> ServiceState:
+        return ServiceState(service.name, service.at, state, str(pid), str(self._log(service.name)))
+
+
+class Seen(NamedTuple):
+    """A process that runs: who started it, its session, and when it began, in ticks since the boot."""
+
+    parent: int
+    session: int
+    begun: int
+
+
+def seen() -> dict[int, Seen]:
+    """What runs on this machine now, by pid; zombies do not."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                # The name before may hold spaces and brackets.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    found[int(entry.name)] = Seen(int(fields[1]), int(fields[3]), int(fields[19]))
+    return found
+
+
+def _written(file: Path) -> tuple[int, int]:
+    """Pid and begin in a pid file; zeros if there is none."""
+    try:
+        pid, begun = file.read_text().split()
+        return int(pid), int(begun)
+    except (OSError, ValueError):
+        return 0, 0

@@ -1,0 +1,133 @@
+"""What a local deployment runs, in the order of its start."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+
+from features.errors import ServiceError
+from jobs.demo.xrootd import Daemon, prepared
+from jobs.local.health import airflow_part, answers, takes_datagrams
+from jobs.local.process import Service
+from jobs.local.site import LocalSite, write_private
+
+_LOCAL = "http://127.0.0.1"
+_DAGS = Path(__file__).parents[2] / "dags"
+_LOGIN = "airflow-passwords.json"
+_LAST_LINES = 5
+_AIRFLOW_PARTS = {"scheduler": "scheduler", "dag-processor": "dag_processor", "triggerer": "triggerer"}
+"""Airflow's processes beside the API server, by command, and what its health calls them."""
+
+
+def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
+    """Every service; one needs at most those before it."""
+    yield mlflow(site)
+    yield _cachecast(site, "placement", ["serve"], f"{_LOCAL}:{site.ports['placement']}")
+    port = str(site.ports["collector"])
+    words = ["collect", "--port", port, "--out", str(site.out / "gstream"), "--roll-every", "5m"]
+    yield _cachecast(site, "collector", words, f"UDP 127.0.0.1:{port}")
+    if xrootd:
+        ports = (site.ports["origin"], site.ports["cache"])
+        servers = prepared(site.out / "xrootd", ports=ports, gstream_port=site.ports["collector"])
+        yield _xrootd("origin", servers.origin)
+        yield _xrootd("cache", servers.cache)
+    yield from airflow(site)
+
+
+def mlflow(site: LocalSite) -> Service:
+    """A tracking server on SQLite, that hands artifacts through."""
+    port, folder = site.ports["mlflow"], site.out / "mlflow"
+    listens = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    stores = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    artifacts = ["--serve-artifacts", "--artifacts-destination", (folder / "artifacts").as_uri()]
+    return Service(
+        "mlflow",
+        [sys.executable, "-m", "mlflow", "server", *listens, *stores, *artifacts],
+        f"{_LOCAL}:{port}",
+        answers(port, "/health"),
+        # Without its job runner it takes a quarter of the memory.
+        {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+    )
+
+
+def airflow_env(site: LocalSite) -> dict[str, str]:
+    """The environment of every Airflow process, and of an `airflow` command by hand."""
+    port = site.ports["airflow"]
+    programs = Path(sys.executable).parent
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "CACHECAST_CONF": str(site.conf),
+        "AIRFLOW_HOME": str(site.out / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_DAGS),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "4",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{_LOCAL}:{port}/execution/",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(site.secret_file(_LOGIN)),
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"{_LOCAL}:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": site.secret("airflow-jwt"),
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(site.ports["airflow_worker_logs"]),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(site.ports["airflow_triggerer_logs"]),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+    }
+
+
+def airflow(site: LocalSite) -> Iterator[Service]:
+    """Airflow's four processes, on the database that `prepare_airflow` made."""
+    port, env = site.ports["airflow"], airflow_env(site)
+    web = f"{_LOCAL}:{port}"
+    is_up = answers(port, "/api/v2/monitor/health")
+    yield Service("airflow-api", _airflow_words("api-server"), web, is_up, env)
+    for command, part in _AIRFLOW_PARTS.items():
+        yield Service(f"airflow-{command}", _airflow_words(command), web, airflow_part(port, part), env)
+
+
+def prepare_airflow(site: LocalSite) -> None:
+    """Make what Airflow starts from, if it is not there: database, pools, and its user's password.
+
+    `airflow/env.sh` is for `airflow` commands by hand. Raises ServiceError.
+    """
+    login, by_hand = site.secret_file(_LOGIN), site.out / "airflow" / "env.sh"
+    write_private(login, json.dumps({"admin": site.secret("airflow-password")}))
+    write_private(
+        by_hand, "".join(f"export {key}={shlex.quote(v)}\n" for key, v in airflow_env(site).items())
+    )
+    if not (site.out / "airflow" / "airflow.db").exists():
+        pools = resources.files("conf") / "deploy" / "pools.json"
+        for words in (["db", "migrate"], ["pools", "import", str(pools)]):
+            _run_airflow(site, words)
+
+
+def _run_airflow(site: LocalSite, words: list[str]) -> None:
+    env = os.environ | airflow_env(site)
+    command = [sys.executable, "-m", "airflow", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        told = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
+        raise ServiceError(f"airflow {' '.join(words)} failed: {told}")
+
+
+def _airflow_words(command: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", command]
+
+
+def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service:
+    port = site.ports[name]
+    is_healthy = takes_datagrams(port) if at.startswith("UDP") else answers(port, "/health")
+    env: Mapping[str, str] = {"CACHECAST_CONF": str(site.conf)}
+    return Service(name, [sys.executable, "-m", "jobs", *words], at, is_healthy, env)
+
+
+def _xrootd(name: str, daemon: Daemon) -> Service:
+    return Service(name, daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}", daemon.answers)

@@ -1,0 +1,41 @@
+"""Start and end the local deployment."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from jobs.console import Advance
+from jobs.demo.xrootd import available
+from jobs.local.process import Keeper, ServiceState
+from jobs.local.services import prepare_airflow, services
+from jobs.local.site import found, opened
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What `down` ended."""
+
+    out: str
+    processes: int
+
+
+def up(out: Path, *, tables: str | None, on_progress: Advance) -> list[ServiceState]:
+    """Start what is not running, in order; each is healthy before the next. Raises ServiceError."""
+    xrootd = available() is None
+    site = opened(out, tables=tables, xrootd=xrootd)
+    keeper = Keeper(site.run)
+    on_progress(0, 1, "databases")
+    prepare_airflow(site)
+    wanted = list(services(site, xrootd=xrootd))
+    told = []
+    for n_done, service in enumerate(wanted):
+        on_progress(n_done, len(wanted), service.name)
+        told.append(keeper.start(service))
+    return told
+
+
+def down(out: Path) -> Ended:
+    """End what `up` has started in `out`, and nothing else; files stay."""
+    site = found(out)
+    return Ended(str(site.out), len(Keeper(site.run).stop()))

@@ -1,0 +1,177 @@
+"""The status by tables written here, its alarms, and the figures that commands leave."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from features.results import PROMOTIONS
+from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from features.times import parse_as_of
+from jobs import job_figures
+from jobs.settings import Settings
+from jobs.status import run, samples
+from jobs.tables import Tables
+from prefetch.journal import Item, Journal, Receipt
+
+AT = "2026-03-01T04:00:00Z"
+NOW_S = parse_as_of("2026-03-01T05:00:00Z")
+
+
+def row(table: Table, **values: Any) -> dict[str, Any]:
+    """A row of a table; what is not given is what its type has for nothing."""
+    nothing = {"string": "", "long": 0, "double": 0.0, "bool": False, "strings": []}
+    at = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
+    return {column.name: nothing.get(column.kind, at) for column in table.columns} | values
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "caches").mkdir()
+    (tmp_path / "caches" / "xc1.toml").write_text(
+        'name = "xc1"\nkind = "xcache"\nurl = "root://x:1"\ncapacity = "1000GB"\n'
+    )
+    journal = {"CACHECAST_PUSH__JOURNAL": str(tmp_path / "journal.db")}
+    return Settings.load(tmp_path, tables=str(tmp_path / "tables"), env=journal)
+
+
+@pytest.fixture
+def tables(settings: Settings) -> Tables:
+    """A region in order: predictions, a champion, a cache that was planned for and pushed to at AT."""
+    made, key = Tables(settings.tables.root), ("2026-03-01", AT)
+    older = ("2026-03-01", "2026-03-01T03:00:00Z")
+    made.replace_rows(PREDICTIONS, [row(PREDICTIONS, did="a", model_version="m/2")], (*key, "default"))
+    decision = row(PROMOTIONS, model_version="m/2", champion="m/2", action="promote", comparisons="[]")
+    made.replace_rows(PROMOTIONS, [decision], (*key, "default"))
+    for at, size in ((older, 1), (key, 400 * 10**9)):
+        held = [row(CONTENTS, did=did, bytes_on_disk=size) for did in ("a", "b")]
+        made.replace_rows(CONTENTS, held, (*at, "xc1"))
+    plan = [row(PLANS, item_id=str(n), action=action) for n, action in enumerate(("pin", "pin", "evict"))]
+    made.replace_rows(PLANS, plan, (*key, "xc1"))
+    made.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (*key, "xc1"))
+    return made
+
+
+def pin(settings: Settings, size_bytes: int) -> None:
+    journal = Journal(settings.push.journal)
+    item = Item("0", "xc1", NOW_S - 3600, "a", "/a", "pin", 1, size_bytes, 0, NOW_S + 3600)
+    journal.record_plan([item], now_s=NOW_S)
+    journal.claim("xc1", "pin", 1, owner="o", now_s=NOW_S)
+    journal.finish("0", Receipt("done"), owner="o", now_s=NOW_S)
+    journal.close()
+
+
+def alarms(settings: Settings, now_s: int = NOW_S) -> set[tuple[str, str]]:
+    return {(alarm.name, alarm.about) for alarm in run(settings, now_s=now_s).alarms}
+
+
+def test_a_region_in_order_has_no_alarm(settings: Settings, tables: Tables) -> None:
+    pin(settings, 5)
+    told = run(settings, now_s=NOW_S)
+    assert told.alarms == ()
+    assert (told.champion, told.scored_by, told.predictions_at) == ("m/2", "m/2", AT)
+    (cache,) = told.caches
+    assert (cache.held_files, cache.held_bytes, cache.fill_share) == (2, 800 * 10**9, 0.8)
+    assert (cache.pins, cache.pinned_bytes) == (1, 5)
+    assert (cache.plan, cache.push) == ({"pin": 2, "evict": 1}, {"done": 1})
+
+
+def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
+    assert alarms(settings) == {
+        ("no-champion", "default"),
+        ("prediction-late", "default"),
+        ("plan-late", "xc1"),
+    }
+
+
+def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
+    key = ("2026-03-01", AT, "xc1")
+    assert alarms(settings, NOW_S + 3 * 3600) == {("prediction-late", "default"), ("plan-late", "xc1")}
+    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "failed"))]
+    tables.replace_rows(RECEIPTS, receipts, key)
+    assert alarms(settings) == {("push-failed", "xc1")}
+    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], key)
+    tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
+    assert alarms(settings) == {("above-high-watermark", "xc1")}
+    tables.replace_rows(CONTENTS, [], key)
+    pin(settings, 721 * 10**9)  # the limit is 0.8 of 0.9
+    assert alarms(settings) == {("pins-over-limit", "xc1")}
+    tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
+    assert ("not-pushed", "xc1") in alarms(settings)
+
+
+def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """The figures in a file, as Prometheus parses them."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(path.read_text()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
+    job_figures.leave(tmp_path / "prom", "state", samples(run(settings, now_s=NOW_S)))
+    found = figures(tmp_path / "prom" / "cachecast-state.prom")
+    assert found["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
+    assert found["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
+    assert ({"cache": "xc1", "action": "pin"}, 2.0) in found["cachecast_plan_items"]
+    assert "cachecast_alarm" not in found
+
+
+@pytest.mark.parametrize(
+    ("words", "end", "failed"),
+    [
+        (["push", "--cache", "xc1"], None, 0.0),
+        (["push", "--cache=xc1"], SystemExit(0), 0.0),
+        (["push", "--cache", "xc1"], SystemExit(1), 1.0),
+        (["push", "--cache", "xc1"], RuntimeError("x"), 1.0),
+    ],
+)
+def test_a_command_leaves_its_figures_however_it_ends(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    end: BaseException | None,
+    failed: float,
+) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
+    try:
+        with job_figures.measured(words, warn=pytest.fail):
+            if end is not None:
+                raise end
+    except (SystemExit, RuntimeError) as error:
+        assert error is end
+    found = figures(tmp_path / "cachecast-push-xc1.prom")
+    assert found["cachecast_job_failed"] == [({"command": "push", "cache": "xc1"}, failed)]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "a"))
+    with job_figures.measured(["push", "--cache", "../../b"], warn=pytest.fail):
+        pass
+    (made,) = tmp_path.rglob("*.prom")
+    assert made.parent == tmp_path / "a"
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", made.name)
+
+
+def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "file"))
+    told: list[str] = []
+    with job_figures.measured(["plan"], warn=told.append):
+        pass
+    assert len(told) == 1
+
+
+def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
+    for words in ([], ["--help"], ["push", "--help"]):
+        with job_figures.measured(words, warn=pytest.fail):
+            pass
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,76 @@
+"""A client of Airflow's REST API, as far as tests and benches need it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import requests
+
+DONE = ("success", "failed")
+
+
+class Airflow:
+    """The API at `url`, as user `admin`."""
+
+    def __init__(self, url: str, password: str) -> None:
+        self._api = f"{url}/api/v2"
+        answer = requests.post(
+            f"{url}/auth/token", json={"username": "admin", "password": password}, timeout=60
+        )
+        answer.raise_for_status()
+        self._header = {"authorization": f"Bearer {answer.json()['access_token']}"}
+
+    def call(self, method: str, path: str, **body: Any) -> Any:
+        """What the API answers, as JSON; an error is an AssertionError."""
+        json = body or None
+        answer = requests.request(method, f"{self._api}/{path}", headers=self._header, json=json, timeout=60)
+        assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
+        return answer.json()
+
+    def until_known(self, *dags: str, within_s: float) -> None:
+        """Wait for the DAG processor to have read these, and unpause them."""
+        deadline = time.monotonic() + within_s
+        while not set(dags) <= {dag["dag_id"] for dag in self.call("GET", "dags")["dags"]}:
+            assert time.monotonic() < deadline, f"{dags} were not read in {within_s:.0f} s"
+            time.sleep(0.5)
+        for dag in dags:
+            self.call("PATCH", f"dags/{dag}", is_paused=False)
+
+    def trigger(self, dag: str, **body: Any) -> str:
+        """Start a run; its id. `partition_key`, `conf` as the API has them."""
+        run: str = self.call("POST", f"dags/{dag}/dagRuns", logical_date=None, **body)["dag_run_id"]
+        return run
+
+    def runs(self, dag: str) -> list[dict[str, Any]]:
+        """All runs of a DAG."""
+        found: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns")["dag_runs"]
+        return found
+
+    def tasks(self, dag: str, run: str) -> dict[tuple[str, int], dict[str, Any]]:
+        """The task instances of a run, by task and map index."""
+        found = self.call("GET", f"dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {(task["task_id"], task["map_index"]): task for task in found}
+
+    def state(self, dag: str, run: str) -> str:
+        """The state of a run."""
+        told: str = self.call("GET", f"dags/{dag}/dagRuns/{run}")["state"]
+        return told
+
+    def ended(self, dag: str, run: str, *, within_s: float) -> str:
+        """The state of a run that has ended."""
+        deadline = time.monotonic() + within_s
+        while (state := self.state(dag, run)) not in DONE:
+            told = {task: one["state"] for task, one in self.tasks(dag, run).items()}
+            assert time.monotonic() < deadline, f"{dag} {run} is {state} after {within_s:.0f} s: {told}"
+            time.sleep(0.5)
+        return state
+
+    def partition(self, dag: str, key: str, *, within_s: float) -> str:
+        """The run of a DAG that an asset's partition has started."""
+        deadline = time.monotonic() + within_s
+        while not (found := [run for run in self.runs(dag) if run["partition_key"] == key]):
+            assert time.monotonic() < deadline, f"no run of {dag} for {key} in {within_s:.0f} s"
+            time.sleep(0.5)
+        name: str = found[0]["dag_run_id"]
+        return name

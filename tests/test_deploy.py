@@ -1,0 +1,139 @@
+"""What conf/deploy holds, by promtool and systemd-analyze, and by what we really have."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from jobs.cli import app
+from jobs.settings import Settings
+from jobs.status import CacheStatus, Status, samples
+from prefetch.xcache.receiver import COUNTS
+
+DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"
+ROOT = DEPLOY.parents[1]
+PLACEMENT = ROOT / "prefetch" / "placement" / "metrics.py"
+
+
+def program(name: str) -> str:
+    """A program's path; a test without it fails."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.fail(f"there is no {name}: install it with conf/deploy/system.sh prometheus")
+    return path
+
+
+def promtool(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [program("promtool"), *words],
+        cwd=DEPLOY / "prometheus",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "rules", "alerts.yml"),
+        ("test", "rules", "alerts.test.yml"),
+        ("check", "config", "prometheus.yml"),
+    ],
+    ids=" ".join,
+)
+def test_promtool_accepts_the_rules_and_their_tests(words: tuple[str, ...]) -> None:
+    done = promtool(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def known_figures() -> set[str]:
+    """The names of all figures that we leave or serve."""
+    cache = CacheStatus("c", 1, 1, 1, 1.0, 1, 1, "2026-03-01", {"pin": 1}, "2026-03-01", {"done": 1})
+    told = Status("2026-03-01", "r", "m/1", "2026-03-01", "m/1", "2026-03-01", 1, 0, (cache,), ())
+    jobs = {f"cachecast_job_{name}" for name in ("ended_seconds", "duration_seconds", "failed")}
+    collect = {f"cachecast_collect_{name}" for name in (*COUNTS, "seen_seconds")}
+    text = PLACEMENT.read_text()
+    served = set(re.findall(r'"(cachecast_placement_\w+)"', text)) | {
+        f"cachecast_placement_{name}" for name in re.findall(r'^ +\("(\w+)", "', text, re.M)
+    }
+    served |= {f"{name}_total" for name in served}
+    return {name for name, *_ in samples(told)} | {"cachecast_alarm"} | jobs | collect | served
+
+
+def test_rules_and_dashboard_ask_for_figures_that_there_are() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "cachecast.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += re.findall(r"expr: (.*)", (DEPLOY / "prometheus" / "alerts.yml").read_text())
+    names = set(re.findall(r"\bcachecast_\w+", " ".join(asked)))
+    assert len(names) > 15
+    assert names <= known_figures()
+
+
+def test_every_alert_has_its_section() -> None:
+    page = (ROOT / "docs" / "status.md").read_text()
+    sections = set(re.findall(r"^### (\S+)$", page, re.M))
+    rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
+    assert set(re.findall(r"status\.md#(\S+)", rules)) <= sections
+    alarms = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "status.py").read_text())
+    assert {*alarms, "prediction-late", "plan-late"} <= sections
+    assert len({panel["title"] for panel in json.loads(dashboard())["panels"]}) > 10
+
+
+def dashboard() -> str:
+    return (DEPLOY / "grafana" / "cachecast.json").read_text()
+
+
+UNITS = sorted((DEPLOY / "systemd").glob("*.*"))
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    """`systemd-analyze verify` wants the programs: they are `true` here, and looked at below."""
+    for unit in (path for path in UNITS if path.suffix != ".sample"):
+        text = re.sub(r"/opt/cachecast/bin/\w+", program("true"), unit.read_text())
+        (tmp_path / unit.name).write_text(text)
+    template = tmp_path / "cachecast-airflow@.service"
+    template.rename(tmp_path / "cachecast-airflow@scheduler.service")
+    units = sorted(map(str, tmp_path.iterdir()))
+    done = subprocess.run(
+        [program("systemd-analyze"), "verify", *units], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_units_run_commands_with_options_they_have() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    lines = [
+        shlex.split(line)
+        for unit in UNITS
+        for line in re.findall(r"^ExecStart=/opt/cachecast/bin/cachecast (.*)$", unit.read_text(), re.M)
+    ]
+    assert sorted(words[0] for words in lines) == ["collect", "serve", "status"]
+    for name, *words in lines:
+        options = {option for p in commands[name].params for option in p.opts}
+        assert {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_environments_settings_are_settings() -> None:
+    text = (DEPLOY / "systemd" / "environment.sample").read_text()
+    env = dict(re.findall(r"^(?:# )?(CACHECAST_\w+__\w+)=(\S+)$", text, re.M))
+    values = {key: "0123456789abcdef" if value == "…" else value for key, value in env.items()}
+    values |= {key: "https://x" for key in values if key.endswith("WEBHOOK")}
+    assert len(values) == 4
+    assert Settings.load(env=values).metrics.folder == values["CACHECAST_METRICS__FOLDER"]
+
+
+def test_the_container_copies_what_is_there_and_every_room() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    copied = [word for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.M) for word in line.split()]
+    assert all((ROOT / name).exists() for name in copied)
+    assert set(copied) >= {"features", "replay", "models", "prefetch", "jobs", "dags", "conf", "setup.py"}
+    assert (ROOT / re.findall(r"--constraint (\S+)", text)[0]).exists()
+    assert "USER cachecast" in text
