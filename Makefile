@@ -54,6 +54,7 @@ verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache bes
 	$(BIN)/python bench/plan.py
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/serve.py
+	$(BIN)/python bench/dags.py --strict
 	$(BIN)/python bench/airflow_day.py
 
 clean: ## remove the environment and what the demo made

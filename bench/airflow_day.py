@@ -7,7 +7,8 @@ Starts `cachecast up` in a folder of its own, with the tables on a real HDFS, an
 2. `train_models`, for the first candidate.
 3. `pull_accesses` for this morning, by the REST API: what follows runs by assets, up to the push into the
    XCache. On the way, `cachecast features` is killed with SIGKILL once; the task is tried again.
-4. the same moment again: nothing is pushed twice.
+4. The same moment again: nothing is pushed twice.
+5. The chain once more by `airflow dags test`, its Spark steps by SparkSubmitOperator on a connection.
 
 Exit code 1 if anything is not as it should be. Needs what `make test` installs.
 """
@@ -20,6 +21,7 @@ import datetime as dt
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
 
+import pyarrow as pa  # noqa: E402
 from airflow_rest import Airflow  # noqa: E402
 from hdfs_server import running  # noqa: E402
 
@@ -158,6 +161,13 @@ def told(api: Airflow, dag: str, run: str) -> dict[tuple[str, int], dict[str, ob
     return tasks
 
 
+def features(settings: Settings, root: str) -> pa.Table:
+    """All features in the tables at `root`, in the order of their keys."""
+    table = settings.features.spec.features_table
+    order = [(name, "ascending") for name in (*table.partition, *table.key)]
+    return Tables(root).read_arrow(table).sort_by(order)
+
+
 def week(api: Airflow, days: list[str], settings: Settings, folder: Path) -> None:
     """Fill the week in out of order, and compare with the command line in order."""
     shuffled = random.Random(7).sample(days, len(days))
@@ -168,11 +178,7 @@ def week(api: Airflow, days: list[str], settings: Settings, folder: Path) -> Non
         cachecast("pull", "--source", source, "--input", path, "--day", days[0], "--new-only", **local)
     for day in days:
         cachecast("features", "--day", day, **local)
-    table = settings.features.spec.features_table
-    order = [(name, "ascending") for name in (*table.partition, *table.key)]
-    by_airflow, in_order = (
-        Tables(root).read_arrow(table).sort_by(order) for root in (settings.tables.root, str(folder))
-    )
+    by_airflow, in_order = (features(settings, root) for root in (settings.tables.root, str(folder)))
     what = f"a week filled in out of order on HDFS equals one in order: {in_order.num_rows} rows"
     check(what, in_order.num_rows > 0 and by_airflow.equals(in_order))
 
@@ -209,6 +215,28 @@ def morning(api: Airflow, key: str, settings: Settings) -> None:
     check(f"{earned.num_rows} outcomes", earned.num_rows > 0)
 
 
+def by_dags_test(out: Path, key: str, settings: Settings) -> None:
+    """The chain by `airflow dags test`, with spark-submit: the same features."""
+    before = features(settings, settings.tables.root)
+    words = shlex.split((out / "airflow" / "env.sh").read_text())
+    environment = dict(word.split("=", 1) for word in words if "=" in word)
+    submit = {
+        "CACHECAST_AIRFLOW__SPARK": "spark_site",
+        "AIRFLOW_CONN_SPARK_SITE": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+    }
+    for dag in ("pull_accesses", "build_features", "place_and_push", "verify_outcomes"):
+        words = [sys.executable, "-m", "airflow", "dags", "test", dag, "-c", json.dumps({"as_of": key})]
+        begun = time.monotonic()
+        env = os.environ | environment | submit
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+        submitted = done.stdout.count("Spark-Submit cmd")
+        took = f"{time.monotonic() - begun:.0f} s, {submitted} submitted"
+        check(f"airflow dags test {dag}: {took}", done.returncode == 0)
+        if done.returncode:
+            print(done.stdout[-3000:], done.stderr[-2000:])
+    check("spark-submit gives the same features", features(settings, settings.tables.root).equals(before))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -238,6 +266,7 @@ def main() -> None:
             api.until_known("train_models", within_s=60)
             told(api, "train_models", run)
             morning(api, key, settings)
+            by_dags_test(out, key, settings)
     if failures:
         sys.exit(f"{len(failures)} of the promises do not hold")
 
