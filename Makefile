@@ -19,7 +19,8 @@ demo: $(STAMP)-core ## the whole loop on a generated month, ending in a summary 
 
 up: $(STAMP)-airflow ## Airflow, MLflow, placement, collector and an XCache on this machine, in local-out/; again: what is missing
 	@conf/deploy/system.sh xrootd || echo "no XRootD server can be installed here: the cache is a folder"
-	$(BIN)/cachecast up --out $(LOCAL) $(if $(TABLES),--tables $(TABLES))
+	$(if $(HDFS),@conf/deploy/hdfs.sh)
+	$(BIN)/cachecast up --out $(LOCAL) $(if $(TABLES),--tables $(TABLES)) $(if $(HDFS),--hdfs)
 
 down: ## end what `make up` has started, and nothing else
 	$(BIN)/cachecast down --out $(LOCAL)

@@ -1,6 +1,6 @@
 """A whole day by a real Airflow, on HDFS, MLflow and XCache; a week out of order; a killed step.
 
-Starts `cachecast up` in a folder of its own, with the tables on a real HDFS, and lets Airflow do the rest:
+Starts `cachecast up --hdfs` in a folder of its own, and lets Airflow do the rest:
 
 1. `backfill`, a run per day of a week, in shuffled order; the features are compared with those that the
    command line computes in order on a folder.
@@ -36,7 +36,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
 
 import pyarrow as pa  # noqa: E402
 from airflow_rest import Airflow  # noqa: E402
-from hdfs_server import running  # noqa: E402
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS  # noqa: E402
 from jobs.local.process import seen  # noqa: E402
@@ -79,12 +78,12 @@ def cachecast(*words: str, **env: str) -> str:
 
 
 @contextlib.contextmanager
-def deployment(out: Path, tables: str) -> Iterator[None]:
+def deployment(out: Path) -> Iterator[None]:
     started = time.monotonic()
-    services = json.loads(cachecast("up", "--out", str(out), "--tables", tables, "--json"))
+    services = json.loads(cachecast("up", "--out", str(out), "--hdfs", "--json"))
     print(f"{len(services)} services up in {time.monotonic() - started:.0f} s", flush=True)
     try:
-        again = json.loads(cachecast("up", "--out", str(out), "--tables", tables, "--json"))
+        again = json.loads(cachecast("up", "--out", str(out), "--hdfs", "--json"))
         check("a second up starts nothing", {one["state"] for one in again} == {"running"})
         yield
     finally:
@@ -249,7 +248,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cachecast-day-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # the XRootD servers are another user
-        with running(folder / "hdfs") as hdfs, deployment(folder / "out", f"{hdfs}/tables"):
+        with deployment(folder / "out"):
             out = folder / "out"
             os.environ["CACHECAST_CONF"] = str(out / "conf")
             settings = Settings.load()

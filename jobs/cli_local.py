@@ -14,12 +14,19 @@ Out = Annotated[Path, typer.Option(help="folder of the deployment: settings, tab
 _OUT = Path("local-out")
 
 
-def up(out: Out = _OUT, tables: TablesRoot = None, as_json: Json = False) -> None:
+def up(
+    out: Out = _OUT,
+    tables: TablesRoot = None,
+    hdfs: Annotated[
+        bool, typer.Option("--hdfs", help="the first time: keep the tables on an HDFS that is started too")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Start Airflow, MLflow, placement, collector and an XCache on this machine; again: what is missing."""
     from jobs.local.up import up as start
 
     with console.progress("up", quiet=as_json) as advance:
-        answer = start(out, tables=tables, on_progress=advance)
+        answer = start(out, tables=tables, hdfs=hdfs, on_progress=advance)
     console.show(answer, as_json=as_json, columns=("service", "at", "state", "pid"))
     if not as_json:
         _tell_where(out)

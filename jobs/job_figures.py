@@ -6,6 +6,7 @@ leave their own figures beside it. A figure that cannot be written is a warning:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -72,11 +73,12 @@ def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
 
 
 def _leave(words: Sequence[str], samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:
-    try:
-        if (where := folder(words)) is not None:
-            leave(where, name, samples)
-    except (OSError, CachecastError) as error:  # a wrong setting has failed the command itself
-        warn(f"no figures of this run: {type(error).__name__}; see [metrics] folder")
+    with contextlib.suppress(CachecastError):  # settings that cannot be have failed the command itself
+        try:
+            if (where := folder(words)) is not None:
+                leave(where, name, samples)
+        except OSError as error:
+            warn(f"no figures of this run: {error.strerror}; see [metrics] folder")
 
 
 def _job_samples(labels: Mapping[str, str], started_s: float, *, ok: bool) -> list[Sample]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from features.errors import ServiceError
 from jobs.demo.xrootd import Daemon, prepared
+from jobs.local import hdfs
 from jobs.local.health import airflow_part, answers, takes_datagrams
 from jobs.local.process import Service
 from jobs.local.site import LocalSite, write_private
@@ -27,6 +28,8 @@ _AIRFLOW_PARTS = {"scheduler": "scheduler", "dag-processor": "dag_processor", "t
 
 def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
     """Every service; one needs at most those before it."""
+    if site.hdfs.exists():
+        yield from _hdfs(site)
     yield mlflow(site)
     yield _cachecast(site, "placement", ["serve"], f"{_LOCAL}:{site.ports['placement']}")
     port = str(site.ports["collector"])
@@ -116,6 +119,14 @@ def _run_airflow(site: LocalSite, words: list[str]) -> None:
     if done.returncode:
         told = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
         raise ServiceError(f"airflow {' '.join(words)} failed: {told}")
+
+
+def _hdfs(site: LocalSite) -> Iterator[Service]:
+    rpc_port, http_port = site.ports["hdfs"], site.ports["hdfs_web"]
+    words = hdfs.prepared(site.hdfs, rpc_port=rpc_port, http_port=http_port)
+    at = f"hdfs://localhost:{rpc_port}"
+    yield Service("hdfs-namenode", [*words, hdfs.NAME_NODE], at, answers(http_port, "/jmx?qry=none"))
+    yield Service("hdfs-datanode", [*words, hdfs.DATA_NODE], at, lambda: hdfs.is_up(http_port))
 
 
 def _airflow_words(command: str) -> list[str]:

@@ -15,7 +15,7 @@ CAPACITY = "2GB"
 _MARKER = ".cachecast-local"
 _PORTS = (
     *("mlflow", "placement", "collector", "origin", "cache", "airflow"),
-    *("airflow_worker_logs", "airflow_triggerer_logs"),
+    *("airflow_worker_logs", "airflow_triggerer_logs", "hdfs", "hdfs_web"),
 )
 _SECRETS = ("placement-token", "airflow-password", "airflow-jwt", "salt")
 FOLDERS = ("traces", "files", "gstream")
@@ -87,6 +87,11 @@ class LocalSite:
         """Logs and pids."""
         return self.out / "run"
 
+    @property
+    def hdfs(self) -> Path:
+        """The folder of its HDFS; there is one if this is there."""
+        return self.out / "hdfs"
+
     def secret(self, name: str) -> str:
         """One of its secrets; the file's mode is 0600."""
         return (self.out / "secrets" / name).read_text().strip()
@@ -96,8 +101,11 @@ class LocalSite:
         return self.out / "secrets" / name
 
 
-def opened(out: Path, *, tables: str | None, xrootd: bool) -> LocalSite:
-    """The deployment at `out`, made if it is not there. Raises InputError rather than take over a folder."""
+def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -> LocalSite:
+    """The deployment at `out`, made if it is not there. Raises InputError rather than take over a folder.
+
+    `tables`, or an HDFS of its own, is for the first time: later its tables stay where they are.
+    """
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")
@@ -107,6 +115,9 @@ def opened(out: Path, *, tables: str | None, xrootd: bool) -> LocalSite:
     for name in _SECRETS:
         _write_once(out / "secrets" / name, secrets.token_hex(32))
     site = LocalSite(out, _ports(out / "ports.json"))
+    if hdfs and not (site.conf / "base.toml").exists():
+        site.hdfs.mkdir()
+        tables = f"hdfs://localhost:{site.ports['hdfs']}/tables"
     values = {"out": out, "tables": tables or f"{out}/tables", "salt": site.secret("salt"), **site.ports}
     _write_once(site.conf / "base.toml", _BASE.format(**values))
     if not xrootd:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from features.errors import InputError
 from jobs.console import Advance
 from jobs.demo.xrootd import available
 from jobs.local.process import Keeper, ServiceState
@@ -20,10 +21,15 @@ class Ended:
     processes: int
 
 
-def up(out: Path, *, tables: str | None, on_progress: Advance) -> list[ServiceState]:
-    """Start what is not running, in order; each is healthy before the next. Raises ServiceError."""
+def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
+    """Start what is not running, in order; each is healthy before the next. Raises ServiceError.
+
+    `tables` and `hdfs` say where the tables are, the first time: elsewhere, or on an HDFS of its own.
+    """
+    if hdfs and tables is not None:
+        raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
     xrootd = available() is None
-    site = opened(out, tables=tables, xrootd=xrootd)
+    site = opened(out, tables=tables, xrootd=xrootd, hdfs=hdfs)
     keeper = Keeper(site.run)
     on_progress(0, 1, "databases")
     prepare_airflow(site)
