@@ -20,6 +20,7 @@ from jobs.arguments import counts, moments, spans
 from jobs.cli_cache import collect, scan
 from jobs.cli_cycle import cycle
 from jobs.cli_evaluate import evaluate
+from jobs.cli_known import never_cache, prefill, queue
 from jobs.cli_models import predict, promote, train
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
@@ -216,6 +217,11 @@ def push(
             settings, cache=cache, as_of_s=parse_as_of(as_of), dry_run=dry_run, on_progress=advance
         )
     console.show(answer, as_json=as_json)
+
+
+app.command()(prefill)
+app.command()(queue)
+app.command("never-cache")(never_cache)
 
 
 @app.command()

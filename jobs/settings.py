@@ -19,6 +19,7 @@ from features.errors import ConfigError
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 from jobs.plan_settings import PlanSettings
+from jobs.queue_settings import QueueSettings
 from jobs.rucio_settings import RucioSettings
 from jobs.sections import Bytes, Name, Seconds, Section, Share
 from jobs.serve_settings import ServeSettings
@@ -206,6 +207,7 @@ class Settings(Section):
     regions: dict[str, OriginSettings]
     plan: PlanSettings
     push: PushSettings
+    queue: QueueSettings
     rucio: RucioSettings
     serve: ServeSettings
     users: UsersSettings
