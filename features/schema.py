@@ -209,6 +209,7 @@ PLANS = Table(
         Column("probability", "double", "chance of a read within the horizon"),
         Column("reason", "string", "why, in words", required=True),
         Column("expires_at", "timestamp", "not to be acted on after this", required=True),
+        Column("model_version", "string", "MLflow model whose predictions it follows; null: none, a prefill"),
     ),
 )
 

@@ -63,6 +63,7 @@ class Judged:
     index: IntArray
     judgement: Judgement
     queued: Queued
+    model_version: str
 
     @property
     def cycle_s(self) -> int:
@@ -81,7 +82,7 @@ def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
     rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
     tables.replace_arrow(CONTENTS, rows, cover=[key])
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
-    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s)
+    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model_version)
     tables.replace_arrow(PLANS, rows, cover=[key])
     return _summary(judged, key)
 
@@ -107,7 +108,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     held = sorted(moment.inventory, key=lambda file: file.name)
     cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
-    dids = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
+    dids, model_version = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
     dids, index = with_held(dids, names_of(dids), held)
     files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
     chosen = planner(
@@ -122,17 +123,20 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         work_at=lambda _: queued.of(dids),
     )
     state = state_of(moment, held, index, recent, cycle_s)
-    return Judged(held, dids, index, chosen.judge(state), queued)
+    return Judged(held, dids, index, chosen.judge(state), queued, model_version)
 
 
-def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> pa.Array:
-    """The dids predicted at `as_of_s`, and those `queued` jobs will read."""
-    rows = tables.read_arrow(PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did"])
+def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, str]:
+    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and what predicted them."""
+    rows = tables.read_arrow(
+        PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did", "model_version"]
+    )
     if not rows.num_rows:
         raise StaleInputError(
             f"no predictions at {as_of_label(as_of_s)} for region {region!r}; run features and predict"
         )
-    return pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
+    dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
+    return dids, ", ".join(sorted(pc.unique(rows["model_version"]).to_pylist()))
 
 
 def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:

@@ -118,7 +118,9 @@ def run(
         for row in told.rows.values():
             row["cache"] = cache
         write(tables, told, queue=name, source="prefill", as_of_s=as_of_s)
-        rows = items(planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon)
+        rows = items(
+            planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
+        )
         tables.replace_arrow(PLANS, rows, cover=[key])
     pushed = None if dry_run else _pushed(settings, cache, as_of_s, on_progress)
     return _summary(planned, queued, key, name, pushed)
