@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import xcache_server
+from daemons import needed
 from XRootD import client
 
 from jobs import never_cache
-from jobs.demo.xrootd import Loopback, available, loopback
+from jobs.demo.xrootd import Loopback
 from jobs.settings import Settings
 
 pytestmark = pytest.mark.service
@@ -23,13 +24,8 @@ KEPT = ("/store/mc/Run3/TT/MINIAODSIM/v1/0/f.root", "/store/user/bob/f.root", "/
 
 @pytest.fixture
 def site() -> Iterator[Loopback]:
-    fault = available()
-    if fault is not None:
-        pytest.fail(f"this test needs a real XCache: {fault}; run it by `make test`")
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        with loopback(Path(folder) / "lb") as running:
-            yield running
+    for running, _ in needed("a real XCache", xcache_server.running()):
+        yield running
 
 
 def written(site: Loopback, out: Path, rules: str) -> never_cache.NeverCache:
