@@ -33,7 +33,7 @@ def outcomes(
     as_json: Json = False,
 ) -> None:
     """Account what pushed files earned: of a plan (--as-of) or a day (--day); else show all so far."""
-    from jobs import steps
+    from jobs import earnings, steps
 
     settings = Settings.load(conf, tables=tables)
     if as_of is not None and day is not None:
@@ -41,9 +41,11 @@ def outcomes(
     if as_of is not None:
         console.show(steps.outcomes(settings, cache=cache, as_of_s=parse_as_of(as_of)), as_json=as_json)
     elif day is not None:
-        console.show(steps.worth(settings, cache=cache, day_s=parse_day(day)), as_json=as_json)
+        console.show(earnings.of_day(settings, cache=cache, day_s=parse_day(day)), as_json=as_json)
     else:
-        told = steps.earnings(settings, cache=cache, since=since, until=until, out=out)
+        told = earnings.history(settings, cache=cache, since=since, until=until)
+        if out is not None:
+            earnings.write_page(told, cache=cache, out=out)
         if as_json:
             console.show(told, as_json=True)
             return

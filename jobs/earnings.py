@@ -39,8 +39,9 @@ class Earnings:
     days: list[dict[str, object]]
 
 
-def of_day(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayWorth:
+def of_day(settings: Settings, *, cache: str, day_s: int) -> DayWorth:
     """Account the plans that could still earn on a day anew, and judge the day."""
+    tables = Tables(settings.tables.root)
     since = day_label(day_s - settings.plan.horizon)
     if tables.exists(RECEIPTS):
         for key in tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache):
@@ -48,8 +49,9 @@ def of_day(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> Day
     return worth.run(tables, settings, cache=cache, day_s=day_s)
 
 
-def history(tables: Tables, *, cache: str, since: str | None, until: str | None) -> Earnings:
+def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> Earnings:
     """What plans of the days `since` … `until` earned. Raises StaleInputError if none was accounted."""
+    cache, tables = settings.cache(cache).name, Tables(settings.tables.root)
     where = {"since": since, "until": until, "owner": cache}
     if not tables.exists(OUTCOMES) or not tables.snapshot(OUTCOMES).select(**where):
         raise StaleInputError(

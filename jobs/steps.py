@@ -20,7 +20,6 @@ from jobs.settings import Settings
 from jobs.tables import Snapshot, Tables
 
 if TYPE_CHECKING:
-    from jobs.earnings import Earnings
     from jobs.forecast import ForecastSummary, HorizonQuality
     from jobs.outcomes import OutcomeSummary
     from jobs.plan import PlanSummary
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from jobs.push import DryRun
     from jobs.scan import ScanSummary
     from jobs.workload import WorkloadSummary
-    from jobs.worth import DayWorth
     from prefetch.plan.explain import Explanation
     from prefetch.push import PushSummary
 
@@ -235,26 +233,6 @@ def outcomes(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
     from jobs.outcomes import run
 
     return run(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
-
-
-def worth(settings: Settings, *, cache: str, day_s: int) -> DayWorth:
-    """Account the plans of a cache that could earn on a day, and judge the day against plain LRU."""
-    from jobs.earnings import of_day
-
-    return of_day(Tables(settings.tables.root), settings, cache=settings.cache(cache).name, day_s=day_s)
-
-
-def earnings(
-    settings: Settings, *, cache: str, since: str | None, until: str | None, out: Path | None
-) -> Earnings:
-    """What was accounted of a cache's plans on these days, and with `out` as a page too."""
-    from jobs.earnings import history, write_page
-
-    name = settings.cache(cache).name
-    told = history(Tables(settings.tables.root), cache=name, since=since, until=until)
-    if out is not None:
-        write_page(told, cache=name, out=out)
-    return told
 
 
 def report(settings: Settings, *, out: Path) -> dict[str, object]:

@@ -139,7 +139,6 @@ def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
         turned = f"its records reach back {record.n_turns:.1f} times what it holds, {WARM_AGES} are needed"
         return dataclasses.replace(told, withheld=turned)
     begin_s, part = record.begin.at_s, replayable(record, record.begin, day_s + DAY_S)
-    outcome = np.zeros(part.trace.n_accesses, np.uint8)
     with_plan = _with_plan(part, config, begin_s, day_s + DAY_S)
     at = int(np.flatnonzero(with_plan.daily.day == day_s // DAY_S)[0])
     replayed = int(with_plan.daily.hit_bytes[at])
@@ -150,18 +149,22 @@ def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
             told,
             withheld=f"the replay of what was pushed is {100 * off:.1f} % off the hit bytes that it tells",
         )
-    lru = simulate(part.trace, config, outcome=outcome)
-    wan_bytes = int(with_plan.daily.wan_bytes[at])
-    lru_wan_bytes = _of_day(lru.daily.wan_bytes, lru.daily.day, day_s)
-    lru_hit = (outcome & HIT) != 0
-    planned, control = (
-        _shares(part, ~_of_control(part), lru_hit, day_s),
-        _shares(part, _of_control(part), lru_hit, day_s),
-    )
+    return _against_lru(told, part, config, day_s, int(with_plan.daily.wan_bytes[at]))
+
+
+def _against_lru(told: Worth, part: Record, config: CacheConfig, day_s: int, wan_bytes: int) -> Worth:
+    """`told` with what plain LRU would have done, where the pushes fetched `wan_bytes` in all."""
+    outcome = np.zeros(part.trace.n_accesses, np.uint8)
+    daily = simulate(part.trace, config, outcome=outcome).daily
+    that_day = daily.day == day_s // DAY_S
+    lru_wan_bytes, lru_hit = int(daily.wan_bytes[that_day].sum()), (outcome & HIT) != 0
+    of_control = part.is_control[part.trace.item]
+    planned = _shares(part, ~of_control, lru_hit, day_s)
+    control = _shares(part, of_control, lru_hit, day_s)
     return dataclasses.replace(
         told,
         replayed_wan_bytes=wan_bytes,
-        lru_hit_bytes=_of_day(lru.daily.hit_bytes, lru.daily.day, day_s),
+        lru_hit_bytes=int(daily.hit_bytes[that_day].sum()),
         lru_wan_bytes=lru_wan_bytes,
         saved_wan_bytes=lru_wan_bytes - wan_bytes,
         planned_hit_share=planned[0],
@@ -179,18 +182,10 @@ def _with_plan(part: Record, config: CacheConfig, begin_s: int, end_s: int) -> R
     return run.result("lru+pushed", 0.0)
 
 
-def _of_day(amount: IntArray, day: IntArray, day_s: int) -> int:
-    return int(amount[day == day_s // DAY_S].sum())
-
-
 def _observed(record: Record, day_s: int) -> Worth:
     begin, end = record.trace.first_at(day_s), record.trace.first_at(day_s + DAY_S)
     hit, missed = (int(c[begin:end].sum()) for c in (record.hit_bytes, record.missed_bytes))
     return Worth(hit + missed, hit, missed)
-
-
-def _of_control(part: Record) -> BoolArray:
-    return part.is_control[part.trace.item]
 
 
 def _shares(

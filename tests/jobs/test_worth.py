@@ -18,9 +18,9 @@ from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from features.times import as_of_label, day_label
 from jobs.cli import app
+from jobs.earnings import history
 from jobs.plan_rows import item_ids
 from jobs.settings import Settings
-from jobs.steps import earnings
 from jobs.tables import Tables
 from prefetch.control import is_control
 from prefetch.plan import Action
@@ -202,4 +202,4 @@ def test_what_cannot_be_asked_is_one_line(site: tuple[Tables, list[str]], tmp_pa
         call("--day", "2026-01-01", "--as-of", "2026-01-01", *options)
     empty = Settings.load(Path(options[3]), env={}, tables=str(tmp_path / "none"))
     with pytest.raises(StaleInputError, match="was accounted yet"):
-        earnings(empty, cache=CACHE, since=None, until=None, out=None)
+        history(empty, cache=CACHE, since=None, until=None)

@@ -42,7 +42,8 @@ def test_a_prefilled_dataset_is_in_the_cache(site: Loopback, tmp_path: Path) -> 
     tables.replace_rows(FILES, [row | {"did": f"cms:{name}", "name": name} for name in names], ())
     conf = tmp_path / "site.toml"
     conf.write_text(
-        f'[plan]\ncontrol_share = 0.0\n[push]\njournal = "{tmp_path / "journal.db"}"\n[caches.xc]\nname = "xc"\n'
+        f'[plan]\ncontrol_share = 0.0\n[push]\njournal = "{tmp_path / "journal.db"}"\n'
+        '[caches.xc]\nname = "xc"\n'
         f'kind = "xcache"\nurl = "{site.cache_url}"\nnamespace = "{site.namespace}"\ncapacity = "1GB"\n'
     )
     words = ["prefill", "--cache", "xc", "--dataset", DATASET, "--jobs", "4", "--conf", str(conf)]
