@@ -191,3 +191,32 @@ PROMOTIONS = Table(
         Column("comparisons", "string", "the figures: JSON of models.promotion.Comparison", required=True),
     ),
 )
+
+WORTH = Table(
+    name="worth",
+    grain="one day of one cache: what its plans saved against plain LRU",
+    key=("model_versions",),
+    partition=("day", "cache"),
+    columns=(
+        Column("model_versions", "string", "of the plans pushed that day, with commas", required=True),
+        Column("read_bytes", "long", "read through the cache, by its own records", required=True),
+        Column("hit_bytes", "long", "of them from its disk", required=True),
+        Column("missed_bytes", "long", "and from origins", required=True),
+        Column("prefetched_bytes", "long", "fetched by pushes, as their receipts tell", required=True),
+        Column("replayed_hit_bytes", "long", "hit in the replay of what was pushed"),
+        Column(
+            "replayed_wan_bytes", "long", "fetched in it, prefetches too; null: withheld, as what follows"
+        ),
+        Column("lru_hit_bytes", "long", "hit in the replay of plain LRU"),
+        Column("lru_wan_bytes", "long", "fetched in it"),
+        Column("saved_wan_bytes", "long", "lru_wan_bytes - replayed_wan_bytes"),
+        Column(
+            "planned_hit_share", "double", "of bytes of files that may be planned: in reads without a fetch"
+        ),
+        Column("planned_lru_hit_share", "double", "the same in plain LRU"),
+        Column("control_hit_share", "double", "the same of the control group, which is never planned"),
+        Column("control_lru_hit_share", "double", "and in plain LRU"),
+        Column("warmed_s", "long", "replayed before the day, s"),
+        Column("withheld", "string", "why there is no verdict; null: there is one"),
+    ),
+)

@@ -54,8 +54,8 @@ class Table:
     """A table: `key` is unique within a partition, which is the unit that is replaced as a whole.
 
     `partition` names its columns, `day` first: a `day` (`2026-03-01`), an `as_of` (`2026-03-01T04:00:00Z`),
-    a `region` or a `cache`, all strings, none among `columns`. Writers of different regions or caches so
-    never meet in one partition.
+    a `region`, a `cache` or a `queue`, all strings, none among `columns`. Writers of different
+    regions or caches so never meet in one partition.
     """
 
     name: str
@@ -209,6 +209,7 @@ PLANS = Table(
         Column("probability", "double", "chance of a read within the horizon"),
         Column("reason", "string", "why, in words", required=True),
         Column("expires_at", "timestamp", "not to be acted on after this", required=True),
+        Column("model_version", "string", "MLflow model whose predictions it follows; null: none, a prefill"),
     ),
 )
 
@@ -247,6 +248,25 @@ OUTCOMES = Table(
         Column("first_hit_delay_s", "double", "from the receipt to the first hit"),
     ),
 )
+
+QUEUE = Table(
+    name="queue",
+    grain="one input of one queued job, or of a group of like jobs, as a queue told it at as_of",
+    key=("job_id", "is_dataset", "input"),
+    partition=("day", "as_of", "queue"),
+    columns=(
+        Column("job_id", "string", "as the batch system names it", required=True),
+        Column("input", "string", "did or name of a file or a dataset", required=True),
+        Column("is_dataset", "bool", "whether it is a dataset", required=True),
+        Column("n_jobs", "long", "jobs that will read it, at least 1", required=True),
+        Column("starts_at", "timestamp", "when the first is expected to start; null: as soon as it can"),
+        Column("known_at", "timestamp", "when the job was queued; not used before", required=True),
+        Column("expires_at", "timestamp", "not believed from here on", required=True),
+        Column("site", "string", "whose caches its jobs read through; null: any of the region"),
+        Column("cache", "string", "the cache it was asked for; null: any"),
+    ),
+)
+"""What jobs will read. Of each queue the latest as_of counts: a job it does not name any more has begun."""
 
 PULLS = Table(
     name="pulls",

@@ -21,8 +21,10 @@ from jobs.arguments import counts, moments, spans
 from jobs.cli_cache import collect, scan
 from jobs.cli_cycle import cycle
 from jobs.cli_evaluate import evaluate
+from jobs.cli_known import never_cache, prefill, queue
 from jobs.cli_local import down, up
 from jobs.cli_models import predict, promote, train
+from jobs.cli_outcomes import outcomes
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
 from jobs.cli_rucio import app as rucio_app
@@ -231,21 +233,14 @@ def push(
     console.show(answer, as_json=as_json)
 
 
-@app.command()
-def outcomes(
-    cache: Cache, as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False
-) -> None:
-    """Account what each file pushed for a plan has earned since, from the cache's own records."""
-    from jobs import steps
-
-    answer = steps.outcomes(Settings.load(conf, tables=tables), cache=cache, as_of_s=parse_as_of(as_of))
-    console.show(answer, as_json=as_json)
-
-
 app.command()(status)
 app.command()(caches)
 app.command()(up)
 app.command()(down)
+app.command()(prefill)
+app.command()(queue)
+app.command("never-cache")(never_cache)
+app.command()(outcomes)
 app.command()(place)
 app.command()(serve)
 app.command()(report)

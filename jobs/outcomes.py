@@ -39,7 +39,9 @@ def run(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
         raise StaleInputError(f"no receipts of cache {cache!r} at {label}; push first")
     receipts = tables.read_arrow(RECEIPTS, as_of=label, owner=cache).to_pandas()
     accesses = tables.read_arrow(ACCESSES, since=day, columns=_READ).to_pandas()
-    earned = outcomes(receipts, accesses[accesses["cache"] == cache])
+    # A read that another source tells too, without bytes of the cache, is not its own record.
+    own = (accesses["cache"] == cache) & accesses["bytes_hit"].notna()
+    earned = outcomes(receipts, accesses[own])
     rows = pa.Table.from_pandas(earned.assign(day=day, as_of=label, cache=cache), preserve_index=False)
     tables.replace_arrow(OUTCOMES, rows, cover=[(day, label, cache)])
     return _summary(cache, label, earned)

@@ -17,7 +17,8 @@ from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, Table, arrow_sc
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
 from jobs.settings import CacheSettings
-from jobs.tables import Tables, read_partitions
+from jobs.tables import Key, Tables, read_partitions
+from jobs.tables import Snapshot as Committed
 from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
@@ -82,7 +83,7 @@ def run(
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     inventories = [_newest(tables, CONTENTS, cache.name, as_of_s) for cache in caches]
-    plans = [_standing(_newest(tables, PLANS, cache.name, as_of_s), as_of_s) for cache in caches]
+    plans = [_standing(_plan(tables, cache.name, as_of_s), as_of_s) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, horizon_s)
     files = _files(tables, predictions, [*inventories, *plans])
     holdings = _holdings(files["did"], inventories, plans)
@@ -121,11 +122,35 @@ def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> p
 
 def _newest(tables: Tables, table: Table, cache: str, as_of_s: int) -> pa.Table:
     """The cache's newest partition of the last day, without partition columns; empty if there is none."""
-    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
     head = tables.head(table)
+    return _partitions(head, _lately(head, cache, as_of_s)[-1:])
+
+
+def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    """The cache's newest plan of the last day, with what prefills asked for since; of a file the latest."""
+    head, inventories = tables.head(PLANS), tables.head(CONTENTS).partitions
+    keys = _lately(head, cache, as_of_s)
+    # A plan takes the cache's inventory, a prefill does not.
+    plans = [place for place, key in enumerate(keys) if key in inventories]
+    standing = keys[plans[-1] if plans else -1 :]
+    told = _partitions(head, standing[-1:])
+    for key in reversed(standing[:-1]):
+        rows = _partitions(head, [key])
+        is_told = pc.is_in(rows["did"], value_set=told["did"].combine_chunks())
+        told = pa.concat_tables([told, rows.filter(pc.invert(is_told))])
+    return told
+
+
+def _lately(head: Committed, cache: str, as_of_s: int) -> list[Key]:
+    """The cache's partitions of the last day, in order of time."""
+    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
     keys = [key for key in head.partitions if key[2] == cache and since < key[1] <= until]
-    chosen = {key: head.partitions[key] for key in sorted(keys, key=lambda key: key[1])[-1:]}
-    return read_partitions(head, chosen, arrow_schema(table).names)
+    return sorted(keys, key=lambda key: key[1])
+
+
+def _partitions(head: Committed, keys: Sequence[Key]) -> pa.Table:
+    chosen = {key: head.partitions[key] for key in keys}
+    return read_partitions(head, chosen, arrow_schema(head.table).names)
 
 
 def _standing(plan: pa.Table, as_of_s: int) -> pa.Table:

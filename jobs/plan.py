@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import InputError, StaleInputError
-from features.names import parse_name
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
-from jobs.inflow import inflows
-from jobs.plan_files import facts, plan_files, read_shares
+from jobs.plan_moment import Moment, cycle_of, known_files, names_of, state_of, with_held
 from jobs.plan_rows import contents, items
-from jobs.plan_settings import PlanSettings
 from jobs.planner import planner
-from jobs.settings import CacheSettings, Settings
-from jobs.sources_now import origin_bytes
-from jobs.study import benefit_model
+from jobs.queue import Queued, known_work
+from jobs.settings import Settings
 from jobs.tables import Tables
 from prefetch.plan import Action, Judgement
 from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
 from prefetch.plan.explain import Explanation, explain
-from prefetch.plan.federation import belongs
 from prefetch.target import Held
-from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
-
-UNKNOWN_SCOPE = "unknown"
+from replay.planner import IntArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +29,9 @@ class PlanSummary:
     """What was planned for one cache: files and bytes, and per list what kept it from growing.
 
     `cycle_s`: until when the plan provides; `eviction_age_s`: how long a file stays there without a plan;
-    `fitting_cycle_s`: the cycle of predictions and plans that this asks for.
+    `fitting_cycle_s`: the cycle of predictions and plans that this asks for. `queued_files`: files that
+    queued jobs will read; `queued_unknown`: inputs of such jobs that the files table does not know,
+    `queued_stale`: those that are no longer believed, as their queue was not asked again.
     """
 
     cache: str
@@ -55,6 +49,9 @@ class PlanSummary:
     cycle_s: int
     eviction_age_s: int | None
     fitting_cycle_s: int
+    queued_files: int
+    queued_unknown: int
+    queued_stale: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,21 +62,13 @@ class Judged:
     dids: pa.Array
     index: IntArray
     judgement: Judgement
+    queued: Queued
+    model_version: str
 
     @property
     def cycle_s(self) -> int:
         """Until when the plan provides."""
         return self.judgement.case.limits.cycle_s
-
-
-@dataclasses.dataclass(frozen=True)
-class Moment:
-    """A cache at `as_of_s`: what it holds by its own word, and the names that earlier plans hold there."""
-
-    cache: CacheSettings
-    inventory: Iterable[Held]
-    pinned: Collection[str]
-    as_of_s: int
 
 
 def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
@@ -93,7 +82,7 @@ def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
     rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
     tables.replace_arrow(CONTENTS, rows, cover=[key])
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
-    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s)
+    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model_version)
     tables.replace_arrow(PLANS, rows, cover=[key])
     return _summary(judged, key)
 
@@ -117,21 +106,11 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     plan, region, every_s = settings.plan, settings.region.name, settings.features.cycle
     as_of_s = moment.as_of_s
     held = sorted(moment.inventory, key=lambda file: file.name)
-    dids, known_names = _candidates(tables, as_of_s - as_of_s % every_s, region)
-    dids, index = _with_held(dids, known_names, held)
-    cycle_s, recent = _cycle(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
-    files, origins = plan_files(
-        dids,
-        facts(tables, dids),
-        plan=plan,
-        is_here=_is_here(settings, moment.cache, dids),
-        read_share=read_shares(tables, as_of_s=as_of_s),
-        benefit=benefit_model(settings.benefit),
-        regions=settings.regions,
-    )
-    budget = origin_bytes(
-        tables, origins, dids=dids, origin=files.origin, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s
-    )
+    cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
+    dids, model_version = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
+    dids, index = with_held(dids, names_of(dids), held)
+    files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
     chosen = planner(
         tables,
         dids,
@@ -141,70 +120,23 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         predicted_every_s=every_s,
         files=files,
         origin_bytes=budget,
+        work_at=lambda _: queued.of(dids),
     )
-    state = _state(moment, held, index, recent, cycle_s)
-    return Judged(held, dids, index, chosen.judge(state))
+    state = state_of(moment, held, index, recent, cycle_s)
+    return Judged(held, dids, index, chosen.judge(state), queued, model_version)
 
 
-def _state(
-    moment: Moment, held: Sequence[Held], index: IntArray, recent: Sequence[int], cycle_s: int
-) -> CacheState:
-    """The cache as the planner knows it; a file that was never closed counts as used now."""
-    cache, as_of_s = moment.cache, moment.as_of_s
-    return CacheState(
-        as_of_s=as_of_s,
-        capacity_bytes=cache.capacity,
-        low_watermark=cache.watermarks[0],
-        high_watermark=cache.watermarks[1],
-        item=index,
-        bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
-        last_access_s=np.array([file.last_detach_s or as_of_s for file in held], np.int64),
-        pinned=np.array([file.name in moment.pinned for file in held], bool),
-        is_open=np.array([file.is_open for file in held], bool),
-        inflow_bytes=sum(recent) // len(recent),
-        peak_inflow_bytes=peak_inflow(recent, cycle_s),
-        lru_age_s=None,
+def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, str]:
+    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and what predicted them."""
+    rows = tables.read_arrow(
+        PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did", "model_version"]
     )
-
-
-def _is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:
-    """Which files belong to this cache and not to another one of its site; None: it is alone there."""
-    members = {one.name: one.capacity for one in settings.caches.values() if one.at_site == cache.at_site}
-    return belongs(dids.to_pylist(), members, cache.name) if len(members) > 1 else None
-
-
-def _cycle(
-    tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
-) -> tuple[int, list[int]]:
-    """Seconds that a plan provides for, and the inflow of such cycles in the last day."""
-    cycle_s = every_s if plan.cycle == "auto" else plan.cycle
-    assumed = plan.assumed_inflow * cycle_s / every_s
-    return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
-
-
-def _candidates(tables: Tables, as_of_s: int, region: str) -> tuple[pa.Array, pa.Array]:
-    """The dids predicted at `as_of_s`, and their names."""
-    rows = tables.read_arrow(PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did"])
     if not rows.num_rows:
         raise StaleInputError(
             f"no predictions at {as_of_label(as_of_s)} for region {region!r}; run features and predict"
         )
-    dids = pc.unique(rows["did"])
-    return dids, pc.struct_field(pc.extract_regex(dids, r"^[^:]*:(?P<name>.*)$"), "name")
-
-
-def _with_held(
-    dids: pa.Array, names: pa.Array, held: Sequence[Held]
-) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """`dids` with those of held files that are no candidates, and each held file's index there."""
-    at = pc.index_in(pa.array([file.name for file in held], pa.string()), value_set=names)
-    strangers = [file.name for file, i in zip(held, at.to_pylist(), strict=True) if i is None]
-    index = at.fill_null(-1).to_numpy().astype(np.int64)
-    index[index < 0] = len(dids) + np.arange(len(strangers))
-    extra = pa.array(
-        [f"{parse_name(name).experiment or UNKNOWN_SCOPE}:{name}" for name in strangers], pa.string()
-    )
-    return pa.concat_arrays([dids, extra]), index
+    dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
+    return dids, ", ".join(sorted(pc.unique(rows["model_version"]).to_pylist()))
 
 
 def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
@@ -227,4 +159,7 @@ def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
         cycle_s=judged.cycle_s,
         eviction_age_s=age_s,
         fitting_cycle_s=fitting_cycle_s(age_s, judged.cycle_s),
+        queued_files=judged.queued.files.num_rows,
+        queued_unknown=judged.queued.n_unknown,
+        queued_stale=judged.queued.n_stale,
     )

@@ -34,8 +34,10 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) ->
     return _keyed(CONTENTS, columns, key)
 
 
-def items(plan: Plan, dids: pa.Array, *, key: Key, as_of_s: int, horizon_s: int) -> pa.Table:
-    """The plan's items; `key` is the partition they go to."""
+def items(
+    plan: Plan, dids: pa.Array, *, key: Key, as_of_s: int, horizon_s: int, model: str | None
+) -> pa.Table:
+    """The plan's items; `key`: the partition they go to, `model`: version of the predictions they follow."""
     did = dids.take(pa.array(plan.item))
     action = _ACTIONS.take(pa.array(plan.action))
     columns = {
@@ -50,6 +52,7 @@ def items(plan: Plan, dids: pa.Array, *, key: Key, as_of_s: int, horizon_s: int)
         "probability": pa.array(plan.probability),
         "reason": reasons(plan, horizon_s=horizon_s),
         "expires_at": _repeated(as_of_s + horizon_s, len(did)),
+        "model_version": pa.repeat(pa.scalar(model, pa.string()), len(did)),
     }
     return _keyed(PLANS, columns, key)
 

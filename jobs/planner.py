@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from jobs.plan_files import facts, plan_files
 from jobs.plan_settings import PlanSettings
 from jobs.tables import Tables
 from prefetch.plan import Files, Limits, Scores, ValuePlanner
+from prefetch.plan.known import KnownWork, with_known
 from replay.planner import IntArray
 
 KEPT_BOUNDARIES = 256
@@ -34,6 +36,7 @@ def planner(
     predicted_every_s: int | None = None,
     files: Files | None = None,
     origin_bytes: IntArray | None = None,
+    work_at: Callable[[int], KnownWork] | None = None,
 ) -> ValuePlanner:
     """A planner over the files `dids` (a file's dense id is its index there).
 
@@ -55,8 +58,12 @@ def planner(
             )
         return _scores(rows, dids, as_of_s)
 
+    def scores_at(as_of_s: int) -> Scores:
+        scores = predicted(as_of_s - as_of_s % every_s)
+        return scores if work_at is None else with_known(scores, work_at(as_of_s))
+
     return ValuePlanner(
-        lambda as_of_s: predicted(as_of_s - as_of_s % every_s),
+        scores_at,
         limits(plan, cycle_s, origin_bytes),
         files or plan_files(dids, facts(tables, dids), plan=plan)[0],
         plan.horizon,

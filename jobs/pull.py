@@ -12,18 +12,18 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from features.schema import ACCESSES, FILES, REJECTS, arrow_schema
+from features.schema import ACCESSES, FILES
 from jobs import spark_io
 from jobs.merging import merged_accesses, merged_files
+from jobs.rejects import replace_rejects
 from jobs.sources import Reader, site_reader
 from jobs.sources.base import Pulled, readable
-from jobs.tables import Key, Tables, read_partitions
+from jobs.tables import Tables
 
 _KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows of a few partitions are more than the heap
 LATE_DAYS = 3
@@ -120,7 +120,7 @@ def _merge(spark: SparkSession, tables: Tables, pulled: Pulled, source: str, day
         changes = _merge_accesses(spark, tables, pulled.accesses)
     if pulled.files is not None:
         changes = _merge_files(spark, tables, pulled.files)
-    _replace_rejects(tables, source, day, inputs["input"], rejects)
+    replace_rejects(tables, source, day, inputs["input"].combine_chunks(), rejects)
     by_reason = rejects.group_by("reason").aggregate([("n_rows", "sum")]).sort_by("reason").to_pylist()
     n_rejected = {row["reason"]: row["n_rows_sum"] for row in by_reason}
     n_duplicates = n_rows - changes.n_new - sum(n_rejected.values())
@@ -168,20 +168,3 @@ def _merge_files(spark: SparkSession, tables: Tables, rows: DataFrame) -> _Chang
         return _Changes(n_changed)
     finally:
         merged.unpersist()
-
-
-def _replace_rejects(
-    tables: Tables, source: str, day: str, inputs: pa.ChunkedArray, rejects: pa.Table
-) -> None:
-    """Make `rejects` the only refusals of these inputs of `source` on `day`."""
-    base = tables.head(REJECTS)
-    key: Key = (day,)
-    if not rejects.num_rows and key not in base.partitions:
-        return
-    columns = arrow_schema(REJECTS).names
-    old = read_partitions(base, {key: base.partitions[key]} if key in base.partitions else {}, columns)
-    ours = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs.combine_chunks()))
-    pieces = [old.filter(pc.invert(ours)), rejects.select(columns).cast(old.schema)]
-    rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in REJECTS.key])
-    rows = rows.append_column("day", pa.repeat(pa.scalar(day), rows.num_rows))
-    tables.replace_arrow(REJECTS, rows, cover=[key], base=base)

@@ -9,10 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+
 from features.errors import ConfigError
+from features.names import parse_name
 from jobs.rucio_settings import RucioSettings
 from jobs.settings import CacheSettings, Settings
 from jobs.targets import target
+from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.names import Did, did_of_path
@@ -73,7 +77,7 @@ def sync(settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck:
     """Tell Rucio what a cache got and lost since it was last told, and wait for its word; or count it."""
     chosen = settings.cache(cache)
     rse, broker = _rse(chosen), _broker(settings.rucio)
-    held, n_unnamed = _held(target(chosen).inventory())
+    held, n_unnamed = _held(_admitted(settings, target(chosen).inventory()))
     told = Told(settings.push.journal)
     if dry_run:
         what = changes(held, told.states(rse))
@@ -126,6 +130,15 @@ def _broker(rucio: RucioSettings) -> Broker:
             timeout_s=rucio.timeout,
         )
     )
+
+
+def _admitted(settings: Settings, inventory: Iterable[Held]) -> list[Held]:
+    """What a cache holds, without what rules keep out of it: it leaves, and is read past the cache."""
+    held = list(inventory)
+    names = pa.array([file.name for file in held], pa.string())
+    tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
+    codes, _ = treatments(tuple(one.rule for one in settings.plan.rules), names, tiers)
+    return [file for file, code in zip(held, codes.tolist(), strict=True) if code != Treatment.NEVER]
 
 
 def _held(inventory: Iterable[Held]) -> tuple[list[Did], int]:

@@ -20,6 +20,7 @@ from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.airflow_settings import AirflowSettings
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 from jobs.plan_settings import PlanSettings
+from jobs.queue_settings import QueueSettings
 from jobs.rucio_settings import RucioSettings
 from jobs.sections import Bytes, Name, Seconds, Section, Share, checked
 from jobs.serve_settings import ServeSettings
@@ -213,6 +214,7 @@ class Settings(Section):
     regions: dict[str, OriginSettings]
     plan: PlanSettings
     push: PushSettings
+    queue: QueueSettings
     rucio: RucioSettings
     serve: ServeSettings
     users: UsersSettings

@@ -22,7 +22,8 @@ from jobs.tables import Snapshot, Tables
 if TYPE_CHECKING:
     from jobs.forecast import ForecastSummary, HorizonQuality
     from jobs.outcomes import OutcomeSummary
-    from jobs.plan import Moment, PlanSummary
+    from jobs.plan import PlanSummary
+    from jobs.plan_moment import Moment
     from jobs.pull import PullSummary
     from jobs.push import DryRun
     from jobs.scan import ScanSummary
@@ -179,18 +180,19 @@ def plan(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:
     """Plan for one cache, from its own inventory."""
     from jobs.plan import run
 
-    return run(Tables(settings.tables.root), settings, _moment(settings, cache, as_of_s))
+    return run(Tables(settings.tables.root), settings, moment(settings, cache, as_of_s))
 
 
 def explain(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
     """Why one file would be planned now, or would not; nothing is written."""
     from jobs.plan import explained
 
-    return explained(Tables(settings.tables.root), settings, _moment(settings, cache, as_of_s), item=item)
+    return explained(Tables(settings.tables.root), settings, moment(settings, cache, as_of_s), item=item)
 
 
-def _moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
-    from jobs.plan import Moment
+def moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
+    """A cache at `as_of_s`: what it holds by its own word, and what earlier plans hold there."""
+    from jobs.plan_moment import Moment
     from jobs.targets import target
 
     chosen = settings.cache(cache)

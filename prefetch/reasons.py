@@ -34,7 +34,9 @@ def reasons(plan: Plan, *, horizon_s: int) -> pa.StringArray:
         _chances(plan), pa.scalar(f" chance of a read within {duration_label(horizon_s)}"), ""
     )
     judged = _coded(plan.cause, {int(cause): words for cause, words in _JUDGED.items()})
-    sentence = pc.binary_join_element_wise(chance, judged, pa.scalar("; "), _ends(plan), "")
+    known = pc.binary_join_element_wise(chance, judged, "")
+    known = pc.if_else(pa.array(plan.cause == int(Cause.QUEUED)), _queued(plan), known)
+    sentence = pc.binary_join_element_wise(known, pa.scalar("; "), _ends(plan), "")
     by_rule = _coded(plan.cause, {int(cause): words for cause, words in _BY_RULE.items()})
     return pc.if_else(pc.equal(by_rule, ""), sentence, by_rule)
 
@@ -54,10 +56,18 @@ def _ends(plan: Plan) -> pa.StringArray:
     on_disk = pc.binary_join_element_wise(
         pc.if_else(pa.array(ranked), pc.binary_join_element_wise(pa.scalar("no. "), place, ""), ""), ends, ""
     )
-    history = pc.if_else(
-        pa.array(plan.was_read), "read before, but not on disk", "unread file of a dataset in use"
+    unread = pc.if_else(
+        pa.array(plan.cause == int(Cause.QUEUED)), "not on disk yet", "unread file of a dataset in use"
     )
+    history = pc.if_else(pa.array(plan.was_read), "read before, but not on disk", unread)
     return pc.if_else(pa.array(plan.action == int(Action.PREFETCH)), history, on_disk)
+
+
+def _queued(plan: Plan) -> pa.StringArray:
+    jobs = pc.if_else(pa.array(plan.n_jobs == 1), " job", " jobs")
+    return pc.binary_join_element_wise(
+        pa.scalar("queued: "), pa.array(plan.n_jobs).cast(pa.string()), jobs, ""
+    )
 
 
 def _chances(plan: Plan) -> pa.StringArray:

@@ -16,8 +16,9 @@ from replay.planner import BoolArray
 def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int) -> BoolArray:
     """Which of the files match one of `patterns`, where `*` is any text and `?` any character.
 
-    The rules of XRootD's blacklist decision library: a file that matches is read past the cache. A name may
-    have its scope in front. Raises ConfigError if the trace has no names.
+    A file that matches is read past the cache, as by XRootD's blacklist decision library; its own `*` and `?`
+    match no slash, so that there a pattern takes a line per depth. A name may have its scope in front. Raises
+    ConfigError if the trace has no names.
     """
     if not patterns:
         return np.zeros(n_items, np.bool_)

@@ -34,6 +34,7 @@ class Cause(enum.IntEnum):
     SIBLINGS = 5
     WHOLE_DATASET = 6
     UNPLANNED = 7
+    QUEUED = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Plan:
 
     `action`: codes of `Action`; `rank`: from 1 within its action; `cause`: codes of `Cause`; `probability`:
     of a read within the horizon that is shown; `value`: what that is expected to save, in the objective's
-    unit; `size_bytes`: on disk, or to fetch. `bound_by`: per action what kept more from being planned.
+    unit; `size_bytes`: on disk, or to fetch; `n_jobs`: queued jobs that are known to read it. `bound_by`: per
+    action what kept more from being planned.
     """
 
     item: IntArray
@@ -66,6 +68,7 @@ class Plan:
     value: FloatArray
     size_bytes: IntArray
     was_read: BoolArray
+    n_jobs: IntArray
     bound_by: dict[Action, str] = dataclasses.field(default_factory=dict)
 
     @property

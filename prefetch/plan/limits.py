@@ -69,14 +69,16 @@ class Limits:
             Limit(int(self.prefetch_share * state.inflow_bytes), "prefetch_share of the last cycle's inflow"),
             Limit(max(0, room), "room beside the pins under the low watermark"),
         ]
+        return least(*limits, *self.wan(state))
+
+    def wan(self, state: CacheState) -> list[Limit]:
+        """What the WAN leaves for prefetches in this cycle; empty: it does not bound them."""
         quiet_s = self.quiet_s(state.as_of_s)
         if self.wan_bytes_per_hour is not None:
             demand = state.inflow_bytes * quiet_s // self.cycle_s
             left = self.wan_bytes_per_hour * quiet_s // HOUR_S - demand
-            limits.append(Limit(max(0, left), "WAN bytes per hour, less demand"))
-        elif quiet_s == 0:
-            limits.append(Limit(0, "not in the quiet hours"))
-        return least(*limits)
+            return [Limit(max(0, left), "WAN bytes per hour, less demand")]
+        return [] if quiet_s else [Limit(0, "not in the quiet hours")]
 
     def quiet_s(self, as_of_s: int) -> int:
         """Seconds of the cycle that begins at `as_of_s` that fall in the quiet hours."""

@@ -117,7 +117,7 @@ def fetches(case: Case, may_go: IntArray) -> Choice:
     if limits.dataset_bonus > 0:
         wanted, key = completed(candidates, case.files, usable, wanted, limits.dataset_bonus)
         lifted = key != candidates.density
-    order = _affordable(case, _by_unit(case, key, wanted, lifted))
+    order = affordable(case, _by_unit(case, key, wanted, lifted))
     chosen = whole(order, candidates, case.files, lifted, limit.n_bytes)
     candidates.cause[lifted] = int(Cause.WHOLE_DATASET)
     return Choice(chosen, limit, chosen.size < order.size)
@@ -140,7 +140,7 @@ def _by_unit(case: Case, key: FloatArray, wanted: BoolArray, lifted: BoolArray) 
     return index[np.lexsort((candidates.item[index], -own, unit, -key[index]))]
 
 
-def _affordable(case: Case, order: IntArray) -> IntArray:
+def affordable(case: Case, order: IntArray) -> IntArray:
     """`order` without what origins may not deliver now, and beyond the fraction of a dataset that pays."""
     files, limits, candidates = case.files, case.limits, case.candidates
     if limits.origin_bytes is not None:

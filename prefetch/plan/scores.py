@@ -21,7 +21,8 @@ class Scores:
     """What is predicted at `as_of_s`, one entry per candidate file; `item` is unique, in no order.
 
     `probability`: float64[k, n], of a read within each of `horizons_s` (rising). `was_read`: read at least
-    once before. Raises InputError if the shapes do not fit.
+    once before. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue told). Raises
+    InputError if the shapes do not fit.
     """
 
     as_of_s: int
@@ -30,6 +31,7 @@ class Scores:
     horizons_s: tuple[int, ...]
     probability: FloatArray
     was_read: BoolArray
+    n_jobs: IntArray | None = None
 
     def __post_init__(self) -> None:
         if self.probability.shape != (len(self.horizons_s), self.item.size):
@@ -44,6 +46,11 @@ class Scores:
     def never_falling(self) -> FloatArray:
         """`probability` made never to fall from one horizon to the next, as each model knows only its own."""
         return np.maximum.accumulate(self.probability, axis=0)
+
+    @functools.cached_property
+    def queued(self) -> IntArray:
+        """`n_jobs`, 0 where no queue told."""
+        return np.zeros(self.item.size, np.int64) if self.n_jobs is None else self.n_jobs
 
 
 @functools.lru_cache(maxsize=KEPT)

@@ -16,7 +16,8 @@ from replay.planner import BoolArray, CacheState, IntArray
 class Valued:
     """One entry per file. `size_bytes`: on disk, or to fetch; `density`: value per second and byte of that.
 
-    `cause`: codes of `Cause`, why it is worth so; `longest`: probability within the longest horizon.
+    `cause`: codes of `Cause`, why it is worth so; `longest`: probability within the longest horizon;
+    `n_jobs`: queued jobs that are known to read it.
     """
 
     item: IntArray
@@ -27,6 +28,7 @@ class Valued:
     density: FloatArray
     was_read: BoolArray
     cause: IntArray
+    n_jobs: IntArray
 
     def rows(self, action: Action, index: IntArray, cause: IntArray | None = None) -> Plan:
         """Plan items of the entries `index`, in that order."""
@@ -39,6 +41,7 @@ class Valued:
             value=self.value[index],
             size_bytes=self.size_bytes[index],
             was_read=self.was_read[index],
+            n_jobs=self.n_jobs[index],
         )
 
 
@@ -58,7 +61,8 @@ def absent(state: CacheState, scores: Scores, files: Files, objective: Objective
         value=probability * gain,
         density=hit_rate(scores)[entry] * gain / np.maximum(size, 1),
         was_read=scores.was_read[entry],
-        cause=np.full(entry.size, int(Cause.VALUE), np.int64),
+        cause=np.where(scores.queued[entry] > 0, int(Cause.QUEUED), int(Cause.VALUE)),
+        n_jobs=scores.queued[entry],
     )
 
 
@@ -70,11 +74,13 @@ def on_disk(
     One that was read since the scores were made is judged by its siblings: the mean of its dataset's files
     that were read, else of its tier's, else of all. The same holds for one without a score that was read
     within `recent_s`; another without a score is worth nothing: nobody read it for longer than candidates
-    are kept.
+    are kept. What queued jobs will read is judged by that.
     """
     entry = places(scores, files.n)[state.item]
+    n_jobs = np.append(scores.queued, 0)[entry]
     read_since = (state.last_access_s >= scores.as_of_s) & (scores.as_of_s < state.as_of_s)
     is_new = read_since | ((entry == UNKNOWN) & (state.last_access_s >= scores.as_of_s - recent_s))
+    is_new &= n_jobs == 0
     known = (entry != UNKNOWN) & ~is_new
     columns = [scores.never_falling[shown], scores.never_falling[-1], hit_rate(scores)]
     values = [np.where(known, np.append(column, 0.0)[entry], 0.0) for column in columns]
@@ -85,6 +91,7 @@ def on_disk(
     size = np.append(scores.size_bytes, 0)[entry]
     gain = saved_per_hit(objective, files, state.item, np.maximum(size, state.bytes_on_disk))
     cause = np.where(known, int(Cause.VALUE), np.where(is_new, int(Cause.SIBLINGS), int(Cause.UNKNOWN)))
+    cause[n_jobs > 0] = int(Cause.QUEUED)
     return Valued(
         item=state.item,
         size_bytes=state.bytes_on_disk,
@@ -94,13 +101,15 @@ def on_disk(
         density=rate * gain / np.maximum(state.bytes_on_disk, 1),
         was_read=np.ones(state.item.size, np.bool_),
         cause=cause,
+        n_jobs=n_jobs,
     )
 
 
 def _siblings(scores: Scores, files: Files, column: FloatArray, item: IntArray) -> FloatArray:
     """The mean of `column` over the files read of an item's dataset, else of its tier, else of all."""
     # Those on disk alone would mislead: what is read again is not among them, as it is judged anew itself.
-    read = np.flatnonzero(scores.was_read)
+    # A queue says nothing of the files it does not name.
+    read = np.flatnonzero(scores.was_read & (scores.queued == 0))
     if not read.size:
         return np.zeros(item.size)
     mean = np.full(item.size, column[read].mean())

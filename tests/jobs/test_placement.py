@@ -126,6 +126,18 @@ def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tab
     assert sites(snapshot, "cms:/U/E/AOD") is None
 
 
+def test_a_prefill_adds_to_the_plan_before_it(tables: Tables, tmp_path: Path) -> None:
+    put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
+    run(tables, tmp_path / "p.db")
+    before = stored(tmp_path / "p.db")[1]
+    put(tables, PLANS, [item("pin", "cms:/f2")], AS_OF - HOUR, "f1")
+    put(tables, CONTENTS, [], AS_OF - HOUR, "f1")
+    run(tables, tmp_path / "p2.db")
+    after = stored(tmp_path / "p2.db")[1]
+    names = [{one["did"] for one in told["f1"]["items"]} for told in (before, after)]
+    assert names == [{"cms:/n0", "cms:/f1"}, {"cms:/n0", "cms:/f1", "cms:/f2"}]
+
+
 def test_fractions_are_those_of_bytes_now_and_after_the_plan(tables: Tables, tmp_path: Path) -> None:
     run(tables, tmp_path / "p.db")
     snapshot, _ = stored(tmp_path / "p.db")

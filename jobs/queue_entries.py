@@ -1,0 +1,141 @@
+"""Entries of a queue of jobs: what a batch system tells of the inputs of jobs that wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import pydantic
+
+from features.errors import InputError
+from features.times import parse_as_of
+
+FURTHEST_S = 90 * 86400
+"""A start further ahead is a mistake, and no plan looks so far."""
+
+SAMPLE_CHARS = 200
+
+
+def _moment(value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError("not a time, as 2026-03-01T04:00:00Z")
+    try:
+        return parse_as_of(value)
+    except InputError:
+        raise ValueError("not a time, as 2026-03-01T04:00:00Z") from None
+
+
+def _nothing_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+Moment = Annotated[int | None, pydantic.BeforeValidator(lambda v: None if v in ("", None) else _moment(v))]
+Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Owner = Annotated[
+    Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None,
+    pydantic.BeforeValidator(_nothing_if_empty),
+]
+
+
+class Entry(pydantic.BaseModel):
+    """One job, or a group of like jobs; further fields are left out. Moments are s since 1970."""
+
+    job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
+    dataset: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
+    file: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
+    files: tuple[Name, ...] = ()
+    n_jobs: Annotated[int, pydantic.Field(ge=1), pydantic.BeforeValidator(lambda v: 1 if v == "" else v)] = 1
+    expected_start: Moment = None
+    known_at: Moment = None
+    site: Owner = None
+
+    @property
+    def inputs(self) -> list[tuple[str, bool]]:
+        """Names of its inputs, and whether each is a dataset's."""
+        files = [*self.files, *([] if self.file is None else [self.file])]
+        return [*([] if self.dataset is None else [(self.dataset, True)]), *((name, False) for name in files)]
+
+
+@dataclasses.dataclass
+class Checked:
+    """What came of a queue's entries: rows of `features.schema.QUEUE`, and what was refused.
+
+    `n_duplicates`: inputs that an entry named twice; `samples`: the first refused entry of each reason.
+    """
+
+    rows: dict[tuple[str, bool, str], dict[str, object]] = dataclasses.field(default_factory=dict)
+    n_entries: int = 0
+    n_jobs: int = 0
+    n_duplicates: int = 0
+    refused: Counter[str] = dataclasses.field(default_factory=Counter)
+    samples: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def refuse(self, reason: str, raw: object) -> None:
+        """Count one entry."""
+        self.refused[reason] += 1
+        text = raw if isinstance(raw, str) else json.dumps(raw, default=str)
+        self.samples.setdefault(reason, text[:SAMPLE_CHARS])
+
+
+def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
+    """The entries of a queue asked at `as_of_s`; `site`: of entries that tell none.
+
+    An entry without `known_at` is known from then on, one from later is refused. It is believed until
+    `stale_s` after that, or after its expected start.
+    """
+    told = Checked()
+    for one in raw:
+        told.n_entries += 1
+        fault, entry = _entry(one, as_of_s)
+        if entry is None:
+            told.refuse(fault, one)
+            continue
+        told.n_jobs += entry.n_jobs
+        for name, is_dataset in entry.inputs:
+            key = (entry.job_id, is_dataset, name)
+            told.n_duplicates += key in told.rows
+            told.rows.setdefault(key, _row(entry, key, as_of_s, stale_s, site))
+    return told
+
+
+def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
+    if not isinstance(raw, Mapping):
+        return "not an object with fields", None
+    try:
+        entry = Entry.model_validate(raw)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = next((str(part) for part in first["loc"]), "entry")
+        return f"{field}: {first['msg'].removeprefix('Value error, ')}", None
+    if not entry.inputs:
+        return "neither dataset nor files", None
+    if entry.known_at is not None and entry.known_at > as_of_s:
+        return "known_at: after the moment at which the queue was asked", None
+    if entry.expected_start is not None and entry.expected_start > as_of_s + FURTHEST_S:
+        return "expected_start: more than 90 days ahead", None
+    return "", entry
+
+
+def _row(
+    entry: Entry, key: tuple[str, bool, str], as_of_s: int, stale_s: int, site: str | None
+) -> dict[str, object]:
+    starts_s = entry.expected_start
+    return {
+        "job_id": key[0],
+        "input": key[2],
+        "is_dataset": key[1],
+        "n_jobs": entry.n_jobs,
+        "starts_at": None if starts_s is None else _at(starts_s),
+        "known_at": _at(as_of_s if entry.known_at is None else entry.known_at),
+        "expires_at": _at(max(as_of_s, starts_s or 0) + stale_s),
+        "site": entry.site or site,
+        "cache": None,
+    }
+
+
+def _at(moment_s: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(moment_s, dt.UTC)

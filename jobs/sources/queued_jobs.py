@@ -1,0 +1,117 @@
+"""Reader of queues of jobs: a JSON or CSV file, or a URL that answers JSON.
+
+Nothing of an entry is checked here but that it can be told from the next one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import ipaddress
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from features.errors import InputError, ServiceError
+
+MOST_BYTES = 256 * 2**20
+_PART_BYTES = 2**20
+
+
+def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
+    """The raw entries at a path or URL; a line that is no JSON stands as its text.
+
+    JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header.
+    `token` goes to URLs alone. Raises InputError, ServiceError.
+    """
+    if source.startswith(("http://", "https://")):
+        return _from_json(_asked(source, token, timeout_s), _shown(source))
+    path = Path(source)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise InputError(f"{source} is larger than {MOST_BYTES >> 20} MiB; split the queue")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the queue {source}: {error}") from None
+    return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+
+
+def _from_json(text: str, source: str) -> list[object]:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
+            raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
+        return list(_lines(lines))
+    jobs = told.get("jobs", [told]) if isinstance(told, dict) else told
+    if not isinstance(jobs, list):
+        raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
+    return jobs
+
+
+def _lines(lines: list[str]) -> Iterator[object]:
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            yield line
+
+
+def _from_csv(text: str, source: str) -> list[object]:
+    try:
+        reader = csv.DictReader(io.StringIO(text), strict=True)
+        if not {"job_id"} <= set(reader.fieldnames or ()):
+            raise InputError(f"{source} has no column job_id; its first line must name the columns")
+        return [{name: value for name, value in row.items() if name is not None} for row in reader]
+    except csv.Error as error:
+        raise InputError(f"{source} is not CSV: {error}") from None
+
+
+def _asked(url: str, token: str, timeout_s: int) -> str:
+    shown, parts = _shown(url), urlsplit(url)
+    if parts.username is not None:
+        raise InputError(f"a URL must not hold a user: {shown}; set CACHECAST_QUEUE__TOKEN")
+    if token and parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+        raise InputError(f"a token is not sent over plain http: {shown}; give an https URL")
+    headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with requests.get(
+            url, headers=headers, timeout=timeout_s, stream=True, allow_redirects=False
+        ) as answer:
+            if answer.status_code != 200:
+                remedy = (
+                    "set CACHECAST_QUEUE__TOKEN" if answer.status_code in (401, 403) else "is the URL right?"
+                )
+                raise ServiceError(f"the queue at {shown} answers {answer.status_code}; {remedy}")
+            return _text(answer, shown)
+    except requests.RequestException as error:
+        raise ServiceError(f"the queue at {shown} does not answer: {type(error).__name__}") from None
+
+
+def _text(answer: requests.Response, shown: str) -> str:
+    body = bytearray()
+    for part in answer.iter_content(_PART_BYTES):
+        body += part
+        if len(body) > MOST_BYTES:
+            raise InputError(f"the queue at {shown} answers more than {MOST_BYTES >> 20} MiB; ask for less")
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"the queue at {shown} does not answer UTF-8") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(url: str) -> str:
+    """The URL without its query, which may hold a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"

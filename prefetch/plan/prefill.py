@@ -1,0 +1,87 @@
+"""The plan of a prefill: files that are known to be read soon are fetched now, and held where they are there.
+
+It drives nothing out: the cache's own purge and the next plan make room, and both know these files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from prefetch.plan.choice import head, ranked
+from prefetch.plan.items import Action, Limit, Plan, joined, least
+from prefetch.plan.lists import Case, Choice, affordable
+from prefetch.plan.rules import Treatment
+from replay.planner import IntArray
+
+ROOM = Limit(0, "what may be pinned, less what is")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prefill:
+    """A prefill's plan: pins of what is on disk, prefetches of the rest. `left_out`: files by why."""
+
+    plan: Plan
+    left_out: dict[str, int]
+
+
+def prefill(case: Case) -> Prefill:
+    """What to fetch and hold of the scored files of `case`, within its pin, WAN and origin limits.
+
+    What is pinned already, of other files, counts against the room. Control group, rules and the federation
+    hold as in any plan.
+    """
+    asked_there = np.isin(case.disk.item, case.scores.item)
+    others = case.state.pinned & ~asked_there
+    pin = case.limits.pin(case.state).n_bytes - int(case.disk.size_bytes[others].sum())
+    room = dataclasses.replace(ROOM, n_bytes=max(0, pin))
+    pinned = _within(case, asked_there & case.usable(case.disk), room)
+    left = dataclasses.replace(room, n_bytes=room.n_bytes - int(case.disk.size_bytes[pinned.places].sum()))
+    fetched = _fetches(case, least(left, *case.limits.wan(case.state)))
+    rows = [
+        case.disk.rows(Action.PIN, pinned.places),
+        case.candidates.rows(Action.PREFETCH, fetched.places),
+    ]
+    bound = {Action.PIN: pinned.bound_by, Action.PREFETCH: fetched.bound_by}
+    return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
+
+
+def _within(case: Case, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: Limit) -> Choice:
+    order = ranked(case.disk.density, case.disk.item, wanted)
+    chosen = head(order, case.disk.size_bytes, limit.n_bytes)
+    return Choice(chosen, limit, chosen.size < order.size)
+
+
+def _fetches(case: Case, limit: Limit) -> Choice:
+    candidates = case.candidates
+    order = ranked(candidates.density, candidates.item, case.usable(candidates))
+    payable = affordable(case, order)
+    chosen = head(payable, candidates.size_bytes, limit.n_bytes)
+    if chosen.size == payable.size < order.size:
+        limit = Limit(0, "what origins may deliver, or the fraction of a dataset that pays")
+    return Choice(chosen, limit, chosen.size < order.size)
+
+
+def _left_out(case: Case, pinned: Choice, fetched: Choice) -> dict[str, int]:
+    item, files = case.scores.item, case.files
+    barred = np.isin(files.treatment[item], [int(Treatment.EXCLUDED), int(Treatment.NEVER)])
+    because = {
+        "of the control group, which is never planned": files.is_control[item],
+        "a rule excludes it or keeps it out of the cache": barred,
+        "another server of the federation is where it belongs": ~files.is_here[item],
+        "beyond the limits": ~_chosen(case, item, pinned, fetched),
+    }
+    counts, told = {}, np.zeros(item.size, np.bool_)
+    for words, found in because.items():
+        counts[words] = int((found & ~told).sum())
+        told |= found
+    return {words: n for words, n in counts.items() if n}
+
+
+def _chosen(
+    case: Case, item: IntArray, pinned: Choice, fetched: Choice
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    taken = np.concatenate([case.disk.item[pinned.places], case.candidates.item[fetched.places]])
+    chosen: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isin(item, taken)
+    return chosen

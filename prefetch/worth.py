@@ -1,0 +1,234 @@
+"""Was a day's plan worth it? The cache's own records, beside replays of the same reads with and without it.
+
+What plain LRU would have fetched can only be replayed. The replay is believed where it also gives what did
+happen: with what was really pushed it must hit the bytes that the cache says it hit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from prefetch.plan.items import Action
+from replay.config import CacheConfig
+from replay.engine import Run, drive, simulate
+from replay.kernels.disk import HIT
+from replay.planner import DAY_S, Actions, BoolArray, CacheState, IntArray
+from replay.result import Result
+from replay.trace import ItemArray, Trace
+from replay.window import window
+
+WARM_AGES = 3
+"""So many times what a cache holds must have come in before the day: nothing is left of its beginning."""
+
+MOST_OFF = 0.02
+"""A replay that misses the observed hit bytes by more says nothing about this cache."""
+
+GRID_S = 300
+"""What was pushed takes effect at the next of these moments."""
+
+
+class Done(NamedTuple):
+    """What pushes did, in order of time: dense file ids, and codes of `Action`."""
+
+    time_s: IntArray
+    item: IntArray
+    action: IntArray
+
+
+class Inventory(NamedTuple):
+    """What a cache held at `at_s`: dense file ids, bytes, and the end of each file's last use."""
+
+    at_s: int
+    item: IntArray
+    bytes_on_disk: IntArray
+    last_use_s: IntArray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """What a cache tells: its reads, the bytes of each that it had and had not, and what pushes did.
+
+    `is_control`: which files are never planned, bool[m]. `begin`: what it held where a replay may begin; None
+    if its records do not reach back so far. `n_turns`: how often it turned over from there, or from its first
+    record.
+    """
+
+    trace: Trace
+    hit_bytes: IntArray
+    missed_bytes: IntArray
+    done: Done
+    is_control: BoolArray
+    begin: Inventory | None
+    n_turns: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Worth:
+    """One day of one cache; bytes, and shares of the bytes read. None: withheld, or nobody read such files.
+
+    `replayed_*`: with what was pushed; `lru_*`: without; `saved_wan_bytes`: fetched less, prefetches paid.
+    `planned_*`, `control_*`: reads that fetched nothing, of files that may be planned and of the control
+    group, as observed and in plain LRU.
+    """
+
+    read_bytes: int
+    hit_bytes: int
+    missed_bytes: int
+    replayed_hit_bytes: int | None = None
+    replayed_wan_bytes: int | None = None
+    lru_hit_bytes: int | None = None
+    lru_wan_bytes: int | None = None
+    saved_wan_bytes: int | None = None
+    planned_hit_share: float | None = None
+    planned_lru_hit_share: float | None = None
+    control_hit_share: float | None = None
+    control_lru_hit_share: float | None = None
+    warmed_s: int | None = None
+    withheld: str | None = None
+
+
+class Recorded:
+    """The planner of what was done: at each moment of the grid, what was done since the one before.
+
+    A pin is the touch that it is on a real cache: it is taken back at the next moment, and asked for again by
+    the next plan.
+    """
+
+    def __init__(self, done: Done, every_s: int) -> None:
+        self._done, self._every_s = done, every_s
+
+    def actions(self, state: CacheState) -> Actions:
+        """What was done in the time before `state`."""
+        item, action = self._since(state.as_of_s - self._every_s, state.as_of_s)
+        return Actions(
+            prefetch=item[action == int(Action.PREFETCH)],
+            pin=item[action == int(Action.PIN)],
+            unpin=state.item[state.pinned],
+            evict=item[action == int(Action.EVICT)],
+        )
+
+    def _since(self, after_s: int, until_s: int) -> tuple[IntArray, IntArray]:
+        first, last = np.searchsorted(self._done.time_s, [after_s, until_s], side="right")
+        return self._done.item[first:last], self._done.action[first:last]
+
+
+def beginning(
+    time_s: IntArray, came_bytes: IntArray, *, age_bytes: int, day_s: int
+) -> tuple[int | None, float]:
+    """When to begin for WARM_AGES times `age_bytes` to come in before `day_s`; how many times did in all.
+
+    `time_s`, `came_bytes`: what came into the cache, in no order.
+    """
+    before = np.flatnonzero(time_s < day_s)
+    order = before[np.argsort(-time_s[before], kind="stable")]
+    total = np.cumsum(came_bytes[order])
+    at = int(np.searchsorted(total, WARM_AGES * age_bytes))
+    n_turns = float(total[-1] / age_bytes) if total.size else 0.0
+    return (int(time_s[order[at]]) if at < order.size else None), n_turns
+
+
+def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
+    """The day from `day_s`, if the record and its replay allow to judge it."""
+    told = _observed(record, day_s)
+    if not told.read_bytes:
+        return dataclasses.replace(told, withheld="the cache tells of no read that day")
+    if record.begin is None:
+        turned = f"its records reach back {record.n_turns:.1f} times what it holds, {WARM_AGES} are needed"
+        return dataclasses.replace(told, withheld=turned)
+    begin_s, part = record.begin.at_s, replayable(record, record.begin, day_s + DAY_S)
+    with_plan = _with_plan(part, config, begin_s, day_s + DAY_S)
+    at = int(np.flatnonzero(with_plan.daily.day == day_s // DAY_S)[0])
+    replayed = int(with_plan.daily.hit_bytes[at])
+    told = dataclasses.replace(told, replayed_hit_bytes=replayed, warmed_s=day_s - begin_s)
+    off = abs(replayed - told.hit_bytes) / max(1, told.hit_bytes)
+    if off > MOST_OFF:
+        return dataclasses.replace(
+            told,
+            withheld=f"the replay of what was pushed is {100 * off:.1f} % off the hit bytes that it tells",
+        )
+    return _against_lru(told, part, config, day_s, int(with_plan.daily.wan_bytes[at]))
+
+
+def _against_lru(told: Worth, part: Record, config: CacheConfig, day_s: int, wan_bytes: int) -> Worth:
+    """`told` with what plain LRU would have done, where the pushes fetched `wan_bytes` in all."""
+    outcome = np.zeros(part.trace.n_accesses, np.uint8)
+    daily = simulate(part.trace, config, outcome=outcome).daily
+    that_day = daily.day == day_s // DAY_S
+    lru_wan_bytes, lru_hit = int(daily.wan_bytes[that_day].sum()), (outcome & HIT) != 0
+    of_control = part.is_control[part.trace.item]
+    planned = _shares(part, ~of_control, lru_hit, day_s)
+    control = _shares(part, of_control, lru_hit, day_s)
+    return dataclasses.replace(
+        told,
+        replayed_wan_bytes=wan_bytes,
+        lru_hit_bytes=int(daily.hit_bytes[that_day].sum()),
+        lru_wan_bytes=lru_wan_bytes,
+        saved_wan_bytes=lru_wan_bytes - wan_bytes,
+        planned_hit_share=planned[0],
+        planned_lru_hit_share=planned[1],
+        control_hit_share=control[0],
+        control_lru_hit_share=control[1],
+    )
+
+
+def _with_plan(part: Record, config: CacheConfig, begin_s: int, end_s: int) -> Result:
+    """The replay of what was pushed, to the end of the day: also what came after its last read."""
+    run = Run(part.trace, config, window(part.trace, None), Recorded(part.done, GRID_S))
+    span = (int(part.trace.time_s[0]), end_s - 1)
+    drive([run], cycle_s=GRID_S, plan_from_s=begin_s, span=span)
+    return run.result("lru+pushed", 0.0)
+
+
+def _observed(record: Record, day_s: int) -> Worth:
+    begin, end = record.trace.first_at(day_s), record.trace.first_at(day_s + DAY_S)
+    hit, missed = (int(c[begin:end].sum()) for c in (record.hit_bytes, record.missed_bytes))
+    return Worth(hit + missed, hit, missed)
+
+
+def _shares(
+    part: Record, group: BoolArray, lru_hit: BoolArray, day_s: int
+) -> tuple[float | None, float | None]:
+    """Bytes of a group's reads that fetched nothing, as a share of those it read: as observed, and in LRU."""
+    group = group & (part.trace.time_s >= day_s)
+    read = part.hit_bytes + part.missed_bytes
+    hit = (part.missed_bytes == 0) & (part.hit_bytes > 0)
+    total = int(read[group].sum())
+    if not total:
+        return None, None
+    return int(read[group & hit].sum()) / total, int(read[group & lru_hit].sum()) / total
+
+
+def replayable(record: Record, begin: Inventory, end_s: int) -> Record:
+    """The part of `record` from `begin` to `end_s`, with a read of each file held then, at its last use.
+
+    So the replay's cache begins with what the real one held, in the order in which it would go.
+    """
+    trace, done = record.trace, record.done
+    order = np.argsort(begin.last_use_s, kind="stable")
+    first, last = trace.first_at(begin.at_s), trace.first_at(end_s)
+    chosen = (done.time_s >= begin.at_s) & (done.time_s < end_s)
+    seeded_s = np.minimum(begin.last_use_s[order], begin.at_s)
+    held = np.minimum(begin.bytes_on_disk, trace.size_bytes[begin.item])[order]
+
+    def whole(seeded: IntArray, column: IntArray | ItemArray) -> IntArray:
+        return np.concatenate([seeded, column[first:last]])
+
+    return Record(
+        Trace(
+            whole(seeded_s, trace.time_s),
+            whole(begin.item[order], trace.item).astype(np.int32),
+            trace.size_bytes,
+            trace.names,
+            None if trace.close_s is None else whole(seeded_s, trace.close_s),
+            None if trace.read_bytes is None else whole(held, trace.read_bytes),
+        ),
+        whole(np.zeros_like(held), record.hit_bytes),
+        whole(np.zeros_like(held), record.missed_bytes),
+        Done(*(column[chosen] for column in done)),
+        record.is_control,
+        begin,
+        record.n_turns,
+    )

@@ -1,0 +1,134 @@
+"""The daily verdict on a generated month, against an independent slow XCache."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from pushed_world import PushedWorld, pushed_world
+from xcache_oracle import brute_simulate
+
+from prefetch.plan import Action
+from prefetch.worth import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
+from replay.engine import simulate
+from replay.planner import DAY_S, CacheState
+
+
+@pytest.fixture(scope="module")
+def world() -> PushedWorld:
+    return pushed_world()
+
+
+def judged_day(world: PushedWorld, day_s: int) -> Worth:
+    return worth(world.record(day_s), world.config, day_s=day_s)
+
+
+def late_day(world: PushedWorld, n: int = 20) -> int:
+    return world.first_day_s + n * DAY_S
+
+
+def test_both_replays_of_a_day_equal_a_slow_independent_cache(world: PushedWorld) -> None:
+    day_s = late_day(world)
+    record = world.record(day_s)
+    assert record.begin is not None
+    told = worth(record, world.config, day_s=day_s)
+    assert told.withheld is None and told.warmed_s == day_s - record.begin.at_s
+    part = replayable(record, record.begin, day_s + DAY_S)
+    moments = {"cycle_s": GRID_S, "plan_from_s": record.begin.at_s, "count_from_s": day_s}
+    lru, _ = brute_simulate(part.trace, world.config, planner=None, **moments)
+    assert (told.lru_hit_bytes, told.lru_wan_bytes) == (lru["hit_bytes"], lru["wan_bytes"])
+    plan, _ = brute_simulate(part.trace, world.config, planner=Recorded(part.done, GRID_S), **moments)
+    assert told.replayed_hit_bytes == plan["hit_bytes"]
+    assert told.read_bytes == plan["bytes_requested"] == told.hit_bytes + told.missed_bytes
+
+
+def test_the_verdict_is_what_the_cache_really_saved(world: PushedWorld) -> None:
+    judged = [judged_day(world, late_day(world, n)) for n in range(16, 24)]
+    believed = [told for told in judged if told.withheld is None]
+    assert len(believed) >= 6, [told.withheld for told in judged]
+    daily = world.observed.daily  # type: ignore[attr-defined]
+    for told, n in zip(judged, range(16, 24), strict=True):
+        at = int(np.flatnonzero(daily.day == late_day(world, n) // DAY_S)[0])
+        assert told.hit_bytes == daily.hit_bytes[at]
+        if told.withheld is None:
+            assert told.replayed_wan_bytes is not None and told.lru_wan_bytes is not None
+            assert told.replayed_wan_bytes == pytest.approx(daily.wan_bytes[at], rel=0.01)
+            assert told.saved_wan_bytes == told.lru_wan_bytes - told.replayed_wan_bytes
+    # LRU from the first day of all, which needs no warming, says the same as LRU warmed for three ages.
+    lru = simulate(world.whole.trace, world.config).daily
+    for told, n in zip(judged, range(16, 24), strict=True):
+        if told.withheld is None:
+            at = int(np.flatnonzero(lru.day == late_day(world, n) // DAY_S)[0])
+            assert told.lru_wan_bytes == pytest.approx(lru.wan_bytes[at], rel=0.01)
+    # The plan lifts what it may plan above plain LRU, and not the control group.
+    gains = [
+        (
+            told.planned_hit_share - told.planned_lru_hit_share,
+            told.control_hit_share - told.control_lru_hit_share,
+        )
+        for told in believed
+        if None not in (told.planned_hit_share, told.planned_lru_hit_share)
+        and told.control_hit_share is not None
+        and told.control_lru_hit_share is not None
+    ]
+    planned, control = np.mean(gains, axis=0)
+    assert planned > 0.02 and planned > control
+
+
+def test_a_replay_that_does_not_fit_the_records_gives_no_verdict(world: PushedWorld) -> None:
+    day_s = late_day(world)
+    record = world.record(day_s)
+    small = dataclasses.replace(world.config, capacity_bytes=world.config.capacity_bytes // 2)
+    that_day = slice(record.trace.first_at(day_s), record.trace.first_at(day_s + DAY_S))
+    hit, missed = record.hit_bytes.copy(), record.missed_bytes.copy()
+    told_share = np.cumsum(hit[that_day]) / hit[that_day].sum()
+    lost = slice(that_day.start, that_day.start + int(np.searchsorted(told_share, 0.03)) + 1)
+    missed[lost] += hit[lost]
+    hit[lost] = 0
+    nothing = Done(*(column[:0] for column in record.done))
+    for told in (
+        worth(record, small, day_s=day_s),
+        worth(dataclasses.replace(record, hit_bytes=hit, missed_bytes=missed), world.config, day_s=day_s),
+        worth(dataclasses.replace(record, done=nothing), world.config, day_s=day_s),
+    ):
+        assert told.withheld is not None and "off the hit bytes" in told.withheld
+        assert told.saved_wan_bytes is None and told.lru_wan_bytes is None
+        assert told.replayed_hit_bytes is not None
+
+
+def test_short_records_and_idle_days_give_no_verdict(world: PushedWorld) -> None:
+    early = judged_day(world, world.first_day_s)
+    assert early.withheld is not None and "reach back" in early.withheld
+    idle = judged_day(world, late_day(world, 400))
+    assert idle.withheld == "the cache tells of no read that day"
+
+
+def test_the_beginning_is_three_times_what_it_holds_ago() -> None:
+    time_s, came = np.array([50, 10, 30, 20, 40, 60]), np.full(6, 100)
+    assert beginning(time_s, came, age_bytes=100, day_s=60) == (30, 5.0)
+    assert beginning(time_s, came, age_bytes=150, day_s=60) == (10, 500 / 150)
+    assert beginning(time_s, came, age_bytes=200, day_s=60) == (None, 2.5)
+    assert beginning(time_s, came, age_bytes=200, day_s=5) == (None, 0.0)
+
+
+def test_a_pin_is_a_touch_and_all_is_done_once() -> None:
+    def column(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.array(values, np.int64)
+
+    pin, fetch, evict = int(Action.PIN), int(Action.PREFETCH), int(Action.EVICT)
+    planner = Recorded(
+        Done(column(10, 100, 101, 300), column(1, 2, 3, 4), column(pin, evict, fetch, pin)), 100
+    )
+
+    def at(as_of_s: int, *pinned: int) -> tuple[list[int], ...]:
+        held = column(1, 2, 4)
+        state = CacheState(
+            *(as_of_s, 1, 0.9, 0.95, held, held, held, np.isin(held, pinned), held < 0), 0, 0, None
+        )
+        got = planner.actions(state)
+        return tuple(ids.tolist() for ids in (got.pin, got.unpin, got.evict, got.prefetch))
+
+    assert at(100) == ([1], [], [2], [])
+    assert at(200, 1) == ([], [1], [], [3])
+    assert at(300) == ([4], [], [], [])
