@@ -20,7 +20,7 @@ from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 from jobs.plan_settings import PlanSettings
 from jobs.rucio_settings import RucioSettings
-from jobs.sections import Bytes, Name, Seconds, Section, Share
+from jobs.sections import Bytes, Name, Pause, Seconds, Section, Share
 from jobs.serve_settings import ServeSettings
 from jobs.sources import SOURCES
 from jobs.study_settings import BenefitSettings, OriginSettings, StudySettings
@@ -134,6 +134,9 @@ class PushSettings(Section):
     parallel: int = pydantic.Field(gt=0, le=256)
     timeout: Seconds
     attempts: int = pydantic.Field(gt=0)
+    retry_after: Pause
+    breaker: int = pydantic.Field(gt=0)
+    bytes_per_s: Bytes | None = None
     journal: str
 
 
@@ -171,7 +174,9 @@ class CacheSettings(Section):
     spaces: tuple[Path, ...] = ()
     gstream: Path | None = None
     origin: Path | None = None
-    touch_every: Seconds = 6 * 3600
+    touch_every: Literal["auto"] | Seconds = "auto"
+    evict_guard: Pause = 600
+    keytab: Path | None = None
     rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")
 
     @pydantic.model_validator(mode="after")
