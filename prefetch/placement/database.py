@@ -59,6 +59,7 @@ class Database:
             setting="serve.database",
             what="placement database",
             patience_s=_PATIENCE_S,
+            keep_open=False,
         )
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from prefetch.xcache.captures import capture_reader
 from prefetch.xcache.gstream import FileClose
 from prefetch.xcache.lanes import Lanes
 from prefetch.xcache.namespace import SUFFIX, walk
-from prefetch.xcache.session import RemoteFile, TimeOut, accepted, cached_by_stat, version_of
+from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, version_of
 from prefetch.xcache.version import ServerVersion, parse_version
 
 DEFAULT_BLOCK_BYTES = 128 * 1024
@@ -111,14 +111,19 @@ class XCacheTarget:
         return self._version
 
     def confirm(self, name: str) -> Confirmation:
-        """From cinfo where it can be read, else from `stat` and the last event in the g-stream."""
+        """From cinfo where it can be read, else from `stat`: alone (5.8) or with the last g-stream event."""
         checked_lfn(name)
         if self._namespace is not None:
             info = self._cinfo(name)
             return Confirmation(None if info is None else _held(name, info), "cinfo")
-        if not cached_by_stat(self._lanes.url(), name):
+        told = stat(self._lanes.url(), name)
+        if told is None or not told.is_held:
             return Confirmation(None, "stat")
         event = self._last_event(name)
+        if self.server_version().stat_tells_whole:
+            last_s = None if event is None else event.detach_t
+            on_disk = told.size_bytes if told.is_whole else 0
+            return Confirmation(Held(name, told.size_bytes, on_disk, told.is_whole, last_s, False), "stat")
         return Confirmation(
             Held(name, 0, 0, False, None, False) if event is None else _closed(event), "gstream"
         )

@@ -11,6 +11,8 @@ import itertools
 import threading
 
 _MOST = 256
+# Of the process: connections that one target left behind must not come to the next.
+_numbers = itertools.count()
 
 
 class Lanes:
@@ -21,7 +23,6 @@ class Lanes:
 
     def __init__(self, url: str) -> None:
         self._scheme, _, self._host = url.partition("://")
-        self._numbers = itertools.count()
         self._own = threading.local()
         self.spare = self._of("ask")
 
@@ -34,7 +35,7 @@ class Lanes:
 
     def leave(self) -> None:
         """Use another connection from now on: a request may hold this one for long."""
-        self._own.url = self._of(f"cc{next(self._numbers) % _MOST}")
+        self._own.url = self._of(f"cc{next(_numbers) % _MOST}")
 
     def _of(self, user: str) -> str:
         return f"{self._scheme}://{user}@{self._host}"

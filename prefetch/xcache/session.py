@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from features.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 
@@ -51,6 +51,7 @@ _OVERLOADED = 3024
 # The request, or the time for all requests of a file, ran out.
 _EXPIRED = 206
 _READABLE_AND_WRITABLE = 48
+_WHOLE = 512
 
 
 class TimeOut(TargetUnavailable):
@@ -125,13 +126,26 @@ def accepted(command_url: str, deadline: float) -> None:
         raise TargetUnavailable(str(error)) from None
 
 
-def cached_by_stat(url: str, name: str, timeout_s: int = 10) -> bool:
-    """Whether the cache holds a part of `name`: it then answers `stat` itself, with mode 0600 (5.5.3)."""
+class Stat(NamedTuple):
+    """What `stat` tells of a file: whether a part of it is in the cache, or (5.8 and later) all of it."""
+
+    size_bytes: int
+    is_held: bool
+    is_whole: bool
+
+
+def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
+    """What the server says of `name`; None if there is no such file.
+
+    A cache answers for what it holds with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for the whole.
+    """
     status, info = _library().FileSystem(url).stat(name, timeout=timeout_s)
     if not status.ok and status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
-        return False
+        return None
     _check(f"{url}/{name}", status)
-    return int(info.flags) & _READABLE_AND_WRITABLE == _READABLE_AND_WRITABLE
+    flags = int(info.flags)
+    is_held = flags & _READABLE_AND_WRITABLE == _READABLE_AND_WRITABLE
+    return Stat(int(info.size), is_held, bool(flags & _WHOLE))
 
 
 def version_of(url: str, timeout_s: int = 3) -> str | None:

@@ -7,6 +7,7 @@ import re
 
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 _KEEPS_OPEN_FILES = (5, 6)
+_STAT_TELLS_WHOLE = (5, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,11 @@ class ServerVersion:
     def removes_open_files(self) -> bool:
         """Whether the command `remove_file` takes a file from under the job that reads it."""
         return self.numbers < _KEEPS_OPEN_FILES
+
+    @property
+    def stat_tells_whole(self) -> bool:
+        """Whether the answer to `stat` says that all of a file is in the cache."""
+        return self.numbers >= _STAT_TELLS_WHOLE
 
 
 def parse_version(answer: str) -> ServerVersion:
