@@ -123,7 +123,7 @@ def received(port: int) -> int:
     total = 0
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            if not os.readlink(link).startswith("socket:"):
+            if not str(link.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(link.name))) as own:
                 if own.getpeername()[1] == port:
