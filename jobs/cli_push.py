@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -33,28 +34,37 @@ def push(
     as_json: Json = False,
 ) -> None:
     """Carry out a cache's plan, verified by the cache itself; run again, it resumes and repeats nothing."""
-    from jobs import push_steps as steps
-
-    modes = {"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel}
-    chosen = [name for name, is_set in modes.items() if is_set]
-    if len(chosen) > 1:
-        raise InputError(f"{' and '.join(chosen)} cannot go together; give one of them")
+    mode = _mode({"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel})
     settings = Settings.load(conf, tables=tables)
     as_of_s = None if as_of is None else parse_as_of(as_of)
-    with console.progress(f"pushing to {cache}", quiet=as_json or status or cancel or dry_run) as advance:
-        answer: object
-        if status:
-            answer = steps.status(settings, cache=cache, as_of_s=as_of_s)
-        elif cancel:
-            answer = steps.cancel(settings, cache=cache, as_of_s=as_of_s)
-        elif resume:
-            if as_of_s is not None:
-                raise InputError("--resume goes on with every plan in the journal; leave out --as-of")
-            answer = steps.resume(settings, cache=cache, on_progress=advance)
-        elif as_of_s is None:
-            raise InputError("which plan? give --as-of, or --resume to go on with all that the journal has")
-        elif dry_run:
-            answer = steps.dry_run(settings, cache=cache, as_of_s=as_of_s)
-        else:
-            answer = steps.push(settings, cache=cache, as_of_s=as_of_s, on_progress=advance)
+    quiet = as_json or mode not in (None, "--resume")
+    with console.progress(f"pushing to {cache}", quiet=quiet) as advance:
+        answer = _answer(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance)
     console.show(answer, as_json=as_json)
+
+
+def _mode(options: Mapping[str, bool]) -> str | None:
+    chosen = [name for name, is_set in options.items() if is_set]
+    if len(chosen) > 1:
+        raise InputError(f"{' and '.join(chosen)} cannot go together; give one of them")
+    return chosen[0] if chosen else None
+
+
+def _answer(
+    settings: Settings, mode: str | None, *, cache: str, as_of_s: int | None, advance: console.Advance
+) -> object:
+    from jobs import push_steps as steps
+
+    if mode == "--status":
+        return steps.status(settings, cache=cache, as_of_s=as_of_s)
+    if mode == "--cancel":
+        return steps.cancel(settings, cache=cache, as_of_s=as_of_s)
+    if mode == "--resume":
+        if as_of_s is not None:
+            raise InputError("--resume goes on with every plan in the journal; leave out --as-of")
+        return steps.resume(settings, cache=cache, on_progress=advance)
+    if as_of_s is None:
+        raise InputError("which plan? give --as-of, or --resume to go on with all that the journal has")
+    if mode == "--dry-run":
+        return steps.dry_run(settings, cache=cache, as_of_s=as_of_s)
+    return steps.push(settings, cache=cache, as_of_s=as_of_s, on_progress=advance)

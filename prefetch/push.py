@@ -194,7 +194,9 @@ class _Run:
 
     def _note_source(self, item: Item, tried: Tried) -> None:
         receipt, lost = tried.receipt, tried.receipt.fault == "source"
-        self._bucket.spend(receipt.bytes - item.size_bytes)
+        if receipt.state == "done":
+            # What was there already costs nothing; of what failed, nobody knows how much came.
+            self._bucket.spend(receipt.bytes - item.size_bytes)
         if lost or (receipt.state == "done" and not tried.already):
             self._sources.note(Try(item.source, self._now_s(), receipt.seconds, lost))
 

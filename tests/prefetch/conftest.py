@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
 import postgres_server
+import pytest
 import sqlalchemy as sa
 import xcache_server
 from daemons import needed

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xcache_server
+from daemons import needed
 
-from jobs.demo.xrootd import Loopback, available, loopback
+from jobs.demo.xrootd import Loopback, loopback
 from prefetch.journal import Item, Journal, Receipt
 from prefetch.push import PushLimits, PushSummary, push
 from prefetch.xcache import cinfo
@@ -31,21 +33,15 @@ ODD = "/store/mc/with space+a&b=c%20;é日本'\"$HOME.root"
 
 
 @contextlib.contextmanager
-def running(**options: Any) -> Iterator[Loopback]:
-    fault = available()
-    if fault is not None:
-        pytest.fail(f"these tests need a real XCache: {fault}; run them by `make test`")
-    with tempfile.TemporaryDirectory(prefix="xc-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        with loopback(Path(folder) / "lb", **options) as site:
-            yield site
+def two_sites() -> Iterator[dict[str, Loopback]]:
+    with xcache_server.running() as (one, _), xcache_server.running() as (two, _):
+        yield {"one": one, "two": two}
 
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[dict[str, Loopback]]:
     """Two caches with an origin each."""
-    with running() as one, running() as two:
-        yield {"one": one, "two": two}
+    yield from needed("two real XCaches", two_sites())
 
 
 @pytest.fixture
