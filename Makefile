@@ -47,6 +47,8 @@ verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache bes
 	$(BIN)/python bench/wheel.py
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
+	$(BIN)/python bench/push.py
+	$(BIN)/python bench/xcache.py
 	$(BIN)/python bench/replay.py --exact
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/features.py --reads-a-day 20000 --runs 1

@@ -11,6 +11,7 @@
     └── PushError            a cache did not do what the plan asked
         ├── PushRejected     it refused, and will refuse again
         └── TargetUnavailable  it is away; worth trying later
+            └── SourceUnavailable  it answers, but where the file comes from does not
 
 A message says what, where, which value and what to do. It is bounded, and holds no secret.
 Only the command line turns an error into an exit code.
@@ -69,6 +70,10 @@ class PushRejected(PushError):
 
 class TargetUnavailable(PushError):
     """The cache or the origin is away; worth trying later."""
+
+
+class SourceUnavailable(TargetUnavailable):
+    """The cache answers, but the origin of the file is away, slow or broken; worth trying later."""
 
 
 def bounded(text: str, limit: int = MAX_MESSAGE_CHARS) -> str:

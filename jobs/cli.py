@@ -25,6 +25,7 @@ from jobs.cli_known import never_cache, prefill, queue
 from jobs.cli_local import down, up
 from jobs.cli_models import predict, promote, train
 from jobs.cli_outcomes import outcomes
+from jobs.cli_push import push
 from jobs.cli_replay import curve, replay
 from jobs.cli_report import report
 from jobs.cli_rucio import app as rucio_app
@@ -213,24 +214,7 @@ def plan(
         console.show(steps.explain(settings, cache=cache, as_of_s=as_of_s, item=explain), as_json=as_json)
 
 
-@app.command()
-def push(
-    cache: Cache,
-    as_of: AsOf,
-    dry_run: Annotated[bool, typer.Option(help="show what would be pushed, and touch nothing")] = False,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Carry out a cache's plan, verified by the cache itself; run again, it resumes and repeats nothing."""
-    from jobs import steps
-
-    settings = Settings.load(conf, tables=tables)
-    with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
-        answer = steps.push(
-            settings, cache=cache, as_of_s=parse_as_of(as_of), dry_run=dry_run, on_progress=advance
-        )
-    console.show(answer, as_json=as_json)
+app.command()(push)
 
 
 app.command()(status)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from features.errors import InputError
 from features.schema import PLANS, QUEUE, arrow_schema
 from features.times import as_of_label, day_label
-from jobs import steps
+from jobs import push_steps, steps
 from jobs.console import Advance
 from jobs.plan_moment import Moment, cycle_of, known_files, names_of, state_of, with_held
 from jobs.plan_rows import items
@@ -122,7 +122,9 @@ def run(
             planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
         )
         tables.replace_arrow(PLANS, rows, cover=[key])
-    pushed = None if dry_run else _pushed(settings, cache, as_of_s, on_progress)
+    pushed = (
+        None if dry_run else push_steps.push(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+    )
     return _summary(planned, queued, key, name, pushed)
 
 
@@ -153,12 +155,6 @@ def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued)
     disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)
     candidates = absent(state, scores, files, plan.objective, 0)
     return prefill(Case(state, scores, files, limits(plan, cycle_s, budget), disk, candidates)), dids
-
-
-def _pushed(settings: Settings, cache: str, as_of_s: int, on_progress: Advance) -> PushSummary:
-    answer = steps.push(settings, cache=cache, as_of_s=as_of_s, dry_run=False, on_progress=on_progress)
-    assert isinstance(answer, PushSummary)
-    return answer
 
 
 def _summary(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
-from features.errors import StaleInputError
+import pyarrow as pa
+
+from features.errors import ConflictError, StaleInputError
 from features.schema import PLANS, RECEIPTS
 from features.times import as_of_label, day_label
 from jobs.console import Advance
-from jobs.settings import CacheSettings
+from jobs.plan_files import facts
 from jobs.tables import Tables
 from prefetch.attempt import PushLimits
 from prefetch.journal import Item, Journal, Receipt
-from prefetch.push import PushSummary, push
+from prefetch.journal_reports import Holder
+from prefetch.push import PushSummary, push, sources_seen
 from prefetch.target import CacheTarget
+
+_TRIES_TO_WRITE = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,38 +34,127 @@ class DryRun:
     prefetch_bytes: int
 
 
-def dry_run(tables: Tables, *, cache: CacheSettings, as_of_s: int) -> DryRun:
+@dataclasses.dataclass(frozen=True)
+class PushStatus:
+    """How far a cache's pushes are; `as_of` None: of every plan in the journal.
+
+    `items`: per state; `faults`: items whose last try failed, by whose fault it was; `runs`: who has items in
+    hand; `sources`: tries of the last while, per origin.
+    """
+
+    cache: str
+    as_of: str | None
+    items: dict[str, int]
+    pins: int
+    faults: dict[str, int]
+    last_errors: tuple[str, ...]
+    runs: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cancelled:
+    """Items withdrawn, and those under way, which end as they do and are not tried again."""
+
+    cache: str
+    as_of: str | None
+    cancelled: int
+    under_way: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Where a push writes, what it pushes to, and by what limits and clock."""
+
+    tables: Tables
+    journal: Journal
+    cache: str
+    target: CacheTarget
+    limits: PushLimits
+    now_s: Callable[[], float]
+
+
+def dry_run(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
     """Count the plan's items; neither the cache nor the journal is touched."""
-    rows = _plan(tables, cache.name, as_of_s)
+    rows = _plan(tables, cache, as_of_s)
     actions = collections.Counter(row["action"] for row in rows)
-    return DryRun(cache.name, as_of_label(as_of_s), dict(actions), sum(row["cost_bytes"] for row in rows))
+    return DryRun(cache, as_of_label(as_of_s), dict(actions), sum(row["cost_bytes"] for row in rows))
 
 
-def run(
-    tables: Tables,
-    *,
-    cache: CacheSettings,
-    target: CacheTarget,
-    journal: Journal,
-    as_of_s: int,
-    limits: PushLimits,
-    now_s: Callable[[], float],
-    on_progress: Advance,
-) -> PushSummary:
-    """Push the plan of `cache` at `as_of_s`, write its receipts; a second run resumes and repeats nothing."""
-    plan = _plan(tables, cache.name, as_of_s)
-    journal.record_plan((_item(row, cache.name, as_of_s) for row in plan), now_s=now_s())
+def run(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
+    """Push the plan of a cache at `as_of_s`, write its receipts; a second run resumes and repeats nothing."""
+    plan = _plan(work.tables, work.cache, as_of_s)
+    dids = pa.array([row["did"] for row in plan], pa.string())
+    origins = facts(work.tables, dids)["origin"].to_pylist()
+    items = (_item(row, work.cache, as_of_s, source) for row, source in zip(plan, origins, strict=True))
+    work.journal.record_plan(items, now_s=work.now_s())
+    return resume(work, on_progress=on_progress, receipts_of={as_of_s})
+
+
+def resume(work: Work, *, on_progress: Advance, receipts_of: Set[int] = frozenset()) -> PushSummary:
+    """Go on with what the journal holds for a cache; write the receipts of every plan that it changes.
+
+    `receipts_of`: times of plans whose receipts are written in any case.
+    """
+    began_s = work.now_s()
+    n_waiting = work.journal.counts(work.cache)["planned"]
     done = 0
 
     def count(item: Item, receipt: Receipt) -> None:
         nonlocal done
         done += receipt.state in ("done", "failed")
-        on_progress(done, len(plan), f"{item.action} {item.name}")
+        on_progress(done, n_waiting, f"{item.action} {item.name}")
 
-    summary = push(target, journal, cache=cache.name, now_s=now_s, limits=limits, on_progress=count)
-    rows = [row for row in journal.receipts(as_of_s) if row["cache"] == cache.name]
-    tables.replace_rows(RECEIPTS, rows, (day_label(as_of_s), as_of_label(as_of_s), cache.name))
+    summary = push(
+        work.target,
+        work.journal,
+        cache=work.cache,
+        now_s=work.now_s,
+        limits=work.limits,
+        on_progress=count,
+    )
+    changed = work.journal.rows(work.cache, "as_of_s", since_s=began_s)
+    for as_of_s in sorted({row["as_of_s"] for row in changed} | receipts_of):
+        write_receipts(work.tables, work.journal, work.cache, as_of_s)
     return summary
+
+
+def status(
+    journal: Journal, limits: PushLimits, *, cache: str, as_of_s: int | None, now_s: float
+) -> PushStatus:
+    """What the journal tells of a cache; the cache itself is not asked."""
+    runs = (_run_label(holder, now_s) for holder in journal.holders(cache))
+    sources = sources_seen(journal, cache, limits, now_s).states(now_s)
+    return PushStatus(
+        cache=cache,
+        as_of=None if as_of_s is None else as_of_label(as_of_s),
+        items={state: n for state, n in journal.counts(cache, as_of_s).items() if n},
+        pins=len(journal.pins(cache, now_s=now_s)),
+        faults=journal.faults(cache, as_of_s),
+        last_errors=tuple(journal.last_errors(cache, as_of_s)),
+        runs=tuple(runs),
+        sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
+    )
+
+
+def _run_label(holder: Holder, now_s: float) -> str:
+    machine, pid, *_ = holder.owner.split("|")
+    host = machine.partition("/")[0]
+    return f"{host}, process {pid}: {holder.n_items} items, heard of {now_s - holder.heard_at_s:.0f} s ago"
+
+
+def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
+    """Write the receipts of one plan as the journal has them now."""
+    key = (day_label(as_of_s), as_of_label(as_of_s), cache)
+    for n_tries in range(1, _TRIES_TO_WRITE + 1):
+        rows = [row for row in journal.receipts(as_of_s) if row["cache"] == cache]
+        try:
+            tables.replace_rows(RECEIPTS, rows, key)
+            return
+        except ConflictError:
+            # Another pusher of the same plan was first: what the journal has now is newer than both.
+            if n_tries == _TRIES_TO_WRITE:
+                raise
 
 
 def _plan(tables: Tables, cache: str, as_of_s: int) -> list[dict[str, Any]]:
@@ -71,11 +165,12 @@ def _plan(tables: Tables, cache: str, as_of_s: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _item(row: dict[str, Any], cache: str, as_of_s: int) -> Item:
+def _item(row: dict[str, Any], cache: str, as_of_s: int, source: str | None) -> Item:
     same = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
     return Item(
         cache=cache,
         as_of_s=as_of_s,
         expires_at_s=int(row["expires_at"].timestamp()),
+        source=source or "",
         **{field: row[field] for field in same},
     )

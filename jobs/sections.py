@@ -22,6 +22,7 @@ def _with_unit(parse: Any) -> pydantic.BeforeValidator:
 
 
 Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0)]
+Pause = Annotated[int, _with_unit(parse_duration), pydantic.Field(ge=0)]
 Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]

@@ -22,7 +22,7 @@ from jobs.layers import SHIPPED, from_environment, merged, shipped, site
 from jobs.plan_settings import PlanSettings
 from jobs.queue_settings import QueueSettings
 from jobs.rucio_settings import RucioSettings
-from jobs.sections import Bytes, Name, Seconds, Section, Share, checked
+from jobs.sections import Bytes, Name, Pause, Seconds, Section, Share, checked
 from jobs.serve_settings import ServeSettings
 from jobs.sources import SOURCES
 from jobs.study_settings import BenefitSettings, OriginSettings, StudySettings
@@ -136,6 +136,9 @@ class PushSettings(Section):
     parallel: int = pydantic.Field(gt=0, le=256)
     timeout: Seconds
     attempts: int = pydantic.Field(gt=0)
+    retry_after: Pause
+    breaker: int = pydantic.Field(gt=0)
+    bytes_per_s: Bytes | None = None
     journal: str
 
 
@@ -179,7 +182,9 @@ class CacheSettings(Section):
     spaces: tuple[Path, ...] = ()
     gstream: Path | None = None
     origin: Path | None = None
-    touch_every: Seconds = 6 * 3600
+    touch_every: Literal["auto"] | Seconds = "auto"
+    evict_guard: Pause = 600
+    keytab: Path | None = None
     rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")
 
     @pydantic.model_validator(mode="after")

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from jobs.plan import PlanSummary
     from jobs.plan_moment import Moment
     from jobs.pull import PullSummary
-    from jobs.push import DryRun
     from jobs.scan import ScanSummary
     from jobs.workload import WorkloadSummary
     from prefetch.plan.explain import Explanation
-    from prefetch.push import PushSummary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,35 +196,6 @@ def moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
     chosen = settings.cache(cache)
     pins = _journal(settings).pins(cache, now_s=as_of_s)
     return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s)
-
-
-def push(
-    settings: Settings, *, cache: str, as_of_s: int, dry_run: bool, on_progress: Advance
-) -> PushSummary | DryRun:
-    """Carry out one cache's plan, or count what it would do."""
-    from jobs import push as job
-    from jobs.targets import target
-    from prefetch.attempt import PushLimits
-
-    chosen, tables = settings.cache(cache), Tables(settings.tables.root)
-    if dry_run:
-        return job.dry_run(tables, cache=chosen, as_of_s=as_of_s)
-    limits = PushLimits(
-        parallel=settings.push.parallel,
-        timeout_s=settings.push.timeout,
-        attempts=settings.push.attempts,
-        touch_every_s=chosen.touch_every,
-    )
-    return job.run(
-        tables,
-        cache=chosen,
-        target=target(chosen),
-        journal=_journal(settings),
-        as_of_s=as_of_s,
-        limits=limits,
-        now_s=time.time,
-        on_progress=on_progress,
-    )
 
 
 def outcomes(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:

@@ -8,6 +8,7 @@ from features.errors import ConfigError
 from jobs.settings import CacheSettings
 from prefetch.directory import DirectoryTarget
 from prefetch.target import CacheTarget
+from prefetch.xcache import keytab
 from prefetch.xcache.client import XCacheTarget
 
 
@@ -19,4 +20,6 @@ def target(cache: CacheSettings) -> CacheTarget:
                 f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
             )
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
+    if cache.keytab is not None:
+        keytab.use(cache.keytab, f"caches.{cache.name}.keytab")
     return XCacheTarget(cache.name, cache.url, cache.namespace, cache.gstream, spaces=cache.spaces)

@@ -6,8 +6,10 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from features.errors import PushRejected, TargetUnavailable
+from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.units import duration_label
 from prefetch.journal import Item, Receipt
+from prefetch.sources import SourceLimits
 from prefetch.target import CacheTarget, Confirmation, Held
 
 _POLL_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -17,37 +19,45 @@ _POLL_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 class PushLimits:
     """Bounds of a push.
 
-    `parallel`: files at once. `timeout_s`: per try of a file, confirmation included. `attempts`: tries before
-    an item is failed. `touch_every_s`: a pinned file is renewed when its last use is older. `breaker`: this
-    many times in a row away, and the rest is left planned.
+    `parallel`: files at once. `bytes_per_s`: prefetched on average; None: any. `timeout_s`: per try of a
+    file, confirmation included. `attempts`: tries before an item is failed; `retry_after_s` after each that
+    failed, times the tries so far, comes the next. `touch_every_s`: a pinned file is renewed when its last
+    use is older; None: half the age at which the cache drops files. `breaker`: this many times in a row
+    away, and the rest is left planned. `evict_guard_s`: a server that removes open files is asked to remove
+    none whose last known use ended later than this long ago.
     """
 
     parallel: int = 8
+    bytes_per_s: int | None = None
     timeout_s: float = 60.0
     attempts: int = 3
-    touch_every_s: int = 6 * 3600
+    retry_after_s: float = 5.0
+    touch_every_s: int | None = 6 * 3600
     breaker: int = 5
+    evict_guard_s: int = 600
+    sources: SourceLimits = dataclasses.field(default_factory=SourceLimits)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """A receipt, and what it does not hold: `already` so without us; the cache was `away`."""
+    """A receipt, and whether it was `already` so without us."""
 
     receipt: Receipt
     already: bool = False
-    away: bool = False
 
 
 def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     """What one try of `item` came to; errors of the cache become its receipt."""
     started = time.monotonic()
+    again = "planned" if item.attempts < limits.attempts else "failed"
     try:
         tried = _VERBS[item.action](target, item, limits, now_s)
     except PushRejected as error:
-        tried = Tried(Receipt("failed", error=str(error)))
+        tried = Tried(Receipt("failed", error=str(error), fault="file"))
+    except SourceUnavailable as error:
+        tried = Tried(Receipt(again, error=str(error), fault="source"))
     except TargetUnavailable as error:
-        state = "planned" if item.attempts < limits.attempts else "failed"
-        tried = Tried(Receipt(state, error=str(error)), away=True)
+        tried = Tried(Receipt(again, error=str(error), fault="cache"))
     receipt = dataclasses.replace(tried.receipt, seconds=time.monotonic() - started)
     return dataclasses.replace(tried, receipt=receipt)
 
@@ -60,6 +70,7 @@ def renewal(
     Touches only a file whose last use is older than `touch_every_s`. Raises PushRejected if the cache does
     not hold it.
     """
+    assert limits.touch_every_s is not None
     now = now_s()
     before = target.confirm(name)
     if before.held is None:
@@ -86,9 +97,11 @@ def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Calla
     deadline = time.monotonic() + limits.timeout_s
     before = target.confirm(item.name)
     if before.held is not None and before.held.complete:
+        _check_size(item, before.held.size_bytes, "the cache holds a complete file")
         return Tried(Receipt("done", confirmed_by=before.source), already=True)
     had = 0 if before.held is None else before.held.bytes_on_disk
     size = target.prefetch(item.name, timeout_s=limits.timeout_s)
+    _check_size(item, size, "its source has a file")
     after = _await(target, item.name, lambda held: held is not None and held.complete, deadline)
     return Tried(Receipt("done", bytes=max(0, size - had), confirmed_by=after.source))
 
@@ -105,19 +118,38 @@ def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Calla
     return Tried(Receipt("done"))
 
 
-def _evict(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
+def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     deadline = time.monotonic() + limits.timeout_s
     before = target.confirm(item.name)
     if before.held is None:
         return Tried(Receipt("done", confirmed_by=before.source), already=True)
-    if before.held.is_open:
-        raise PushRejected("in use: a job reads it, so it stays")
+    _check_unused(target, before.held, limits, now_s())
     target.evict(item.name, timeout_s=limits.timeout_s)
     after = _await(target, item.name, lambda held: held is None, deadline)
     return Tried(Receipt("done", bytes=before.held.bytes_on_disk, confirmed_by=after.source))
 
 
 _VERBS = {"prefetch": _prefetch, "pin": _pin, "unpin": _unpin, "evict": _evict}
+
+
+def _check_size(item: Item, size_bytes: int, what: str) -> None:
+    if item.size_bytes and size_bytes != item.size_bytes:
+        raise PushRejected(
+            f"{what} of {size_bytes} bytes, the plan means one of {item.size_bytes}: it changed at its "
+            "source; evict it, and pull the catalogue anew"
+        )
+
+
+def _check_unused(target: CacheTarget, held: Held, limits: PushLimits, now: float) -> None:
+    if held.is_open:
+        raise PushRejected("in use: a job reads it, so it stays")
+    if not (limits.evict_guard_s and target.removes_open_files()):
+        return
+    if held.last_detach_s is None or held.last_detach_s > now - limits.evict_guard_s:
+        raise PushRejected(
+            f"used within the last {duration_label(limits.evict_guard_s)}, or never closed: this server "
+            "would remove it from under a job that has opened it meanwhile"
+        )
 
 
 def _used_since(held: Held, at_s: int) -> bool:
@@ -135,6 +167,12 @@ def _await(
             return word
         pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
         if time.monotonic() + pause_s > deadline:
-            raise TargetUnavailable(f"the cache took the request, but does not confirm it ({word.source})")
+            raise TargetUnavailable(f"the cache took the request, but does not confirm it: {_told(word)}")
         time.sleep(pause_s)
         n_asked += 1
+
+
+def _told(word: Confirmation) -> str:
+    if word.held is None:
+        return f"no byte of it on disk ({word.source})"
+    return f"{word.held.bytes_on_disk} of {word.held.size_bytes} bytes on disk ({word.source})"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from features.errors import PushRejected, TargetUnavailable
+from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.directory_stream import DirectoryStream, n_blocks_of
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
@@ -66,6 +66,10 @@ class DirectoryTarget:
         with contextlib.suppress(NotADirectoryError):
             path_below(self.namespace, name).unlink(missing_ok=True)
 
+    def removes_open_files(self) -> bool:
+        """No: who has a file open goes on reading it."""
+        return False
+
     def confirm(self, name: str) -> Confirmation:
         """What the folder holds of `name`."""
         return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
@@ -107,7 +111,7 @@ class DirectoryTarget:
     def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
         source = path_below(self._origin, name)
         if not self._origin.is_dir():
-            raise TargetUnavailable(f"origin folder {self._origin} is away")
+            raise SourceUnavailable(f"origin folder {self._origin} is away")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return self._copy(source, path, time.monotonic() + timeout_s)
@@ -129,7 +133,7 @@ class DirectoryTarget:
             with os.fdopen(descriptor, "wb") as target, source.open("rb") as content:
                 while chunk := content.read(2**20):
                     if time.monotonic() > deadline:
-                        raise TargetUnavailable(f"{source}: not copied in time")
+                        raise SourceUnavailable(f"{source}: not copied in time")
                     target.write(chunk)
                 size = target.tell()
             Path(partial).replace(path)

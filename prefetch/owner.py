@@ -9,14 +9,19 @@ from pathlib import Path
 
 
 def new_owner() -> str:
-    """A name unique to this run: host, process, the process's start time, and a random part."""
-    return "|".join((socket.gethostname(), str(os.getpid()), _started(os.getpid()), secrets.token_hex(4)))
+    """A name unique to this run: machine, process, the process's start time, and a random part."""
+    return "|".join((_machine(), str(os.getpid()), _started(os.getpid()), secrets.token_hex(4)))
 
 
 def is_dead(owner: str) -> bool:
     """Whether the process of run `owner` is known to be gone; False for runs on other machines."""
-    host, pid, started, _ = owner.split("|")
-    return host == socket.gethostname() and _started(int(pid)) != started
+    machine, pid, started, _ = owner.split("|")
+    return machine == _machine() and _started(int(pid)) != started
+
+
+def _machine() -> str:
+    """Host and space of process ids: two containers may share a host's name, and not see each other."""
+    return f"{socket.gethostname()}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _started(pid: int) -> str:

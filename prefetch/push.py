@@ -1,7 +1,7 @@
 """Works off one cache's journal: limits, order, retries and memory; the target only translates.
 
-Safe to run again at any time: items done are not touched, and one that a crash left half done is first
-looked for in the cache.
+Safe to run again at any time, and beside other runs of the same journal: items done are not touched, what
+another run works on is left to it, and an item that a crash left half done is first looked for in the cache.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from collections.abc import Callable
 
 from features.errors import PushRejected, TargetUnavailable
 from prefetch.attempt import PushLimits, Tried, attempt, renewal
-from prefetch.journal import LEASE_S, Item, Journal, Receipt
+from prefetch.journal import LEASE_S, Item, Journal, Patience, Receipt
+from prefetch.journal_tables import CLAIMED
 from prefetch.owner import new_owner
+from prefetch.sources import Sources, SourceState, Try
 from prefetch.target import CacheTarget, Confirmation
+from prefetch.throttle import TokenBucket
+from prefetch.touches import touch_every_s
 
-__all__ = ["PushLimits", "PushSummary", "push"]
+__all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]
 
 # Evictions make room; pins must be renewed before what is fetched makes a purge choose.
 ORDER = ("evict", "unpin", "pin", "prefetch")
+BEAT_S = LEASE_S / 10
 Progress = Callable[[Item, Receipt], None]
 
 
@@ -28,7 +33,8 @@ Progress = Callable[[Item, Receipt], None]
 class PushSummary:
     """What a push did. `pushed`: items done by it; `already_done`: found so in the cache.
 
-    `stopped`: why it ended before its work did, or None; what is left is planned. `seconds`: wall time.
+    `stopped`: why it ended before its work did, or None; `left_alone`: sources whose items it left; what is
+    left is planned. `in_other_hands`: items that other runs were at when it ended. `seconds`: wall time.
     """
 
     pushed: int = 0
@@ -39,6 +45,8 @@ class PushSummary:
     bytes_fetched: int = 0
     seconds: float = 0.0
     stopped: str | None = None
+    left_alone: tuple[str, ...] = ()
+    in_other_hands: int = 0
 
 
 def push(
@@ -49,20 +57,35 @@ def push(
     now_s: Callable[[], float] = time.time,
     limits: PushLimits | None = None,
     on_progress: Progress | None = None,
+    beat_s: float = BEAT_S,
 ) -> PushSummary:
     """Do what the journal plans for `cache`: evictions, then pins due, then prefetches by rank.
 
     `now_s`: s since 1970, decides what is expired or due. `on_progress` gets every item tried with its
-    receipt, in this thread. Errors of the cache are receipts; only faults of ours are raised.
+    receipt, in this thread. Each `beat_s` it tells other runs that it works, and takes over what dead ones
+    left. Errors of the cache are receipts; only faults of ours are raised.
     """
-    run = _Run(target, journal, cache, now_s=now_s, limits=limits or PushLimits(), on_progress=on_progress)
+    limits = limits or PushLimits()
+    run = _Run(target, journal, cache, now_s=now_s, limits=limits, on_progress=on_progress, beat_s=beat_s)
     started = time.monotonic()
     summary = run.all()
     return dataclasses.replace(summary, seconds=time.monotonic() - started)
 
 
+def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> Sources:
+    """The health of the sources of `cache`, as the journal's last tries tell it."""
+    columns = ("source", "action", "state", "seconds", "fault", "updated_at_s")
+    rows = journal.rows(cache, *columns, since_s=now_s - limits.sources.reconsider_s)
+    tries = (
+        Try(row["source"] or "", row["updated_at_s"], row["seconds"], row["fault"] == "source")
+        for row in rows
+        if row["action"] == "prefetch" and (row["state"] == "done" or row["fault"] == "source")
+    )
+    return Sources(limits.sources, tries)
+
+
 class _Run:
-    """One push: its name in the journal, its counts, and its circuit breaker."""
+    """One push: its name in the journal, its counts, its circuit breaker, and what it saw of sources."""
 
     def __init__(
         self,
@@ -73,14 +96,19 @@ class _Run:
         now_s: Callable[[], float],
         limits: PushLimits,
         on_progress: Progress | None,
+        beat_s: float,
     ) -> None:
         self._target, self._journal, self._cache = target, journal, cache
         self._now_s, self._limits, self._on_progress = now_s, limits, on_progress
         self._owner = new_owner()
-        self._began_s = now_s()
         self._summary = PushSummary()
         self._n_away = 0
+        self._beat_s = beat_s
         self._beat = time.monotonic()
+        self._began_s = now_s()
+        self._sources = sources_seen(journal, cache, limits, self._began_s)
+        self._left_alone: dict[str, SourceState] = {}
+        self._bucket = TokenBucket(limits.bytes_per_s)
 
     def all(self) -> PushSummary:
         """Everything due now."""
@@ -88,38 +116,73 @@ class _Run:
         try:
             with concurrent.futures.ThreadPoolExecutor(self._limits.parallel, "push") as pool:
                 for action in ORDER:
+                    if action == "pin":
+                        self._measure_touches()
                     self._items(pool, action)
                     if action == "pin":
                         self._renew_due(pool)
         finally:
             self._journal.release(self._owner, now_s=self._now_s())
         self._count(expired=self._journal.expire(self._cache, now_s=self._now_s()))
-        return self._summary
+        counts = self._journal.counts(self._cache)
+        others = sum(counts[state] for state in CLAIMED)
+        left = tuple(str(state) for state in self._left_alone.values())
+        return dataclasses.replace(self._summary, left_alone=left, in_other_hands=others)
 
     def _items(self, pool: concurrent.futures.Executor, action: str) -> None:
         running: dict[concurrent.futures.Future[Tried], Item] = {}
         while True:
-            room = 0 if self._summary.stopped else self._limits.parallel - len(running)
-            for item in self._claim(action, room):
+            for item in self._claim(action, self._limits.parallel - len(running)):
                 running[pool.submit(attempt, self._target, item, self._limits, self._now_s)] = item
-            if not running:
+            if not running and not self._wait_for_more(action):
                 return
-            waited = concurrent.futures.wait(running, LEASE_S / 10, concurrent.futures.FIRST_COMPLETED)
+            patience_s = min(self._beat_s, self._bucket.wait_s() or self._beat_s)
+            waited = concurrent.futures.wait(running, patience_s, concurrent.futures.FIRST_COMPLETED)
             for future in waited.done:
                 self._note(running.pop(future), future.result())
             self._heartbeat()
 
-    def _claim(self, action: str, n_items: int) -> list[Item]:
-        if n_items <= 0:
-            return []
-        now_s = self._now_s()
-        return self._journal.claim(self._cache, action, n_items, owner=self._owner, now_s=now_s)
+    def _claim(self, action: str, room: int) -> list[Item]:
+        claimed: list[Item] = []
+        n_items = room if action != "prefetch" or self._limits.bytes_per_s is None else 1
+        while len(claimed) < room and self._summary.stopped is None and not self._bucket.wait_s():
+            patience, now_s = self._patience(action), self._now_s()
+            found = self._journal.claim(
+                self._cache, action, n_items, owner=self._owner, now_s=now_s, patience=patience
+            )
+            claimed += found
+            if action == "prefetch":
+                self._bucket.spend(sum(item.size_bytes for item in found))
+            if len(found) < n_items:
+                break
+        return claimed
+
+    def _patience(self, action: str) -> Patience:
+        left = self._sources.left_alone(self._now_s()) if action == "prefetch" else []
+        self._left_alone |= {state.source: state for state in left}
+        return Patience([state.source for state in left], self._limits.retry_after_s)
+
+    def _wait_for_more(self, action: str) -> bool:
+        """Wait a while for tries that are due later; False if there are none."""
+        if self._summary.stopped is not None:
+            return False
+        patience, now_s = self._patience(action), self._now_s()
+        at_s = self._journal.next_retry_s(self._cache, action, now_s=now_s, patience=patience)
+        if at_s is None:
+            return False
+        time.sleep(min(max(at_s - now_s, self._bucket.wait_s(), 0.0), self._beat_s))
+        return True
 
     def _note(self, item: Item, tried: Tried) -> None:
         receipt = tried.receipt
-        self._journal.finish(item.item_id, receipt, owner=self._owner, now_s=self._now_s())
-        self._answered(tried.away, receipt.error)
+        ours = self._journal.finish(item.item_id, receipt, owner=self._owner, now_s=self._now_s())
+        self._answered(receipt.fault == "cache", receipt.error)
         done = receipt.state == "done"
+        if item.action == "prefetch":
+            self._note_source(item, tried)
+        if not ours:
+            # We were silent for longer than our lease; whoever took the item over accounts for it.
+            return
         self._count(
             pushed=int(done and not tried.already),
             already_done=int(done and tried.already),
@@ -129,19 +192,40 @@ class _Run:
         if self._on_progress is not None:
             self._on_progress(item, receipt)
 
+    def _note_source(self, item: Item, tried: Tried) -> None:
+        receipt, lost = tried.receipt, tried.receipt.fault == "source"
+        if receipt.state == "done":
+            # What was there already costs nothing; of what failed, nobody knows how much came.
+            self._bucket.spend(receipt.bytes - item.size_bytes)
+        if lost or (receipt.state == "done" and not tried.already):
+            self._sources.note(Try(item.source, self._now_s(), receipt.seconds, lost))
+
+    def _measure_touches(self) -> None:
+        if self._limits.touch_every_s is not None:
+            return
+        now_s = self._now_s()
+        pinned = {pin.name for pin in self._journal.pins(self._cache, now_s=now_s)}
+        every_s = touch_every_s(self._target.inventory(), pinned, now_s)
+        self._limits = dataclasses.replace(self._limits, touch_every_s=every_s)
+
     def _renew_due(self, pool: concurrent.futures.Executor) -> None:
+        every_s = self._limits.touch_every_s
+        assert every_s is not None
         # As of the run's begin: what this run itself pinned is not due again.
-        touch_every_s = self._limits.touch_every_s
-        due = self._journal.due_pins(self._cache, now_s=self._began_s, touch_every_s=touch_every_s)
+        due = self._journal.due_pins(self._cache, now_s=self._began_s, touch_every_s=every_s)
         for first in range(0, len(due), self._limits.parallel):
             if self._summary.stopped:
                 return
             batch = due[first : first + self._limits.parallel]
+            ours = self._journal.claim_pins(
+                batch, owner=self._owner, now_s=self._now_s(), used_until_s=self._began_s - every_s
+            )
             futures = [
-                pool.submit(renewal, self._target, pin.name, self._limits, self._now_s) for pin in batch
+                pool.submit(renewal, self._target, pin.name, self._limits, self._now_s) for pin in ours
             ]
-            for pin, future in zip(batch, futures, strict=True):
+            for pin, future in zip(ours, futures, strict=True):
                 self._note_renewal(pin, future)
+            self._heartbeat()
 
     def _note_renewal(self, pin: Item, future: concurrent.futures.Future[tuple[Confirmation, float]]) -> None:
         try:
@@ -163,8 +247,9 @@ class _Run:
             self._summary = dataclasses.replace(self._summary, stopped=reason)
 
     def _heartbeat(self) -> None:
-        if time.monotonic() - self._beat > LEASE_S / 10:
+        if time.monotonic() - self._beat > self._beat_s:
             self._journal.heartbeat(self._owner, now_s=self._now_s())
+            self._journal.recover(self._cache, now_s=self._now_s())
             self._beat = time.monotonic()
 
     def _count(self, **added: int) -> None:

@@ -37,7 +37,8 @@ class Confirmation:
 class CacheTarget(Protocol):
     """One cache. Each verb done twice equals once. Names are checked before they become a path or URL.
 
-    Raises PushRejected where trying again cannot help, TargetUnavailable where it may.
+    Raises PushRejected where trying again cannot help, TargetUnavailable where it may, and of these
+    SourceUnavailable where the cache answers, but not the origin of the file.
     """
 
     @property
@@ -55,6 +56,10 @@ class CacheTarget(Protocol):
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         """Ask the cache to drop `name`; a file that is not there is no error."""
+        ...
+
+    def removes_open_files(self) -> bool:
+        """Whether `evict` removes a file that a job has open."""
         ...
 
     def confirm(self, name: str) -> Confirmation:

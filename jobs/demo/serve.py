@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from features.errors import ServiceError
 from features.schema import FILES, PREDICTIONS, RECEIPTS
-from jobs import console, steps
+from jobs import console, push_steps, steps
 from jobs.demo.caches import NAME, DemoCache, read_all
 from jobs.demo.walk import Walk
 from jobs.targets import target
@@ -81,7 +81,7 @@ def serve(walk: Walk, cache: DemoCache, reads: Reads) -> dict[str, Any]:
 
 
 def _push(walk: Walk, advance: console.Advance) -> Any:
-    return steps.push(walk.settings, cache=NAME, as_of_s=walk.as_of_s, dry_run=False, on_progress=advance)
+    return push_steps.push(walk.settings, cache=NAME, as_of_s=walk.as_of_s, on_progress=advance)
 
 
 def _purged(walk: Walk) -> Purged:

@@ -55,6 +55,7 @@ kind = "{kind}"
 url = "{url}"
 capacity = {capacity}
 touch_every = "1s"
+evict_guard = "0s"  # the demo's jobs have ended when it evicts
 {more}
 """
 

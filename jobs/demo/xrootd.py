@@ -30,6 +30,13 @@ _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 10.0
 _COMPLAINT = re.compile(r"error|unable|cannot|invalid|in use", re.IGNORECASE)
 _N_COMPLAINTS = 5
+# Else a cache tries an origin that is away for two minutes, and then half an hour does not try it again.
+_CLIENT_SETTINGS = {
+    "XRD_CONNECTIONWINDOW": "5",
+    "XRD_CONNECTIONRETRY": "1",
+    "XRD_STREAMERRORWINDOW": "5",
+    "XRD_TIMEOUTRESOLUTION": "1",
+}
 _HANDSHAKE = struct.pack("!5i", 0, 0, 0, 4, 2012)
 _LOCAL_ONLY = "xrd.allow host 127.0.0.1\nxrd.allow host localhost\nxrd.allow host [::1]\n"
 _REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), or use the directory cache"
@@ -60,6 +67,7 @@ class Daemon:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env=os.environ | _CLIENT_SETTINGS,
         )
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self.answers():
@@ -152,6 +160,7 @@ def loopback(
     purge_interval_s: int = 60,
     gstream_port: int | None = None,
     prefetch_blocks: int = 0,
+    more: str = "",
 ) -> Iterator[Loopback]:
     """A running `Loopback` in `folder` (made if missing; a short path: it holds sockets).
 
@@ -162,6 +171,7 @@ def loopback(
     opened or asked for since the last purge are spared, so a purge may stop short: `restart_cache` purges at
     once and spares none. `gstream_port`: UDP port of a
     `prefetch.xcache.gstream.Collector`. `prefetch_blocks`: the server's own read-ahead (`pfc.prefetch`).
+    `more`: lines that the cache's configuration ends with.
     Raises ServiceError if xrootd is missing or does not start.
     """
     ports = free_ports(2)
@@ -172,6 +182,7 @@ def loopback(
         purge_interval_s=purge_interval_s,
         gstream_port=gstream_port,
         prefetch_blocks=prefetch_blocks,
+        more=more,
     )
     try:
         servers.origin.start()
@@ -190,6 +201,7 @@ def prepared(
     purge_interval_s: int = 60,
     gstream_port: int | None = None,
     prefetch_blocks: int = 0,
+    more: str = "",
 ) -> Loopback:
     """An origin and a cache on `ports`, configured in `folder` and not started; else as `loopback`."""
     fault = available()
@@ -202,7 +214,7 @@ def prepared(
     origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
     purge = _purge_config(files_limit, purge_interval_s)
     stream = "" if gstream_port is None else _gstream_config(gstream_port)
-    text = _cache_config(folder, cache_port, origin_port, prefetch_blocks) + purge + stream
+    text = _cache_config(folder, cache_port, origin_port, prefetch_blocks) + purge + stream + more
     cache = Daemon("cache", folder, cache_port, text)
     _hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from features.errors import ServiceError
+from prefetch import databases
+from prefetch.databases import upsert
 from prefetch.placement import tables
 from prefetch.placement.fleet import Home, Server
 from prefetch.placement.ranges import Range
-from prefetch.placement.tables import engine_for, metadata, put
 
 KEPT_SNAPSHOTS = 2
+_PATIENCE_S = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,30 +53,36 @@ class Database:
 
     def __init__(self, url: str) -> None:
         """Nothing is opened yet. Raises ConfigError."""
-        self._engine = engine_for(url)
-        self._is_made = False
+        self._database = databases.Database(
+            url,
+            tables.metadata,
+            setting="serve.database",
+            what="placement database",
+            patience_s=_PATIENCE_S,
+            keep_open=False,
+        )
 
     def close(self) -> None:
         """Give back its connections."""
-        self._engine.dispose()
+        self._database.close()
 
     def sync(self, pending: Pending) -> Stored:
         """Store what is pending, and read all there is.
 
         A home is stored if the stored one is the version it was made from; else the stored one wins.
         """
-        with self._begin() as connection:
+        with self._database.writing() as connection:
             for site, id in pending.dropped:
                 mine = (tables.servers.c.site == site, tables.servers.c.id == id)
                 connection.execute(sa.delete(tables.servers).where(*mine))
-            put(connection, tables.servers, [dataclasses.asdict(one) for one in pending.heard.values()])
+            upsert(connection, tables.servers, [dataclasses.asdict(one) for one in pending.heard.values()])
             stored = _homes(connection)
             for site, home in pending.homes.items():
                 if stored.get(site, Home(())).version == home.version:
                     stored[site] = Home(home.layout, home.version + 1)
                     layout = json.dumps(home.layout)
                     row = {"site": site, "layout": layout, "version": home.version + 1}
-                    put(connection, tables.homes, [row])
+                    upsert(connection, tables.homes, [row])
             return Stored(
                 tuple(Server(**row) for row in connection.execute(sa.select(tables.servers)).mappings()),
                 stored,
@@ -90,24 +96,24 @@ class Database:
 
     def serve(self, client: str, cache_site: str | None) -> None:
         """Let a client be served by a site, or by none."""
-        with self._begin() as connection:
+        with self._database.writing() as connection:
             if cache_site is None:
                 connection.execute(sa.delete(tables.serves).where(tables.serves.c.client == client))
             else:
-                put(connection, tables.serves, [{"client": client, "cache_site": cache_site}])
+                upsert(connection, tables.serves, [{"client": client, "cache_site": cache_site}])
 
     def reassign(self, dataset: str, sites: tuple[str, ...] | None) -> None:
         """Put a dataset at sites by hand, or (None) take that back."""
-        with self._begin() as connection:
+        with self._database.writing() as connection:
             if sites is None:
                 mine = tables.reassigned.c.dataset == dataset
                 connection.execute(sa.delete(tables.reassigned).where(mine))
             else:
-                put(connection, tables.reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
+                upsert(connection, tables.reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
 
     def refresh(self, snapshot: bytes, as_of: str, plans: Mapping[str, bytes]) -> int:
         """Store a new snapshot and its plans in place of the last; return its number."""
-        with self._begin() as connection:
+        with self._database.writing() as connection:
             insert = sa.insert(tables.snapshots).values(as_of=as_of, payload=snapshot)
             inserted = connection.execute(insert).inserted_primary_key
             assert inserted is not None
@@ -116,21 +122,8 @@ class Database:
             connection.execute(sa.delete(tables.snapshots).where(old))
             connection.execute(sa.delete(tables.plans))
             rows = [{"cache": cache, "as_of": as_of, "payload": plan} for cache, plan in plans.items()]
-            put(connection, tables.plans, rows)
+            upsert(connection, tables.plans, rows)
         return number
-
-    @contextmanager
-    def _begin(self) -> Iterator[sa.Connection]:
-        try:
-            if not self._is_made:
-                metadata.create_all(self._engine)
-                self._is_made = True
-            with self._engine.begin() as connection:
-                yield connection
-        except (sa.exc.SQLAlchemyError, OSError) as error:
-            # The driver's text can hold the URL with its password: only its kind is told.
-            kind = type(getattr(error, "orig", None) or error).__name__
-            raise ServiceError(f"the placement database does not answer ({kind})") from None
 
 
 def _homes(connection: sa.Connection) -> dict[str, Home]:

@@ -11,16 +11,19 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from features.errors import ConfigError, InputError, PushRejected, TargetUnavailable
+from features.errors import ConfigError, InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import capture_reader
 from prefetch.xcache.gstream import FileClose
+from prefetch.xcache.lanes import Lanes
 from prefetch.xcache.namespace import SUFFIX, walk
-from prefetch.xcache.session import RemoteFile, accepted, cached_by_stat
+from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, version_of
+from prefetch.xcache.version import ServerVersion, parse_version
 
 DEFAULT_BLOCK_BYTES = 128 * 1024
 _CHUNKS_PER_CALL = 256
@@ -58,13 +61,14 @@ class XCacheTarget:
                 f"cache {name!r}", "give `namespace` or `gstream`: nothing else confirms a push"
             )
         self._name = name
-        self._url = url
+        self._lanes = Lanes(url)
         self._namespace = namespace
         self._spaces = spaces
         self._block_size_bytes = block_size_bytes
         self._capture = None if gstream is None else capture_reader(gstream)
         self._latest: dict[str, FileClose] = {}
         self._capture_lock = threading.Lock()
+        self._version: ServerVersion | None = None
         self.n_unreadable = 0
 
     @property
@@ -75,7 +79,7 @@ class XCacheTarget:
     def prefetch(self, name: str, *, timeout_s: float) -> int:
         """Make the cache fetch every block of `name`; return the file's size in bytes."""
         deadline = time.monotonic() + timeout_s
-        with RemoteFile(self._file_url(name), deadline) as remote:
+        with self._blaming(), RemoteFile(self._file_url(name), deadline) as remote:
             size = remote.size_bytes()
             offsets = range(0, size, self._block_size(name))
             for first in range(0, len(offsets), _CHUNKS_PER_CALL):
@@ -85,23 +89,41 @@ class XCacheTarget:
 
     def touch(self, name: str, *, timeout_s: float) -> None:
         """Make `name` the most recently used: open and close, no read; one not held stays without blocks."""
-        with RemoteFile(self._file_url(name), time.monotonic() + timeout_s):
+        with self._blaming(), RemoteFile(self._file_url(name), time.monotonic() + timeout_s):
             pass
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         """Ask the cache to drop `name`; it does so a moment later, also if the file is open (5.5.3)."""
-        command = f"{self._url}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
+        command = f"{self._lanes.url()}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
         accepted(command, time.monotonic() + timeout_s)
 
+    def removes_open_files(self) -> bool:
+        """True before 5.6. Raises TargetUnavailable if the server does not tell its version."""
+        return self.server_version().removes_open_files
+
+    def server_version(self) -> ServerVersion:
+        """The server's version, asked for once. Raises TargetUnavailable if it does not tell."""
+        if self._version is None:
+            answer = version_of(self._lanes.spare)
+            if answer is None:
+                raise TargetUnavailable(f"cache {self._name!r} does not tell its version")
+            self._version = parse_version(answer)
+        return self._version
+
     def confirm(self, name: str) -> Confirmation:
-        """From cinfo where it can be read, else from `stat` and the last event in the g-stream."""
+        """From cinfo where it can be read, else from `stat`: alone (5.8) or with the last g-stream event."""
         checked_lfn(name)
         if self._namespace is not None:
             info = self._cinfo(name)
             return Confirmation(None if info is None else _held(name, info), "cinfo")
-        if not cached_by_stat(self._url, name):
+        told = stat(self._lanes.url(), name)
+        if told is None or not told.is_held:
             return Confirmation(None, "stat")
         event = self._last_event(name)
+        if self.server_version().stat_tells_whole:
+            last_s = None if event is None else event.detach_t
+            on_disk = told.size_bytes if told.is_whole else 0
+            return Confirmation(Held(name, told.size_bytes, on_disk, told.is_whole, last_s, False), "stat")
         return Confirmation(
             Held(name, 0, 0, False, None, False) if event is None else _closed(event), "gstream"
         )
@@ -130,6 +152,8 @@ class XCacheTarget:
             except InputError:
                 # The cache rewrites it in place: a reader may see half.
                 time.sleep(pause_s)
+                if _is_empty(path):
+                    return None
             except PermissionError as error:
                 raise PushRejected(
                     f"cannot read {path}: run as the cache's user, or leave out namespace"
@@ -143,7 +167,18 @@ class XCacheTarget:
         return self._block_size_bytes if info is None else info.block_size_bytes
 
     def _file_url(self, name: str) -> str:
-        return f"{self._url}/{checked_lfn(name)}"
+        return f"{self._lanes.url()}/{checked_lfn(name)}"
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Errors without an answer are the source's if the cache answers on another connection."""
+        try:
+            yield
+        except TimeOut as error:
+            self._lanes.leave()
+            if version_of(self._lanes.spare) is None:
+                raise
+            raise SourceUnavailable(f"{error}; the cache itself answers: it waits for the origin") from None
 
     def _last_event(self, name: str) -> FileClose | None:
         assert self._capture is not None
@@ -153,6 +188,11 @@ class XCacheTarget:
             except InputError as error:
                 raise TargetUnavailable(str(error)) from error
             return self._latest.get(name)
+
+
+def _is_empty(path: Path) -> bool:
+    """Made by a cache that then had no room for a byte."""
+    return path.exists() and not path.stat().st_size
 
 
 def _held(name: str, info: cinfo.CInfo) -> Held:

@@ -1,4 +1,7 @@
-"""The XRootD client library behind four calls: bounded in time, its errors as ours.
+"""The XRootD client library behind a few calls: bounded in time, its errors as ours.
+
+An error that the server sends is the origin's (SourceUnavailable) unless it says that trying again is no use
+(PushRejected); without an answer it is nobody's yet: TargetUnavailable.
 
 The library is imported on first use, so that this room imports without it. Its threads outlive the main
 thread: a program that used it ends through `sys.exit`, which lets the library's own exit handler stop them,
@@ -13,9 +16,9 @@ import math
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from features.errors import ConfigError, PushRejected, TargetUnavailable, bounded
+from features.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 
 # Else a refused connection is tried again for minutes, and timeouts are looked at every 15 s only.
 _CLIENT_SETTINGS = {
@@ -41,10 +44,18 @@ _FINAL = {
     _NOT_FOUND: "no such file",
     3013: "not supported",
     3016: "is a directory",
-    3030: "authentication failed",
 }
+_AUTH_FAILED = 3030
 _CLIENT_AUTH_FAILED = 204
+_OVERLOADED = 3024
+# The request, or the time for all requests of a file, ran out.
+_EXPIRED = 206
 _READABLE_AND_WRITABLE = 48
+_WHOLE = 512
+
+
+class TimeOut(TargetUnavailable):
+    """No answer in time: of the cache, or of the origin that it waits for."""
 
 
 class RemoteFile:
@@ -108,16 +119,40 @@ def accepted(command_url: str, deadline: float) -> None:
     if status.code == _SERVER_ANSWERED and status.errno in _FINAL:
         remedy = "set pfc.allow_xrdpfc_command and all.export /xrdpfc_command, and authorise this client"
         raise PushRejected(f"{command_url}: {_FINAL[status.errno]}; on the cache, {remedy}")
-    _check(command_url, status)
+    try:
+        _check(command_url, status)
+    except SourceUnavailable as error:
+        # A command asks no origin.
+        raise TargetUnavailable(str(error)) from None
 
 
-def cached_by_stat(url: str, name: str, timeout_s: int = 10) -> bool:
-    """Whether the cache holds a part of `name`: it then answers `stat` itself, with mode 0600 (5.5.3)."""
+class Stat(NamedTuple):
+    """What `stat` tells of a file: whether a part of it is in the cache, or (5.8 and later) all of it."""
+
+    size_bytes: int
+    is_held: bool
+    is_whole: bool
+
+
+def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
+    """What the server says of `name`; None if there is no such file.
+
+    A cache answers for what it holds with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for the whole.
+    """
     status, info = _library().FileSystem(url).stat(name, timeout=timeout_s)
     if not status.ok and status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
-        return False
+        return None
     _check(f"{url}/{name}", status)
-    return int(info.flags) & _READABLE_AND_WRITABLE == _READABLE_AND_WRITABLE
+    flags = int(info.flags)
+    is_held = flags & _READABLE_AND_WRITABLE == _READABLE_AND_WRITABLE
+    return Stat(int(info.size), is_held, bool(flags & _WHOLE))
+
+
+def version_of(url: str, timeout_s: int = 3) -> str | None:
+    """What the server answers when asked for its version; None if it does not answer in time."""
+    codes = importlib.import_module("XRootD.client.flags").QueryCode
+    status, answer = _library().FileSystem(url).query(codes.CONFIG, "version", timeout=timeout_s)
+    return answer.decode(errors="replace") if status.ok and answer else None
 
 
 @functools.cache
@@ -136,7 +171,7 @@ def _library() -> Any:
 def _left(url: str, deadline: float) -> int:
     left_s = deadline - time.monotonic()
     if left_s <= 0:
-        raise TargetUnavailable(f"{url}: not done in time")
+        raise TimeOut(f"{url}: not done in time")
     return max(1, math.ceil(left_s))
 
 
@@ -144,8 +179,11 @@ def _check(url: str, status: Any) -> None:
     if status.ok:
         return
     reason = bounded(" ".join(str(status.message).split()), 200)
+    if status.code == _CLIENT_AUTH_FAILED or (status.code, status.errno) == (_SERVER_ANSWERED, _AUTH_FAILED):
+        # The door's fault, not the file's: with another keytab the same file may be had.
+        raise TargetUnavailable(f"{url}: the cache does not know us: authentication failed ({reason})")
     if status.code == _SERVER_ANSWERED and status.errno in _FINAL:
         raise PushRejected(f"{url}: {_FINAL[status.errno]} ({reason})")
-    if status.code == _CLIENT_AUTH_FAILED:
-        raise PushRejected(f"{url}: authentication failed ({reason})")
-    raise TargetUnavailable(f"{url}: {reason}")
+    if status.code == _SERVER_ANSWERED and status.errno != _OVERLOADED:
+        raise SourceUnavailable(f"{url}: {reason}")
+    raise (TimeOut if status.code == _EXPIRED else TargetUnavailable)(f"{url}: {reason}")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import postgres_server
 import pytest
+import sqlalchemy as sa
 import xcache_server
 from daemons import needed
+from postgres_server import PostgresServer
 
 from jobs.demo.xrootd import Loopback
 from prefetch.directory import DirectoryTarget
@@ -45,6 +49,23 @@ class World:
 @pytest.fixture(scope="session")
 def xcache() -> Iterator[tuple[Loopback, Path]]:
     yield from needed("a real XCache", xcache_server.running())
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    # pytest's own folders are closed to the user that PostgreSQL runs as.
+    with tempfile.TemporaryDirectory() as folder:
+        yield from needed("a real PostgreSQL", postgres_server.running(Path(folder)))
+
+
+@pytest.fixture
+def empty_postgres(postgres: PostgresServer) -> str:
+    """The URL of a real PostgreSQL without the journal's tables."""
+    engine = sa.create_engine(postgres.url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE IF EXISTS push_items"))
+    engine.dispose()
+    return postgres.url
 
 
 @pytest.fixture(params=["directory", pytest.param("xcache", marks=pytest.mark.service)])

@@ -70,7 +70,7 @@ def test_killed_at_random_points(tmp_path: Path, seed: int) -> None:
     journal.record_plan(plan, now_s=now)
     n_kills = _run_and_kill(tmp_path, journal, chance)
     assert n_kills >= 4
-    assert journal.counts() == {"planned": 0, "running": 0, "done": N_FILES, "failed": 0, "expired": 0}
+    assert {state: n for state, n in journal.counts().items() if n} == {"done": N_FILES}
     for number in range(N_FILES):
         assert (tmp_path / "cache/files" / f"f{number}").read_bytes() == (
             tmp_path / "origin" / f"f{number}"

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from features.errors import ConfigError
+from features.errors import ConfigError, ServiceError
 from features.schema import RECEIPTS, arrow_schema
-from prefetch.journal import LEASE_S, Item, Journal, Receipt
+from prefetch.journal import LEASE_S, Item, Journal, Patience, Receipt
 from prefetch.owner import is_dead, new_owner
 
 DAY = 86400
@@ -24,45 +26,72 @@ def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, name: st
     return Item(item_id, "xc", as_of_s, f"cms:{lfn}", lfn, action, number, 10, 10, as_of_s + DAY)
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "journal.db")
+    found: str = request.getfixturevalue("empty_postgres")
+    return found
+
+
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal(str(tmp_path / "journal.db"))
+def journal(url: str) -> Iterator[Journal]:
+    opened = Journal(url)
     yield opened
     opened.close()
 
 
+def claim(
+    journal: Journal,
+    owner: str,
+    n_items: int = 100,
+    *,
+    action: str = "prefetch",
+    now_s: float = 1001,
+    **but: Any,
+) -> list[Item]:
+    return journal.claim("xc", action, n_items, owner=owner, now_s=now_s, patience=Patience(**but))
+
+
 def claim_all(journal: Journal, owner: str, action: str = "prefetch", now_s: float = 1001) -> list[str]:
-    return [each.item_id for each in journal.claim("xc", action, 100, owner=owner, now_s=now_s)]
+    return [each.item_id for each in claim(journal, owner, action=action, now_s=now_s)]
+
+
+def states(journal: Journal, cache: str | None = None) -> dict[str, int]:
+    return {state: n for state, n in journal.counts(cache).items() if n}
 
 
 def test_a_plan_recorded_twice_is_recorded_once(journal: Journal) -> None:
     plan = [item(number) for number in range(5)]
     assert journal.record_plan(plan, now_s=1000) == 5
-    (first,) = journal.claim("xc", "prefetch", 1, owner="a", now_s=1001)
+    (first,) = claim(journal, "a", 1)
     journal.finish(first.item_id, Receipt("done", bytes=10), owner="a", now_s=1002)
     assert journal.record_plan([*plan, item(5)], now_s=1003) == 1
     assert journal.record_plan([], now_s=1003) == 0
-    assert journal.counts("xc") == {"planned": 5, "running": 0, "done": 1, "failed": 0, "expired": 0}
-    assert journal.counts("other")["planned"] == 0
+    assert states(journal, "xc") == {"planned": 5, "done": 1}
+    assert states(journal, "other") == {}
 
 
 def test_claims_go_by_rank_and_failed_tries_wait_for_the_rest(journal: Journal) -> None:
     journal.record_plan([item(3), item(1), item(2)], now_s=1000)
-    (first,) = journal.claim("xc", "prefetch", 1, owner="a", now_s=1001)
+    (first,) = claim(journal, "a", 1)
     assert (first.rank, first.attempts) == (1, 1)
     journal.finish(first.item_id, Receipt("planned", error="away"), owner="a", now_s=1002)
-    claimed = journal.claim("xc", "prefetch", 9, owner="a", now_s=1003)
+    claimed = claim(journal, "a", 9, now_s=1003)
     assert [(each.rank, each.attempts) for each in claimed] == [(2, 1), (3, 1), (1, 2)]
-    assert journal.claim("xc", "prefetch", 9, owner="b", now_s=1003) == []
+    assert claim_all(journal, "b", now_s=1003) == []
 
 
-def test_no_item_is_claimed_twice_by_runs_at_once(journal: Journal, tmp_path: Path) -> None:
-    journal.record_plan([item(number) for number in range(200)], now_s=1000)
-    journals = [Journal(str(tmp_path / "journal.db")) for _ in range(4)]
+def test_no_item_is_claimed_twice_by_runs_at_once(url: str) -> None:
+    journals = [Journal(url) for _ in range(4)]
+    plan = [item(number) for number in range(200)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        # All four make the tables and record the plan at once.
+        assert sum(pool.map(lambda each: each.record_plan(plan, now_s=1000), journals)) == 200
 
     def work(number: int) -> list[str]:
         mine: list[str] = []
-        while got := journals[number].claim("xc", "prefetch", 3, owner=f"run{number}", now_s=1001):
+        while got := claim(journals[number], f"run{number}", 3):
             mine += [each.item_id for each in got]
         return mine
 
@@ -88,8 +117,8 @@ def test_what_a_dead_run_left_is_taken_over(journal: Journal) -> None:
     ).stdout.strip()
     alive = new_owner()
     journal.record_plan([item(1), item(2)], now_s=1000)
-    journal.claim("xc", "prefetch", 1, owner=dead, now_s=1001)
-    journal.claim("xc", "prefetch", 1, owner=alive, now_s=1001)
+    claim(journal, dead, 1)
+    claim(journal, alive, 1)
     assert is_dead(dead) and not is_dead(alive)
     assert journal.recover("xc", now_s=1002) == 1
     assert claim_all(journal, "next") == ["1000-prefetch-1"]
@@ -103,9 +132,110 @@ def test_a_silent_run_elsewhere_is_taken_over_after_its_lease(journal: Journal) 
     assert journal.recover("xc", now_s=2001 + LEASE_S) == 1
 
 
+def test_what_a_run_says_after_its_lease_does_not_count(journal: Journal) -> None:
+    journal.record_plan([item(1)], now_s=1000)
+    claim_all(journal, "slow|1|5|x")
+    late = 1002 + LEASE_S
+    assert journal.recover("xc", now_s=late) == 1
+    assert claim_all(journal, "quick|1|5|x", now_s=late) == ["1000-prefetch-1"]
+    journal.heartbeat("slow|1|5|x", now_s=late)
+    assert not journal.finish("1000-prefetch-1", Receipt("done"), owner="slow|1|5|x", now_s=late)
+    assert journal.finish("1000-prefetch-1", Receipt("done"), owner="quick|1|5|x", now_s=late)
+
+
+def test_a_failed_try_waits_for_longer_each_time(journal: Journal) -> None:
+    journal.record_plan([item(1), item(2)], now_s=1000)
+    for tries, failed_s in enumerate((1001, 1011, 1031), 1):
+        assert [each.attempts for each in claim(journal, "a", 1, now_s=failed_s, retry_after_s=10)] == [tries]
+        journal.finish("1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=failed_s)
+        due = failed_s + 10 * tries
+        if tries == 1:
+            assert [each.rank for each in claim(journal, "b", now_s=failed_s, retry_after_s=10)] == [2]
+        waits = Patience(retry_after_s=10)
+        assert journal.next_retry_s("xc", "prefetch", now_s=failed_s, patience=waits) == due
+        assert claim(journal, "a", now_s=due - 1, retry_after_s=10) == []
+
+
+def test_items_of_a_source_left_alone_are_not_claimed(journal: Journal) -> None:
+    plan = [dataclasses.replace(item(n), source=source) for n, source in enumerate(("", "a:1", "b:1"))]
+    journal.record_plan(plan, now_s=1000)
+    assert [each.source for each in claim(journal, "x", but=["", "b:1"])] == ["a:1"]
+    assert journal.next_retry_s("xc", "prefetch", now_s=1001, patience=Patience(["", "b:1"])) is None
+    assert journal.next_retry_s("xc", "prefetch", now_s=1001, patience=Patience()) == 0
+    assert [each.source for each in claim(journal, "x")] == ["", "b:1"]
+
+
+def test_what_is_cancelled_is_never_tried_again(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(4)], now_s=1000)
+    journal.record_plan([item(9, as_of_s=2000)], now_s=1000)
+    claim(journal, "a", 3)
+    assert journal.cancel("xc", 1000, now_s=1002) == (1, 3)
+    assert journal.cancel("xc", 1000, now_s=1002) == (0, 0)
+    assert states(journal) == {"planned": 1, "cancelling": 3, "cancelled": 1}
+    # What is under way ends as it does: done, away, or by the death of its run.
+    assert journal.finish("1000-prefetch-0", Receipt("done"), owner="a", now_s=1003)
+    assert journal.finish("1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=1003)
+    assert journal.release("a", now_s=1003) == 1
+    assert states(journal) == {"planned": 1, "done": 1, "cancelled": 3}
+    assert journal.record_plan([item(number) for number in range(4)], now_s=1004) == 0
+    assert claim_all(journal, "b") == ["2000-prefetch-9"]
+    assert journal.cancel("xc", now_s=1005) == (0, 1)
+
+
+def test_a_pin_is_renewed_by_one_run_at_a_time(journal: Journal) -> None:
+    pinned(journal, 1, 1400)
+    pinned(journal, 2, 1500)
+    standing = journal.pins("xc", now_s=1600)
+
+    def taken(owner: str) -> list[int]:
+        got = journal.claim_pins(standing, owner=owner, now_s=1600, used_until_s=1450)
+        return [pin.rank for pin in got]
+
+    assert (taken("one|1|5|x"), taken("two|1|5|x")) == ([1], [])
+    assert states(journal) == {"done": 2}
+    assert journal.recover("xc", now_s=1601 + LEASE_S) == 1
+    assert taken("two|1|5|x") == [1]
+    journal.renewed("1000-pin-1", at_s=1600)
+    assert taken("one|1|5|x") == []
+    assert journal.recover("xc", now_s=9999) == 0
+
+
+def test_it_tells_of_runs_and_faults(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(4)], now_s=1000)
+    claim(journal, "a|1|5|x", 3)
+    receipt = Receipt("failed", error="it\nis away", fault="source")
+    journal.finish("1000-prefetch-0", receipt, owner="a|1|5|x", now_s=1002)
+    (holder,) = journal.holders("xc")
+    assert (holder.owner, holder.n_items, holder.heard_at_s) == ("a|1|5|x", 2, 1001)
+    assert journal.faults("xc", 1000) == {"source": 1} and journal.faults("xc", 2000) == {}
+    assert journal.last_errors("xc") == ["it\nis away"]
+    assert [row["fault"] for row in journal.rows("xc", "fault", since_s=1001.5)] == ["source"]
+
+
+def test_a_journal_of_before_gets_its_new_columns(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    first = Journal(str(path))
+    first.record_plan([item(1)], now_s=1000)
+    first.close()
+    with sqlite3.connect(path) as old:
+        for column in ("source", "fault"):
+            old.execute(f"ALTER TABLE push_items DROP COLUMN {column}")
+    old.close()
+    again = Journal(str(path))
+    assert [(each.rank, each.source) for each in claim(again, "a")] == [(1, "")]
+    again.close()
+
+
+def test_a_journal_that_is_away_is_an_error_without_its_secret() -> None:
+    away = Journal("postgresql://me:secret@127.0.0.1:9/none")
+    with pytest.raises(ServiceError, match="does not answer") as caught:
+        away.counts()
+    assert "secret" not in str(caught.value)
+
+
 def test_late_items_expire_and_are_not_claimed(journal: Journal) -> None:
     journal.record_plan([item(1), item(2)], now_s=1000)
-    journal.claim("xc", "prefetch", 1, owner="a", now_s=1001)
+    claim(journal, "a", 1)
     late = 1000 + DAY
     assert claim_all(journal, "b", now_s=late) == []
     assert journal.expire("xc", now_s=late - 1) == 0
@@ -163,7 +293,7 @@ def test_a_lost_pin_is_failed(journal: Journal) -> None:
 def test_receipts_are_rows_of_the_table(journal: Journal) -> None:
     journal.record_plan([item(1), dataclasses.replace(item(2), item_id="x", as_of_s=2000)], now_s=1000)
     claim_all(journal, "a")
-    receipt = Receipt("done", 7, 0.5, None, "cinfo")
+    receipt = Receipt("done", 7, 0.5, confirmed_by="cinfo")
     journal.finish("1000-prefetch-1", receipt, owner="a", now_s=1002.5)
     (row,) = journal.receipts(as_of_s=1000)
     assert (row.pop("as_of_s"), row.pop("cache")) == (1000, "xc")

@@ -22,6 +22,7 @@ from prefetch.xcache.gstream import read_capture
 pytestmark = pytest.mark.service
 MIB = 2**20
 BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB
+AT_ONCE: dict[str, Any] = {"timeout_s": 20.0, "retry_after_s": 0.0, "evict_guard_s": 0}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:
 
 def run(target: Any, journal: Journal, items: list[Item], **limits: Any) -> PushSummary:
     journal.record_plan(items, now_s=time.time())
-    return push(target, journal, cache="xc", limits=PushLimits(**({"timeout_s": 20.0} | limits)))
+    return push(target, journal, cache="xc", limits=PushLimits(**(AT_ONCE | limits)))
 
 
 def confirmed_by(journal: Journal, action: str) -> str:

@@ -1,0 +1,157 @@
+"""Databases by URL: SQLite in a file by default, PostgreSQL where several programs share one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from features.errors import ConfigError, ServiceError
+
+_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_ROWS_AT_ONCE = 10_000
+_STATEMENT_PATIENCES = 6
+_MAKING = 0x63616368
+"""Key of the lock under which PostgreSQL's tables are made: two programs may start at once."""
+
+
+class Database:
+    """The tables of `metadata` in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file.
+
+    Nothing is opened before it is used; tables and columns that are missing are then made. `setting` is the
+    URL's key in configuration, `what` names the database in errors, and `patience_s` is how long a lock or a
+    silent server is waited for. `keep_open`: SQLite's file stays open between transactions, which is some ten
+    times as fast; else it is noticed when the file is moved or replaced. Raises ConfigError for a URL that
+    cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        metadata: sa.MetaData,
+        *,
+        setting: str,
+        what: str,
+        patience_s: int,
+        keep_open: bool = True,
+    ) -> None:
+        self._engine = _engine(url, setting, patience_s, keep_open)
+        self._metadata, self._what = metadata, what
+        self._is_made = False
+
+    def close(self) -> None:
+        """Give back its connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that changes nothing. Raises ServiceError where the database is away."""
+        with self._transaction("DEFERRED") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that no other one changes SQLite during; PostgreSQL locks rows instead.
+
+        Raises ServiceError where the database is away.
+        """
+        with self._transaction("IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[sa.Connection]:
+        try:
+            if not self._is_made:
+                with self._engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+                    _make(connection, self._metadata)
+                self._is_made = True
+            # SQLite: what reads first and then writes fails if another one wrote in between.
+            with self._engine.execution_options(sqlite_begin=kind).begin() as connection:
+                yield connection
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            # The driver's text can hold the URL with its password: only its kind is told.
+            fault = type(getattr(error, "orig", None) or error).__name__
+            raise ServiceError(f"the {self._what} does not answer ({fault})") from None
+
+
+def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Insert rows, or replace those with the same primary key."""
+    insert = _INSERTS[connection.dialect.name](table)
+    key = [column.name for column in table.primary_key]
+    rest = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in key}
+    for page in pages(rows):
+        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=rest), page)
+
+
+def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Insert the rows whose primary key is not there yet; return how many."""
+    key = [column.name for column in table.primary_key]
+    insert = _INSERTS[connection.dialect.name](table).on_conflict_do_nothing(index_elements=key)
+    insert = insert.returning(*table.primary_key)
+    return sum(len(connection.execute(insert, page).all()) for page in pages(rows))
+
+
+def pages(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """`rows`, some thousands at a time."""
+    page: list[Mapping[str, Any]] = []
+    for row in rows:
+        page.append(row)
+        if len(page) == _ROWS_AT_ONCE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engine:
+    try:
+        parsed = sa.make_url(url if "://" in url else f"sqlite:///{url}")
+        backend = parsed.get_backend_name()
+        if backend not in _INSERTS:
+            raise ConfigError(setting, f"{backend} is not supported; use sqlite or postgresql")
+        if backend == "postgresql":
+            return sa.create_engine(parsed, pool_pre_ping=True, connect_args=_postgres_options(patience_s))
+        pool = sa.QueuePool if keep_open else sa.NullPool
+        engine = sa.create_engine(parsed, poolclass=pool, connect_args={"timeout": patience_s})
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
+        raise ConfigError(
+            setting, "not a database URL with an installed driver, nor a file's path"
+        ) from error
+    sa.event.listen(engine, "connect", _tune_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _postgres_options(patience_s: int) -> dict[str, Any]:
+    # A server that vanishes without a word must not hold a thread for minutes.
+    return {
+        "connect_timeout": patience_s,
+        "tcp_user_timeout": patience_s * 1000,
+        "options": f"-c statement_timeout={_STATEMENT_PATIENCES * patience_s * 1000}",
+    }
+
+
+def _make(connection: sa.Connection, metadata: sa.MetaData) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+    metadata.create_all(connection)
+    for table in metadata.sorted_tables:
+        known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                kind = column.type.compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
+
+
+def _tune_sqlite(connection: Any, _record: object) -> None:
+    # The driver would begin transactions late, and only for some statements.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    connection.exec_driver_sql(f"BEGIN {connection.get_execution_options()['sqlite_begin']}")

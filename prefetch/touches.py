@@ -1,0 +1,25 @@
+"""How long a kept file may go without a touch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from prefetch.target import Held
+
+UNMEASURED_S = 6 * 3600
+"""Where the cache holds no file that is not pinned, or does not tell."""
+
+
+def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -> int:
+    """Half the LRU age: the age of the longest unused file that nothing keeps in the cache.
+
+    A purge takes the oldest, so a kept file is in danger in the last quarter of that age. Pins are looked at
+    each quarter of it at least: one that is older than half would be in the tail at the next look.
+    """
+    ends = (
+        one.last_detach_s
+        for one in held
+        if one.last_detach_s is not None and not one.is_open and one.name not in pinned
+    )
+    oldest_s = min(ends, default=None)
+    return UNMEASURED_S if oldest_s is None else max(1, int(now_s - oldest_s) // 2)

@@ -1,0 +1,148 @@
+"""`cachecast push` from the plans table to the receipts table, on a directory-backed cache."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from features.errors import InputError, StaleInputError
+from features.schema import FILES, PLANS, RECEIPTS
+from features.times import as_of_label, day_label
+from jobs import push_steps
+from jobs.cli import app
+from jobs.settings import CacheSettings, Settings
+from jobs.tables import Tables
+from prefetch.journal import Item, Journal, Patience
+from prefetch.touches import UNMEASURED_S
+
+AS_OF = int(time.time()) // 3600 * 3600
+N_FILES = 8
+
+
+def row(number: int, action: str = "prefetch") -> dict[str, Any]:
+    name = f"/store/f{number}"
+    numbers = {"rank": number, "value": 1.0, "cost_bytes": 100, "size_bytes": 100}
+    words = {"item_id": f"{action}{number}", "did": f"cms:{name}", "name": name, "reason": "because"}
+    expires = dt.datetime.fromtimestamp(AS_OF + 2 * 86400, dt.UTC)
+    return {"action": action, **numbers, **words, "expires_at": expires}
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A site with one folder as cache, and a plan of eight files; two of them have an origin by name."""
+    for number in range(N_FILES):
+        path = tmp_path / "origin" / "store" / f"f{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 100)
+    folder = tmp_path / "conf"
+    (folder / "caches").mkdir(parents=True)
+    (folder / "base.toml").write_text(
+        f'[tables]\nroot = "{tmp_path}/tables"\n[push]\njournal = "{tmp_path}/journal.db"\n'
+    )
+    (folder / "caches" / "d.toml").write_text(
+        f'name = "d"\nkind = "directory"\nurl = "{tmp_path}/cache"\ncapacity = "1GB"\n'
+        f'origin = "{tmp_path}/origin"\nevict_guard = "0s"\n'
+    )
+    tables = Tables(f"{tmp_path}/tables")
+    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
+    tables.replace_rows(PLANS, [row(number) for number in range(N_FILES)], key)
+    known_at = dt.datetime.fromtimestamp(0, dt.UTC)
+    file = {"scope": "cms", "size_bytes": 100, "known_at": known_at}
+    names = [
+        {"did": f"cms:/store/f{n}", "name": f"/store/f{n}", "origins": [f"xrd{n}:1094"]} for n in range(2)
+    ]
+    tables.replace_rows(FILES, [file | name for name in names], ())
+    return folder
+
+
+def push(conf: Path, *words: str) -> Any:
+    answer = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", "--json", *words])
+    if answer.exception is not None:
+        raise answer.exception
+    return json.loads(answer.stdout)
+
+
+def receipts(conf: Path) -> list[str]:
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF), owner="d").to_pylist()
+    return [one["state"] for one in rows]
+
+
+def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path: Path) -> None:
+    label = as_of_label(AS_OF)
+    assert push(conf, "--as-of", label, "--dry-run")["items"] == {"prefetch": N_FILES}
+    assert not (tmp_path / "cache/files/store").exists()
+    first, again = push(conf, "--as-of", label), push(conf, "--as-of", label)
+    assert (first["pushed"], first["bytes_fetched"], again["pushed"]) == (N_FILES, N_FILES * 100, 0)
+    assert receipts(conf) == ["done"] * N_FILES
+    status = push(conf, "--status")
+    assert (status["items"], status["as_of"], status["runs"]) == ({"done": N_FILES}, None, [])
+    assert status["sources"] == [
+        f"{source}: 0 of {n} tries failed, 0 s wasted"
+        for source, n in (("the cache's own origin", 6), ("xrd0:1094", 1), ("xrd1:1094", 1))
+    ]
+
+
+def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "origin").rename(tmp_path / "away")
+    first = push(conf, "--as-of", as_of_label(AS_OF))
+    assert first["left_alone"] and not first["pushed"]
+    told = push(conf, "--status", "--as-of", as_of_label(AS_OF))
+    assert sum(told["faults"].values()) >= 5 and "is away" in told["last_errors"][0]
+    cancelled = push(conf, "--cancel", "--as-of", as_of_label(AS_OF))
+    assert (cancelled["cancelled"], cancelled["under_way"]) == (N_FILES - first["failed"], 0)
+    (tmp_path / "away").rename(tmp_path / "origin")
+    assert push(conf, "--resume")["pushed"] == push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
+    assert set(receipts(conf)) <= {"cancelled", "failed"}
+
+
+def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Path) -> None:
+    journal = Journal(Settings.load(conf, env={}).push.journal)
+    script = "from prefetch.owner import new_owner; print(new_owner())"
+    command = [sys.executable, "-c", script]
+    dead = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    names = [f"/store/f{number}" for number in range(3)]
+    until_s = AS_OF + 2 * 86400
+    journal.record_plan(
+        [Item(name, "d", AS_OF, f"cms:{name}", name, "prefetch", 1, 100, 100, until_s) for name in names],
+        now_s=time.time(),
+    )
+    journal.claim("d", "prefetch", 2, owner=dead, now_s=time.time(), patience=Patience())
+    assert len(push(conf, "--status")["runs"]) == 1
+    journal.close()
+    assert push(conf, "--resume")["pushed"] == 3
+    assert receipts(conf) == ["done"] * 3
+
+
+def test_what_does_not_go_together_is_refused(conf: Path) -> None:
+    label = as_of_label(AS_OF)
+    for words, match in (
+        (["--status", "--cancel"], "cannot go together"),
+        (["--resume", "--as-of", label], "leave out --as-of"),
+        ([], "give --as-of"),
+        (["--dry-run"], "give --as-of"),
+    ):
+        with pytest.raises(InputError, match=match):
+            push(conf, *words)
+    with pytest.raises(StaleInputError, match="run plan first"):
+        push(conf, "--as-of", as_of_label(AS_OF - 3600))
+
+
+def test_limits_come_from_settings() -> None:
+    settings = Settings.load(env={"CACHECAST_PUSH__BYTES_PER_S": "5MB", "CACHECAST_PUSH__RETRY_AFTER": "0s"})
+    auto = CacheSettings(name="x", kind="xcache", url="root://x", capacity=1, gstream=Path("g"))
+    limits = push_steps.push_limits(settings, auto)
+    assert (limits.bytes_per_s, limits.retry_after_s, limits.evict_guard_s) == (5_000_000, 0, 600)
+    assert (limits.sources.failures, limits.sources.reconsider_s) == (0.5, 1800)
+    # Without the namespace there is no inventory to measure the LRU age on.
+    assert limits.touch_every_s == UNMEASURED_S
+    seen = auto.model_copy(update={"namespace": Path("/ns")})
+    assert push_steps.push_limits(settings, seen).touch_every_s is None

@@ -1,0 +1,355 @@
+"""A push to real XCaches while things break: nothing lost, nothing twice, and receipts that say what was."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xcache_server
+from daemons import needed
+
+from jobs.demo.xrootd import Loopback, loopback
+from prefetch.journal import Item, Journal, Receipt
+from prefetch.push import PushLimits, PushSummary, push
+from prefetch.xcache import cinfo
+from prefetch.xcache.client import XCacheTarget
+
+pytestmark = pytest.mark.service
+SIZE = 300_000
+RECONSIDER_S = 1800
+LIMITS = PushLimits(parallel=4, timeout_s=20, retry_after_s=0.1, evict_guard_s=0)
+ODD = "/store/mc/with space+a&b=c%20;é日本'\"$HOME.root"
+
+
+@contextlib.contextmanager
+def two_sites() -> Iterator[dict[str, Loopback]]:
+    with xcache_server.running() as (one, _), xcache_server.running() as (two, _):
+        yield {"one": one, "two": two}
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[dict[str, Loopback]]:
+    """Two caches with an origin each."""
+    yield from needed("two real XCaches", two_sites())
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()
+
+
+def item(cache: str, name: str, action: str = "prefetch", rank: int = 1, size_bytes: int = SIZE) -> Item:
+    now = int(time.time())
+    item_id = f"{cache}{action}{name}{time.monotonic_ns()}"[-64:]
+    return Item(item_id, cache, now, f"t:{name}", name, action, rank, size_bytes, 0, now + 86400)
+
+
+def files(site: Loopback, what: str, n_files: int, size_bytes: int = SIZE) -> list[str]:
+    names = [f"/store/mc/{what}{number:02}.root" for number in range(n_files)]
+    for name in names:
+        site.add_file(name, os.urandom(size_bytes))
+    return names
+
+
+def run(
+    sites: dict[str, Loopback],
+    journal: Journal,
+    plan: list[Item],
+    *,
+    cache: str = "one",
+    later_s: float = 0,
+    at_item: tuple[int, Callable[[], None]] | None = None,
+    **limits: Any,
+) -> PushSummary:
+    """Push; with `at_item` something happens after so many items were tried."""
+    journal.record_plan(plan, now_s=time.time())
+    tried = 0
+
+    def count(_item: Item, _receipt: Receipt) -> None:
+        nonlocal tried
+        tried += 1
+        if at_item is not None and tried == at_item[0]:
+            at_item[1]()
+
+    return push(
+        target(sites, cache),
+        journal,
+        cache=cache,
+        limits=dataclasses.replace(LIMITS, **limits),
+        now_s=lambda: time.time() + later_s,
+        on_progress=count,
+    )
+
+
+def target(sites: dict[str, Loopback], cache: str = "one") -> XCacheTarget:
+    return XCacheTarget(cache, sites[cache].cache_url, sites[cache].namespace)
+
+
+def uses(site: Loopback, name: str) -> int:
+    """How often the cache was asked for `name`, by its own record."""
+    return cinfo.read(site.namespace / f"{name[1:]}.cinfo").n_accesses
+
+
+def whole(site: Loopback, name: str) -> bool:
+    return (site.namespace / name[1:]).read_bytes() == (site.origin_root / name[1:]).read_bytes()
+
+
+def errors(journal: Journal) -> dict[str, str]:
+    return {row["did"][2:]: row["error"] or "" for row in journal.receipts()}
+
+
+def states(journal: Journal, cache: str = "one") -> dict[str, int]:
+    return {state: n for state, n in journal.counts(cache).items() if n}
+
+
+def test_each_fault_of_a_file_is_told_in_its_receipt(sites: dict[str, Loopback], journal: Journal) -> None:
+    site = sites["one"]
+    good, stale, changed, closed = files(site, "receipt", 4)
+    site.add_file(ODD, b"odd" * 1000)
+    site.add_file("/store/mc/empty.root", b"")
+    target(sites).prefetch(stale, timeout_s=20)
+    for name in (stale, changed):
+        site.add_file(name, os.urandom(SIZE + 1000))
+    (site.origin_root / closed[1:]).chmod(0)
+    plan = [item("one", name) for name in (good, changed, closed, "/store/mc/none.root")]
+    plan += [
+        item("one", stale, size_bytes=SIZE + 1000),
+        item("one", ODD, size_bytes=3000),
+        item("one", "/store/mc/empty.root", size_bytes=0),
+    ]
+    summary = run(sites, journal, plan)
+    assert (summary.pushed, summary.failed, summary.stopped) == (3, 4, None)
+    told = errors(journal)
+    assert not any(told[name] for name in (good, ODD, "/store/mc/empty.root"))
+    assert "the cache holds a complete file of 300000 bytes" in told[stale]
+    assert "its source has a file of 301000 bytes" in told[changed]
+    assert "not authorised" in told[closed] and "no such file" in told["/store/mc/none.root"]
+    assert journal.faults("one") == {"file": 4}
+    assert whole(site, good) and whole(site, ODD)
+    assert [uses(site, name) for name in (good, ODD)] == [1, 1]
+
+
+def test_a_cache_that_restarts_mid_push_loses_and_repeats_nothing(
+    sites: dict[str, Loopback], journal: Journal
+) -> None:
+    site, names = sites["one"], files(sites["one"], "restart", 24)
+    plan = [item("one", name, rank=rank) for rank, name in enumerate(names)]
+    summary = run(sites, journal, plan, at_item=(8, site.restart_cache), attempts=9)
+    while summary.stopped is not None:
+        summary = run(sites, journal, [], attempts=9)
+    assert states(journal) == {"done": 24}
+    assert all(whole(site, name) for name in names)
+    # Only what was under way may have been asked for again.
+    assert sum(uses(site, name) for name in names) <= 24 + 2 * LIMITS.parallel
+    assert (run(sites, journal, []).pushed, journal.faults("one")) == (0, {})
+
+
+def test_an_origin_that_dies_mid_push_is_left_alone_until_reconsidered(
+    sites: dict[str, Loopback], journal: Journal
+) -> None:
+    site, names = sites["one"], files(sites["one"], "origin", 24)
+    plan = [item("one", name, rank=rank) for rank, name in enumerate(names)]
+    summary = run(sites, journal, plan, at_item=(4, site.origin.stop), parallel=2, attempts=9)
+    try:
+        assert summary.stopped is None and summary.failed == 0 and 4 <= summary.pushed <= 6
+        (left,) = summary.left_alone
+        assert left.startswith("the cache's own origin: ") and "s wasted" in left
+        assert states(journal)["planned"] == 24 - summary.pushed
+        assert journal.faults("one").keys() == {"source"}
+        assert any("connection refused" in error for error in errors(journal).values())
+        # Held files do not need the origin.
+        assert run(sites, journal, [item("one", names[0], "pin")], touch_every_s=0).pushed == 1
+    finally:
+        site.origin.start()
+    time.sleep(6)  # the cache looks for its origin again after `XRD_STREAMERRORWINDOW`
+    later = run(sites, journal, [], later_s=RECONSIDER_S + 60, attempts=9)
+    assert (later.pushed, later.left_alone) == (24 - summary.pushed, ())
+    assert states(journal) == {"done": 25} and all(whole(site, name) for name in names)
+
+
+def test_a_silent_origin_holds_up_its_own_files_only(sites: dict[str, Loopback], journal: Journal) -> None:
+    site = sites["one"]
+    (held,) = files(site, "held", 1)
+    (slow,) = files(site, "slow", 1)
+    target(sites).prefetch(held, timeout_s=20)
+    assert site.origin.pid is not None
+    os.kill(site.origin.pid, signal.SIGSTOP)
+    try:
+        plan = [item("one", slow, rank=1), item("one", held, rank=2)]
+        summary = run(sites, journal, plan, timeout_s=2, attempts=1)
+        assert (summary.failed, summary.already_done, summary.stopped) == (1, 1, None)
+        assert "the cache itself answers: it waits for the origin" in errors(journal)[slow]
+        again = run(sites, journal, [item("one", held, "pin", size_bytes=0)], touch_every_s=0)
+        assert again.pushed == 1
+    finally:
+        os.kill(site.origin.pid, signal.SIGCONT)
+    assert run(sites, journal, [item("one", slow)], timeout_s=4, attempts=9).pushed == 1
+    assert whole(site, slow)
+
+
+def test_a_slow_origin_is_told_from_a_silent_cache(sites: dict[str, Loopback], journal: Journal) -> None:
+    (name,) = files(sites["two"], "frozen", 1)
+    pid = sites["two"].cache.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        summary = run(sites, journal, [item("two", name)], cache="two", timeout_s=1, breaker=1, attempts=9)
+        assert summary.stopped is not None and "was away" in summary.stopped
+        assert journal.faults("two") == {"cache": 1}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert run(sites, journal, [], cache="two").pushed == 1
+
+
+def test_evict_waits_for_the_guard_and_leaves_files_in_use(
+    sites: dict[str, Loopback], journal: Journal
+) -> None:
+    (name,) = files(sites["one"], "guard", 1)
+    real = target(sites)
+    assert real.removes_open_files() and real.server_version().numbers < (5, 6)
+    real.prefetch(name, timeout_s=20)
+    assert run(sites, journal, [item("one", name, "evict")], evict_guard_s=600).failed == 1
+    assert "would remove it from under a job" in errors(journal)[name]
+    assert whole(sites["one"], name)
+    assert run(sites, journal, [item("one", name, "evict")], evict_guard_s=600, later_s=700).pushed == 1
+    assert real.confirm(name).held is None
+
+
+def test_a_full_disk_is_the_caches_fault_and_nothing_is_called_done(journal: Journal) -> None:
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder, small_disk(Path(folder) / "lb" / "ns", "24m"):
+        Path(folder).chmod(0o755)
+        with loopback(Path(folder) / "lb") as site:
+            names = files(site, "full", 8, 6_000_000)
+            plan = [item("one", name, rank=n, size_bytes=6_000_000) for n, name in enumerate(names)]
+            summary = run({"one": site}, journal, plan, parallel=1, timeout_s=2, attempts=1, breaker=2)
+            assert summary.stopped is not None and "does not confirm it" in summary.stopped
+            assert (summary.failed, states(journal)["planned"]) == (2, 6 - summary.pushed)
+            assert journal.faults("one") == {"cache": 2}
+            done = [row["did"][2:] for row in journal.receipts() if row["state"] == "done"]
+            assert done and all(whole(site, name) for name in done)
+            assert any("of 6000000 bytes on disk (cinfo)" in error for error in errors(journal).values())
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, size: str) -> Iterator[None]:
+    """A file system of its own in memory."""
+    path.mkdir(parents=True)
+    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    mount = [*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", str(path)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.fail(f"this test fills a disk of its own, and cannot mount one: {made.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run([*as_root, "umount", "-l", str(path)], check=True)
+
+
+# Pushers as processes of their own.
+
+
+def site_conf(folder: Path, sites: dict[str, Loopback], **keytabs: Path) -> Path:
+    conf = folder / "conf"
+    (conf / "caches").mkdir(parents=True, exist_ok=True)
+    (conf / "base.toml").write_text(
+        f'[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\nretry_after = "0s"\n'
+    )
+    for name, site in sites.items():
+        keytab = f'keytab = "{keytabs[name]}"\n' if name in keytabs else ""
+        (conf / "caches" / f"{name}.toml").write_text(
+            f'name = "{name}"\nkind = "xcache"\nurl = "{site.cache_url}"\ncapacity = "1GB"\n'
+            f'namespace = "{site.namespace}"\nevict_guard = "0s"\n{keytab}'
+        )
+    return conf
+
+
+def pusher(conf: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from jobs.cli import main; main()", "push", "--conf", str(conf)]
+    return subprocess.Popen(
+        [*command, "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def done_by(process: subprocess.Popen[str]) -> str:
+    told, complaints = process.communicate(timeout=120)
+    assert process.returncode == 0, complaints
+    return told
+
+
+def test_two_pushers_and_two_caches_and_a_kill(
+    sites: dict[str, Loopback], journal: Journal, tmp_path: Path
+) -> None:
+    conf = site_conf(tmp_path, sites)
+    names = {cache: files(site, "shared", 60) for cache, site in sites.items()}
+    plan = [item(cache, name, rank=n) for cache, these in names.items() for n, name in enumerate(these)]
+    journal.record_plan(plan, now_s=time.time())
+    doomed, other = pusher(conf, "--cache", "one", "--resume"), pusher(conf, "--cache", "one", "--resume")
+    elsewhere = pusher(conf, "--cache", "two", "--resume")
+    while journal.counts("one")["done"] < 5 and doomed.poll() is None:
+        time.sleep(0.02)
+    doomed.kill()
+    doomed.communicate()
+    done_by(other)
+    done_by(elsewhere)
+    assert '"planned"' not in done_by(pusher(conf, "--cache", "two", "--status"))
+    done_by(pusher(conf, "--cache", "one", "--resume"))
+    for cache, site in sites.items():
+        assert states(journal, cache) == {"done": 60}
+        assert all(whole(site, name) for name in names[cache])
+    # What the killed one had in hand may have been asked for twice; the rest was not.
+    assert sum(uses(sites["one"], name) for name in names["one"]) <= 60 + 8
+    assert sum(uses(sites["two"], name) for name in names["two"]) == 60
+
+
+def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
+        Path(folder).chmod(0o755)
+        right, wrong = tmp_path / "right.keytab", tmp_path / "wrong.keytab"
+        for path in (right, wrong):
+            make_keytab(path)
+        server_key, rights = Path(folder) / "server.keytab", Path(folder) / "authdb"
+        shutil.copy(right, server_key)
+        server_key.chmod(0o600)
+        if os.geteuid() == 0:
+            shutil.chown(server_key, "xrootd")
+        rights.write_text("u pusher /xrdpfc_command rl /store rl\n")
+        security = (
+            f"xrootd.seclib libXrdSec.so\nsec.protocol sss -s {server_key}\nsec.protbind * only sss\n"
+            f"ofs.authorize 1\nacc.authdb {rights}\n"
+        )
+        with loopback(Path(folder) / "lb", more=security) as site:
+            (name,) = files(site, "sss", 1)
+            journal.record_plan([item("one", name)], now_s=time.time())
+            refused = done_by(
+                pusher(site_conf(tmp_path, {"one": site}, one=wrong), "--cache", "one", "--resume")
+            )
+            assert '"pushed": 0' in refused and states(journal) in ({"planned": 1}, {"failed": 1})
+            assert "authentication failed" in errors(journal)[name] and journal.faults("one") == {"cache": 1}
+            journal.record_plan([item("one", name)], now_s=time.time())
+            conf = site_conf(tmp_path, {"one": site}, one=right)
+            done_by(pusher(conf, "--cache", "one", "--resume"))
+            assert whole(site, name)
+            journal.record_plan([item("one", name, "evict")], now_s=time.time())
+            assert '"pushed": 1' in done_by(pusher(conf, "--cache", "one", "--resume"))
+            right.chmod(0o640)
+            open_to_all = pusher(conf, "--cache", "one", "--resume")
+            assert "chmod 0600" in open_to_all.communicate(timeout=60)[1] and open_to_all.returncode == 1
+
+
+def make_keytab(path: Path) -> None:
+    command = ["xrdsssadmin", "-k", "cachecast", "-u", "pusher", "-g", "pushers", "add", str(path)]
+    subprocess.run(command, input="y\n", text=True, check=True, capture_output=True)
+    path.chmod(0o600)
