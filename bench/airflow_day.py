@@ -45,11 +45,16 @@ from jobs.tables import Tables  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
 
 DAYS = 7
+SOURCES = {"rucio_traces": "traces", "xcache_gstream": "gstream"}
 WITHIN_S = 3600.0
 N_WARM = 150
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "PYTHONPATH": str(ROOT),
     "CACHECAST_SPARK__MASTER": "local[2]",
+    "CACHECAST_SPARK__SHUFFLE_PARTITIONS": "2",
+    # A step is a session of its own: what compiles less starts sooner.
+    "CACHECAST_SPARK__CONF": f'{{ "spark.driver.extraJavaOptions" = "{JAVA}" }}',
     "CACHECAST_FEATURES__CYCLE": "1d",
     "CACHECAST_FEATURES__WINDOWS": '["1d", "3d"]',
     "CACHECAST_FEATURES__HALF_LIVES": '["1d"]',
@@ -94,15 +99,15 @@ def deployment(out: Path) -> Iterator[None]:
         )
 
 
-def records(out: Path, midnight: dt.datetime) -> list[str]:
+def records(out: Path, midnight: dt.datetime, n_days: int) -> list[str]:
     """A week of raw records until midnight, where the deployment pulls from; the days."""
-    first = midnight - dt.timedelta(days=DAYS)
-    cachecast("workload", "--scenario", "demo", "--days", str(DAYS), "--accesses", "6000", "--raw",
+    first = midnight - dt.timedelta(days=n_days)
+    cachecast("workload", "--scenario", "demo", "--days", str(n_days), "--accesses", "6000", "--raw",
               "--start", f"{first:%Y-%m-%d}", "--out", str(out / "raw"))  # fmt: skip
     for path in (out / "raw" / "traces").iterdir():
         path.rename(out / "traces" / path.name)
     (out / "raw" / "files.jsonl").rename(out / "files" / "files.jsonl")
-    return [f"{first + dt.timedelta(days=n):%Y-%m-%d}" for n in range(DAYS)]
+    return [f"{first + dt.timedelta(days=n):%Y-%m-%d}" for n in range(n_days)]
 
 
 def warm(out: Path, settings: Settings) -> None:
@@ -240,7 +245,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.parse_args()
+    parser.add_argument("--days", type=int, default=DAYS, help="instead of a week")
+    n_days = parser.parse_args().days
     os.environ.update(SETTINGS)
     now = dt.datetime.now(dt.UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -248,11 +254,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cachecast-day-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # the XRootD servers are another user
+        sources = ", ".join(f'{source} = "{folder}/out/{name}/"' for source, name in SOURCES.items())
+        os.environ["CACHECAST_AIRFLOW__PULL"] = f"{{ {sources} }}"
         with deployment(folder / "out"):
             out = folder / "out"
             os.environ["CACHECAST_CONF"] = str(out / "conf")
             settings = Settings.load()
-            days = records(out, midnight)
+            days = records(out, midnight, n_days)
             warm(out, settings)
             port, password = (
                 json.loads((out / "ports.json").read_text())["airflow"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from features.errors import InputError
 from features.times import parse_as_of
@@ -40,7 +39,7 @@ def cycle(
         )
     console.show(answer, as_json=as_json)
     for alarm in answer.alarms:
-        console.err.print(f"[bold yellow]warning[/bold yellow]: {escape(alarm)}", soft_wrap=True)
+        console.warn(alarm)
 
 
 def _input(text: str) -> tuple[str, str]:

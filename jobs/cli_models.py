@@ -54,7 +54,7 @@ def train(
             columns=console.MODEL_COLUMNS,
         )
         for within, reason in answer.dropped.items():
-            _warn(f"no model within {within}: {reason}")
+            console.warn(f"no model within {within}: {reason}")
 
 
 def predict(
@@ -77,7 +77,7 @@ def predict(
         )
     console.show(answer, as_json=as_json)
     for alarm in answer.alarms:
-        _warn(alarm)
+        console.warn(alarm)
 
 
 def promote(
@@ -107,7 +107,3 @@ def promote(
         console.out.print(escape(f"  {reason}"))
     if answer.comparisons:
         console.show(answer.comparisons, as_json=False, title="Daily WAN saved, with its 95 % bounds")
-
-
-def _warn(text: str) -> None:
-    console.err.print(f"[bold yellow]warning[/bold yellow]: {escape(text)}", highlight=False, soft_wrap=True)

@@ -10,7 +10,8 @@ from jobs.console import Advance
 from jobs.demo.xrootd import available
 from jobs.local.process import Keeper, ServiceState
 from jobs.local.services import prepare_airflow, services
-from jobs.local.site import found, opened
+from jobs.local.site import LocalSite, found, opened
+from jobs.locks import exclusive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,19 +23,24 @@ class Ended:
 
 
 def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
-    """Start what is not running, in order; each is healthy before the next. Raises ServiceError.
+    """Start what is not running, in order; each is healthy before the next.
 
     `tables` and `hdfs` say where the tables are, the first time: elsewhere, or on an HDFS of its own.
+    Raises InputError, ServiceError, and ConflictError if another one is at work.
     """
     if hdfs and tables is not None:
         raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
     xrootd = available() is None
     site = opened(out, tables=tables, xrootd=xrootd, hdfs=hdfs)
-    keeper = Keeper(site.run)
+    with exclusive(site.run / ".lock", "up"):
+        return _started(site, xrootd=xrootd, on_progress=on_progress)
+
+
+def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[ServiceState]:
     on_progress(0, 1, "databases")
     prepare_airflow(site)
+    keeper, told = Keeper(site.run), []
     wanted = list(services(site, xrootd=xrootd))
-    told = []
     for n_done, service in enumerate(wanted):
         on_progress(n_done, len(wanted), service.name)
         told.append(keeper.start(service))

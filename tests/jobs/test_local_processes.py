@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from features.errors import InputError, ServiceError
 from jobs.local import site as local_site
+from jobs.local.health import takes_datagrams
 from jobs.local.process import Keeper, Service, seen
 from jobs.local.up import down
 
@@ -106,6 +108,14 @@ def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Keeper) -> None:
 def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Keeper) -> None:
     with pytest.raises(ServiceError, match="no such luck"):
         keeper.start(service(tmp_path, "raise SystemExit('no such luck')", "unlucky"))
+
+
+def test_a_port_that_takes_datagrams_is_seen() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        assert takes_datagrams(port)()
+    assert not takes_datagrams(port)()
 
 
 def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
