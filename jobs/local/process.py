@@ -29,7 +29,7 @@ _TOLD_CHARS = 1500
 class Service:
     """A process to keep: its `words`, the environment over ours, and how to see that it works.
 
-    `at`: where it answers, for people. `within_s`: how long its start may take.
+    `at`: where it answers, for people. `within_s`: how long its start may take where others are at work too.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Service:
     at: str
     is_healthy: Callable[[], bool]
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    within_s: float = 300.0
+    within_s: float = 900.0
 
 
 @dataclasses.dataclass(frozen=True)
