@@ -17,7 +17,7 @@ from jobs import job_figures
 from jobs.settings import Settings
 from jobs.status import run, samples
 from jobs.tables import Tables
-from prefetch.journal import Item, Journal, Receipt
+from prefetch.journal import Item, Journal, Patience, Receipt
 
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
@@ -61,7 +61,7 @@ def pin(settings: Settings, size_bytes: int) -> None:
     journal = Journal(settings.push.journal)
     item = Item("0", "xc1", NOW_S - 3600, "a", "/a", "pin", 1, size_bytes, 0, NOW_S + 3600)
     journal.record_plan([item], now_s=NOW_S)
-    journal.claim("xc1", "pin", 1, owner="o", now_s=NOW_S)
+    journal.claim("xc1", "pin", 1, owner="o", now_s=NOW_S, patience=Patience())
     journal.finish("0", Receipt("done"), owner="o", now_s=NOW_S)
     journal.close()
 
