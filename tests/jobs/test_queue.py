@@ -238,7 +238,7 @@ def site(tables: Tables, tmp_path: Path) -> list[str]:
     for i in range(40):
         path = origin / lfn(i)[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * 1000)
+        path.write_bytes(b"x" * MB)
     places = f'url = "{tmp_path / "cache"}"\norigin = "{origin}"\n'
     (conf / "caches" / "dir.toml").write_text(
         f'name = "dir"\nkind = "directory"\ncapacity = "30MB"\n{places}'
