@@ -10,12 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
+from features.times import DAY_S
 from jobs.tables import Key
 from prefetch.plan import Action, Plan
 from prefetch.reasons import reasons
 from prefetch.target import Held
 
 _ACTIONS = pa.array([action.name.lower() for action in sorted(Action)])
+
+PUSHED_AT_LEAST_S = DAY_S
+"""A plan may be pushed so long, also where it decides for a shorter time: a site may plan once a day."""
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) -> pa.Table:
@@ -51,7 +55,7 @@ def items(
         "size_bytes": pa.array(plan.size_bytes),
         "probability": pa.array(plan.probability),
         "reason": reasons(plan, horizon_s=horizon_s),
-        "expires_at": _repeated(as_of_s + horizon_s, len(did)),
+        "expires_at": _repeated(as_of_s + max(horizon_s, PUSHED_AT_LEAST_S), len(did)),
         "model_version": pa.repeat(pa.scalar(model, pa.string()), len(did)),
     }
     return _keyed(PLANS, columns, key)
