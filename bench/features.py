@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import resource
+import re
 import statistics
 import sys
 import tempfile
@@ -142,10 +142,16 @@ def _large(bench: Bench, n_accesses: int) -> int:
     seconds = bench.cycle(30)
     rows = bench.tables.head(bench.spec.features_table).partitions
     n_rows = sum(part.n_rows for part in rows.values())
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
     told = f"{n_accesses:,} accesses, {n_rows:,} candidates: {seconds:.0f} s"
-    print(f"{told}; largest ended process {peak:.1f} GB")
+    print(f"{told}; Spark's driver held at most {_peak_bytes(bench.spark) / 1e9:.1f} GB")
     return 0
+
+
+def _peak_bytes(spark: SparkSession) -> int:
+    """The most memory that the JVM of a local session has held (Linux)."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{jvm}/status").read_text(), re.MULTILINE)
+    return int(peak) * 1024
 
 
 def _told(what: str, seconds: list[float]) -> float:

@@ -17,6 +17,7 @@ from postgres_server import PostgresServer
 
 from jobs.demo.xrootd import Loopback
 from prefetch.directory import DirectoryTarget
+from prefetch.journal import Journal
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
 
@@ -78,3 +79,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     running, capture = request.getfixturevalue("xcache")
     real = XCacheTarget("xc", running.cache_url, running.namespace, capture)
     return World("xcache", real, running.origin_root, running.namespace, capture)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = Journal(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()

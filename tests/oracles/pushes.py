@@ -1,0 +1,79 @@
+"""Items to push, and a cache in memory whose verbs can be made to fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prefetch.journal import Item, Journal
+from prefetch.push import PushLimits, PushSummary, push
+from prefetch.target import Confirmation, Held
+
+AT_ONCE: dict[str, Any] = {"retry_after_s": 0.0, "evict_guard_s": 0}
+
+
+def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | None = None) -> Item:
+    lfn = name or f"/store/p/f{number}"
+    as_of_s = int(time.time()) + plan
+    return Item(
+        f"{plan}-{action}-{number}", "c", as_of_s, f"t:{lfn}", lfn, action, number, 0, 10, as_of_s + 3600
+    )
+
+
+def run(target: Any, journal: Journal, **limits: Any) -> PushSummary:
+    return push(target, journal, cache="c", limits=PushLimits(**({"timeout_s": 20.0} | AT_ONCE | limits)))
+
+
+class Fake:
+    """A cache in memory whose verbs can be made to fail."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        self.removes_open = False
+        self.held: dict[str, Held] = {}
+        self.log: list[str] = []
+        self.lock = threading.Lock()
+        self.before: Callable[[str, str], None] = lambda verb, name: None
+        self.forgets = False
+
+    def _verb(self, verb: str, name: str) -> None:
+        with self.lock:
+            self.log.append(f"{verb} {name}")
+        self.before(verb, name)
+
+    def prefetch(self, name: str, *, timeout_s: float) -> int:
+        self._verb("prefetch", name)
+        if not self.forgets:
+            self.held[name] = Held(name, 10, 10, True, int(time.time()), False)
+        return 10
+
+    def touch(self, name: str, *, timeout_s: float) -> None:
+        self._verb("touch", name)
+        self.held[name] = Held(name, 10, 10, True, int(time.time()), False)
+
+    def evict(self, name: str, *, timeout_s: float) -> None:
+        self._verb("evict", name)
+        self.held.pop(name, None)
+
+    def removes_open_files(self) -> bool:
+        return self.removes_open
+
+    def confirm(self, name: str) -> Confirmation:
+        return Confirmation(self.held.get(name), "directory")
+
+    def inventory(self) -> list[Held]:
+        return list(self.held.values())
+
+
+def lfn_of(line: str) -> str:
+    return line.partition(" ")[2]
+
+
+def raising(error: Exception) -> Callable[[str, str], None]:
+    def fail(_verb: str, _name: str) -> None:
+        raise error
+
+    return fail

@@ -1,0 +1,165 @@
+"""Several pushers of one plan, and the limits of a push: cancelled plans, origins, rates, guards, touches."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+from pushes import AT_ONCE, Fake, item, lfn_of, run
+
+from features.errors import SourceUnavailable
+from prefetch.journal import LEASE_S, Journal, Patience
+from prefetch.push import PushLimits, PushSummary, push
+from prefetch.target import Held
+
+
+def test_two_pushers_share_a_plan_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    url, fake = str(tmp_path / "journal.db"), Fake()
+    fake.before = lambda verb, name: time.sleep(0.005)
+    journals = [Journal(url), Journal(url)]
+    journals[0].record_plan([item(number) for number in range(60)], now_s=time.time())
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        summaries = list(pool.map(lambda each: run(fake, each, parallel=3), journals))
+    assert sum(one.pushed for one in summaries) == 60 and min(one.pushed for one in summaries) > 5
+    assert len(fake.log) == len(set(fake.log)) == 60
+    for each in journals:
+        each.close()
+
+
+def test_pins_due_are_renewed_by_one_of_two_pushers(tmp_path: Path) -> None:
+    url, fake = str(tmp_path / "journal.db"), Fake()
+    journals = [Journal(url), Journal(url)]
+    names = [f"/p{number}" for number in range(20)]
+    journals[0].record_plan([item(n, "pin", name=name) for n, name in enumerate(names)], now_s=time.time())
+    old_s = int(time.time()) - 1000
+    fake.held = {name: Held(name, 10, 10, True, old_s, False) for name in names}
+    assert run(fake, journals[0], touch_every_s=2000).already_done == 20
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        summaries = list(pool.map(lambda each: run(fake, each, touch_every_s=500), journals))
+    assert sum(one.pins_renewed for one in summaries) == 20
+    assert len(fake.log) == len(set(fake.log)) == 20
+    for each in journals:
+        each.close()
+
+
+def test_a_run_takes_over_what_a_dead_one_left_while_it_works(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(9)], now_s=time.time())
+    long_ago = time.time() - LEASE_S + 1.0
+    journal.claim("c", "prefetch", 3, owner="far|1|5|x", now_s=long_ago, patience=Patience())
+    fake = Fake()
+    fake.before = lambda verb, name: time.sleep(0.3)
+    summary = push(fake, journal, cache="c", limits=PushLimits(parallel=1), beat_s=0.0)
+    assert (summary.pushed, summary.in_other_hands) == (9, 0)
+
+
+def test_what_others_have_in_hand_is_left_to_them(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(5)], now_s=time.time())
+    journal.claim("c", "prefetch", 2, owner="far|1|5|x", now_s=time.time(), patience=Patience())
+    summary = run(Fake(), journal)
+    assert (summary.pushed, summary.in_other_hands) == (3, 2)
+
+
+def test_a_cancelled_plan_stops_under_way(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(50)], now_s=time.time())
+    fake = Fake()
+
+    def cancel_at_ten(_verb: str, _name: str) -> None:
+        if len(fake.log) == 10:
+            journal.cancel("c", now_s=time.time())
+
+    fake.before = cancel_at_ten
+    assert run(fake, journal, parallel=1).pushed == 10
+    assert journal.counts()["cancelled"] == 40
+
+
+def test_a_source_that_is_away_is_left_alone_and_reconsidered(journal: Journal) -> None:
+    fake, clock = Fake(), [time.time()]
+    plan = [dataclasses.replace(item(n), source="bad:1" if n < 50 else "good:1") for n in range(60)]
+    journal.record_plan(plan, now_s=clock[0])
+    bad = {each.name for each in plan if each.source == "bad:1"}
+
+    def away(_verb: str, name: str) -> None:
+        if name in bad:
+            raise SourceUnavailable("the origin is away")
+
+    def go() -> PushSummary:
+        return push(
+            fake, journal, cache="c", now_s=lambda: clock[0], limits=PushLimits(parallel=1, **AT_ONCE)
+        )
+
+    fake.before = away
+    first = go()
+    assert (first.pushed, first.failed, first.stopped) == (10, 0, None)
+    assert first.left_alone == ("bad:1: 5 of 5 tries failed, 0 s wasted",)
+    assert sum(name in bad for name in map(lfn_of, fake.log)) == 5
+    clock[0] += 600
+    assert go().left_alone == first.left_alone and len(fake.log) == 15
+    clock[0] += 1300
+    fake.before = lambda verb, name: None
+    assert (go().pushed, journal.counts()["done"]) == (50, 60)
+
+
+def test_failed_tries_are_spread_over_time(journal: Journal) -> None:
+    fake, times = Fake(), list[float]()
+
+    def away(_verb: str, _name: str) -> None:
+        times.append(time.monotonic())
+        raise SourceUnavailable("away")
+
+    fake.before = away
+    journal.record_plan([item(1)], now_s=time.time())
+    assert run(fake, journal, retry_after_s=0.2).failed == 1
+    assert len(times) == 3 and times[1] - times[0] >= 0.2 and times[2] - times[1] >= 0.4
+    assert journal.faults("c") == {"source": 1}
+
+
+def test_bytes_a_second_hold_on_average(journal: Journal) -> None:
+    plan = [dataclasses.replace(item(number), size_bytes=10) for number in range(11)]
+    journal.record_plan(plan, now_s=time.time())
+    fake = Fake()
+    summary = run(fake, journal, bytes_per_s=100)
+    assert summary.pushed == 11 and summary.seconds >= 0.9
+    journal.record_plan(
+        [dataclasses.replace(each, item_id=f"x{each.item_id}") for each in plan], now_s=time.time()
+    )
+    # What is there already costs nothing.
+    assert run(fake, journal, bytes_per_s=10, parallel=1).seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("removes_open", "age_s", "failed"), [(True, 100, 1), (True, 700, 0), (False, 100, 0)]
+)
+def test_a_server_that_removes_open_files_is_asked_late(
+    journal: Journal, removes_open: bool, age_s: int, failed: int
+) -> None:
+    fake = Fake()
+    fake.removes_open = removes_open
+    fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
+    journal.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    assert run(fake, journal, evict_guard_s=600).failed == failed
+    assert ("/e" in fake.held) == bool(failed)
+
+
+def test_a_file_of_another_size_than_planned_has_changed(journal: Journal) -> None:
+    fake = Fake()
+    fake.held["/old"] = Held("/old", 9, 9, True, 1, False)
+    plan = [dataclasses.replace(item(n, name=name), size_bytes=11) for n, name in enumerate(("/old", "/new"))]
+    journal.record_plan(plan, now_s=time.time())
+    assert run(fake, journal).failed == 2
+    errors = [row["error"] for row in journal.receipts()]
+    assert "the cache holds a complete file of 9 bytes" in errors[0] and "changed at its source" in errors[0]
+    assert "its source has a file of 10 bytes" in errors[1]
+
+
+def test_touches_follow_the_age_of_unpinned_files(journal: Journal) -> None:
+    now, fake = int(time.time()), Fake()
+    ages = {"/pinned-old": 500, "/pinned-young": 300, "/oldest": 800, "/other": 10}
+    fake.held = {name: Held(name, 10, 10, True, now - age, False) for name, age in ages.items()}
+    plan = [item(n, "pin", name=f"/pinned-{age}") for n, age in enumerate(("old", "young"))]
+    journal.record_plan(plan, now_s=now)
+    # Half of 800 s: the older one would be in the tail soon.
+    summary = run(fake, journal, touch_every_s=None)
+    assert (summary.pushed, summary.already_done, fake.log) == (1, 1, ["touch /pinned-old"])
