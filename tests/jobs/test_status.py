@@ -174,4 +174,6 @@ def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: py
     for words in ([], ["--help"], ["push", "--help"]):
         with job_figures.measured(words, warn=pytest.fail):
             pass
+    with pytest.raises(SystemExit), job_figures.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
+        raise SystemExit(2)  # as Typer ends it
     assert not list(tmp_path.iterdir())
