@@ -62,7 +62,7 @@ def pin(settings: Settings, size_bytes: int) -> None:
     item = Item("0", "xc1", NOW_S - 3600, "a", "/a", "pin", 1, size_bytes, 0, NOW_S + 3600)
     journal.record_plan([item], now_s=NOW_S)
     journal.claim("xc1", "pin", 1, owner="o", now_s=NOW_S, patience=Patience())
-    journal.finish("0", Receipt("done"), owner="o", now_s=NOW_S)
+    journal.finish({"0": Receipt("done")}, owner="o", now_s=NOW_S)
     journal.close()
 
 
