@@ -43,8 +43,10 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
-verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache beside its replay, benches
+verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, calibration, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
+	$(BIN)/python bench/fuzz.py
+	$(BIN)/python bench/fuzz_sources.py
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/push.py
@@ -80,3 +82,7 @@ $(STAMP)-airflow: .venv/bin/python $(SOURCES)
 $(STAMP)-dev: .venv/bin/python $(SOURCES)
 	@conf/deploy/pip-install.sh '.[dev,airflow]'
 	@touch $@ $(STAMP)-core $(STAMP)-airflow
+
+$(STAMP)-verify: .venv/bin/python $(SOURCES)
+	@conf/deploy/pip-install.sh '.[dev,airflow,verify]'
+	@touch $@ $(STAMP)-core $(STAMP)-airflow $(STAMP)-dev
