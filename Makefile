@@ -43,10 +43,12 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
-verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, calibration, a real XCache beside its replay, benches
+verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, audit, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
+	@version=$$($(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])'); \
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement conf/constraints/$$version.txt
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/push.py

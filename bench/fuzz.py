@@ -11,7 +11,9 @@ allows.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,8 @@ def main() -> int:
         fuzz(given.one, given.corpus, given.seconds, given.seed)
     from untrusted import parsers  # noqa: PLC0415  a fuzzing process imports it instrumented
 
-    targets = given.target or list(parsers(SAMPLES).targets())
+    with contextlib.closing(parsers(SAMPLES)) as known:
+        targets = given.target or list(known.targets())
     print(f"{'parser':18} {'inputs':>9} {'inputs/s':>9} {'covered':>8}  verdict")
     kept = [row(name, given.seconds, given.seed) for name in targets]
     print(f"{sum(kept)} of {len(kept)} parsers bore all they were given")
@@ -57,6 +60,8 @@ def row(name: str, seconds: int, seed: int) -> bool:
     is_well = done.returncode == 0 and n_inputs > 0
     verdict = "ok" if is_well else f"DEFECT, exit code {done.returncode}: {reason(told)}"
     print(f"{name:18} {n_inputs:9} {n_inputs / seconds:9.0f} {covered:8}  {verdict}", flush=True)
+    if is_well:
+        shutil.rmtree(corpus)
     return is_well
 
 
@@ -81,7 +86,7 @@ def fuzz(name: str, corpus: Path, seconds: int, seed: int) -> None:
 
     with atheris.instrument_imports(include=ROOMS):
         from untrusted import answers, parsers  # noqa: PLC0415
-    target = parsers(SAMPLES).targets()[name]
+    target = parsers(SAMPLES, corpus).targets()[name]
     seeds = corpus / "corpus"
     seeds.mkdir()
     for i, content in enumerate(target.seeds):

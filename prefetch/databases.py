@@ -107,11 +107,11 @@ def pages(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, A
 
 
 def shown(url: str) -> str:
-    """The URL as people may see it: without user, password and options, each of which can hold a secret."""
+    """The URL as people may see it: stars for its password, and no options, which can hold one too."""
     if "://" not in url:
         return url
     try:
-        return sa.make_url(url).set(username=None, password=None, query={}).render_as_string()
+        return sa.make_url(url).set(query={}).render_as_string()
     except (sa.exc.ArgumentError, ValueError):
         return "a database"
 

@@ -288,8 +288,8 @@ _HTTP = (
 )
 
 
-def parsers(samples: Path) -> Parsers:
-    """The targets, their files in memory where there is such a folder."""
+def parsers(samples: Path, folder: Path | None = None) -> Parsers:
+    """The targets; their files lie in `folder`, else in memory where that is a folder."""
     memory = Path("/dev/shm")
-    folder = tempfile.mkdtemp(prefix="cachecast-fuzz-", dir=memory if memory.is_dir() else None)
-    return Parsers(Path(folder), samples)
+    place = folder or tempfile.mkdtemp(prefix="cachecast-fuzz-", dir=memory if memory.is_dir() else None)
+    return Parsers(Path(place), samples)
