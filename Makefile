@@ -7,7 +7,7 @@ LOCAL ?= local-out
 STAMP := .venv/.installed
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo up down test lint check verify clean
+.PHONY: help install demo up down test lint check verify audit clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -43,8 +43,10 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
-verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache beside its replay, benches
+verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
+	$(BIN)/python bench/fuzz.py
+	$(BIN)/python bench/fuzz_sources.py
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/push.py
@@ -59,6 +61,10 @@ verify: $(STAMP)-dev ## longer checks: the wheel, calibration, a real XCache bes
 	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/dags.py --strict
 	$(BIN)/python bench/airflow_day.py
+
+audit: $(STAMP)-verify ## known holes in what is pinned; needs PyPI's own JSON, which a mirror may lack
+	@version=$$($(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])'); \
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement conf/constraints/$$version.txt
 
 clean: ## remove the environment and what the demo made
 	rm -rf .venv demo-out local-out build dist *.egg-info
@@ -80,3 +86,7 @@ $(STAMP)-airflow: .venv/bin/python $(SOURCES)
 $(STAMP)-dev: .venv/bin/python $(SOURCES)
 	@conf/deploy/pip-install.sh '.[dev,airflow]'
 	@touch $@ $(STAMP)-core $(STAMP)-airflow
+
+$(STAMP)-verify: .venv/bin/python $(SOURCES)
+	@conf/deploy/pip-install.sh '.[dev,airflow,verify]'
+	@touch $@ $(STAMP)-core $(STAMP)-airflow $(STAMP)-dev

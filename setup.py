@@ -61,6 +61,14 @@ setup(
             "apache-airflow-providers-standard",
             "apache-airflow-providers-apache-spark<6",  # from 6 on it installs over pyspark's files
         ],
+        "verify": [  # what `make verify` and `make docs` need beside dev
+            "atheris>=3; platform_machine == 'x86_64'",  # bench/fuzz.py; there are no wheels for others
+            "ipykernel>=7",
+            "nbclient>=0.10",
+            "nbformat>=5.10",
+            "pdoc>=16,<17",
+            "pip-audit>=2.9",
+        ],
         "postgresql": ["psycopg[binary]>=3.2,<4"],
         "dev": [
             "build",

@@ -9,15 +9,15 @@ from features.errors import InputError
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)B?\s*", re.IGNORECASE)
-_DURATION = re.compile(r"\s*(\d+)\s*([smhdw])\s*", re.IGNORECASE)
+_BYTES = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([KMGTPE]?)(i?)B?\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*([0-9]{1,10})\s*([smhdw])\s*", re.IGNORECASE)
 
 
 def parse_bytes(text: str) -> int:
     """Bytes of `50TB` (10^12), `50TiB` (2^40) or a plain number. Raises InputError."""
     match = _BYTES.fullmatch(text)
     if match is None or (match[3] and not match[2]):
-        raise InputError(f"not a size: {text!r}; write for example 50TB, 1.5TiB or 1000000")
+        raise InputError(f"not a size: {text[:100]!r}; write for example 50TB, 1.5TiB or 1000000")
     scale = (_BINARY if match[3] else _DECIMAL)[_prefix(match[2])]
     return round(float(match[1]) * scale)
 
@@ -42,7 +42,7 @@ def parse_duration(text: str) -> int:
     """Seconds of `90s`, `15m`, `4h`, `1d` or `2w`. Raises InputError."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise InputError(f"not a duration: {text!r}; write for example 90s, 15m, 4h, 1d or 2w")
+        raise InputError(f"not a duration: {text[:100]!r}; write for example 90s, 15m, 4h, 1d or 2w")
     return int(match[1]) * _SECONDS[match[2].lower()]
 
 

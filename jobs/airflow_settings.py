@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pydantic
 
@@ -46,6 +48,8 @@ class AirflowSettings(Section):
             raise ValueError(f"pull: there is no source {unknown[0]!r}; there are {', '.join(sorted(known))}")
         if webhook and not webhook.startswith(("http://", "https://")):
             raise ValueError("webhook must start with http:// or https://")
+        if webhook and not _is_usable(webhook):
+            raise ValueError("webhook must be a URL of printable ASCII, with a host, and without a user")
         return self
 
     @property
@@ -57,6 +61,16 @@ class AirflowSettings(Section):
     def servers(self) -> dict[str, str]:
         """Of `pull` those that are asked, and for what."""
         return {source: asked for source, asked in self.pull.items() if source in SERVERS}
+
+
+def _is_usable(url: str) -> bool:
+    """Whether a client takes it: one that does not would show it, with its secret, in an error."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return has_host and "@" not in parts.netloc and re.fullmatch("[!-~]+", url) is not None
 
 
 class Scheduling(NamedTuple):

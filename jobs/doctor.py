@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from features.errors import CachecastError
+from features.redaction import without_login
 from jobs.settings import CacheSettings, Settings
 from jobs.tables import Tables
 
@@ -74,7 +76,8 @@ def _spark(master: str) -> Check:
 def _mlflow(uri: str) -> Check:
     if uri.startswith("sqlite:"):
         return Check("mlflow", uri, "ok", "a file on this machine")
-    return _http("mlflow", uri, f"{uri.rstrip('/')}/health")
+    shown = without_login(uri)  # its health needs no login
+    return _http("mlflow", shown, f"{shown.rstrip('/')}/health")
 
 
 def _rucio(url: str) -> Check:
@@ -98,7 +101,10 @@ def _cache(cache: CacheSettings) -> Check:
 
 
 def _tcp(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int = 7077) -> Check:
-    host, port = url.hostname or "localhost", url.port or default_port
+    try:
+        host, port = url.hostname or "localhost", url.port or default_port
+    except ValueError:
+        return Check(part, configured, "bad", "not a URL with a port")
     try:
         with socket.create_connection((host, port), timeout=TIMEOUT_S):
             return Check(part, configured, "ok", f"{host}:{port} accepts connections")
@@ -114,5 +120,5 @@ def _http(part: str, configured: str, url: str) -> Check:
             return Check(part, configured, "ok", f"answers ({reply.status})")
     except urllib.error.HTTPError as error:
         return Check(part, configured, "bad", f"answers {error.code}")
-    except OSError as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         return Check(part, configured, "bad", f"does not answer ({type(error).__name__})")

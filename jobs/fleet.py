@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pydantic
 
 from features.errors import ConfigError
+from jobs.layers import read_toml
 from jobs.replay_trace import ReplayAnswer
 from jobs.sections import Bytes, Name, Seconds, Section, Share
 from replay.config import CacheConfig
@@ -87,8 +87,8 @@ class Fleet(Section):
 def load(path: Path) -> Federation:
     """The caches of a TOML file. Raises ConfigError."""
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        values = read_toml(str(path), path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"not TOML that can be read: {error}") from None
     try:
         return Fleet.model_validate(values).federation

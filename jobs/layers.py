@@ -16,19 +16,22 @@ SHIPPED = "conf/base.toml"
 
 def shipped() -> dict[str, Any]:
     """The defaults that come with the package."""
-    return _read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
+    return read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
 
 
-def _read_toml(where: str, text: str) -> dict[str, Any]:
+def read_toml(where: str, text: str) -> dict[str, Any]:
+    """The values in `text`. Raises ConfigError naming `where` it stands."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(where, f"not TOML: {error}") from None
+    except ValueError as error:
+        raise ConfigError(where, f"not TOML that can be read: {error}") from None
+    except RecursionError:
+        raise ConfigError(where, "not TOML that can be read: nested too deep") from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return _read_toml(str(path), path.read_text())
+        return read_toml(str(path), path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             str(path), f"cannot be read ({type(error).__name__}); check the path given by --conf"
@@ -41,7 +44,10 @@ def site(path: Path) -> dict[str, Any]:
         return _read_file(path)
     base = path / "base.toml"
     values = _read_file(base) if base.exists() else {}
-    caches = dict(values.get("caches", {}))
+    caches = values.get("caches", {})
+    if not isinstance(caches, dict):
+        raise ConfigError(f"{base}: caches", "must be a table; see conf/caches/example.toml.sample")
+    caches = dict(caches)
     for file in sorted((path / "caches").glob("*.toml")):
         cache = _read_file(file)
         if cache.get("name") != file.stem:
@@ -63,7 +69,7 @@ def from_environment(env: Mapping[str, str]) -> dict[str, Any]:
 def _environment_value(text: str) -> object:
     """A TOML array or table where the text is one, else the text: pydantic turns it into the key's type."""
     if text.startswith(("[", "{")):
-        return _read_toml("environment", f"value = {text}")["value"]
+        return read_toml("environment", f"value = {text}")["value"]
     return text
 
 

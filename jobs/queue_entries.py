@@ -17,6 +17,9 @@ from features.times import parse_as_of
 FURTHEST_S = 90 * 86400
 """A start further ahead is a mistake, and no plan looks so far."""
 
+MOST_JOBS = 10**9
+"""No group is larger; sums of more would not fit."""
+
 SAMPLE_CHARS = 200
 
 
@@ -48,7 +51,9 @@ class Entry(pydantic.BaseModel):
     dataset: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
     file: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
     files: tuple[Name, ...] = ()
-    n_jobs: Annotated[int, pydantic.Field(ge=1), pydantic.BeforeValidator(lambda v: 1 if v == "" else v)] = 1
+    n_jobs: Annotated[
+        int, pydantic.Field(ge=1, le=MOST_JOBS), pydantic.BeforeValidator(lambda v: 1 if v == "" else v)
+    ] = 1
     expected_start: Moment = None
     known_at: Moment = None
     site: Owner = None

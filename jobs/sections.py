@@ -21,9 +21,12 @@ def _with_unit(parse: Any) -> pydantic.BeforeValidator:
     return pydantic.BeforeValidator(convert)
 
 
-Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0)]
-Pause = Annotated[int, _with_unit(parse_duration), pydantic.Field(ge=0)]
-Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0)]
+# What is longer or larger is a mistake, and would not fit a date or 64 bits.
+_CENTURY_S = 100 * 366 * 86400
+_MOST_BYTES = 2**62
+Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0, le=_CENTURY_S)]
+Pause = Annotated[int, _with_unit(parse_duration), pydantic.Field(ge=0, le=_CENTURY_S)]
+Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0, le=_MOST_BYTES)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 

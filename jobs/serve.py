@@ -12,6 +12,7 @@ import uvicorn
 
 from features.errors import ConfigError, ServiceError
 from jobs.serve_settings import ServeSettings, SiteSettings
+from prefetch.databases import shown
 from prefetch.placement.app import application
 from prefetch.placement.database import Database
 from prefetch.placement.front import Front
@@ -44,7 +45,7 @@ def run(serve: ServeSettings, *, job_read_rate_bytes_s: float, log: Callable[[st
         )
         host, port = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
-        log(f"answering on {scheme}://{host}:{port}, kept in {told(serve.database)}")
+        log(f"answering on {scheme}://{host}:{port}, kept in {shown(serve.database)}")
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -72,12 +73,6 @@ def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:
         site: serve.site_share * n_nodes[site] * (one.cache_read or serve.cache_read)
         for site, one in named.items()
     }
-
-
-def told(url: str) -> str:
-    """A database's URL without its password."""
-    head, at, host = url.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{host}" if at else url
 
 
 def _cluster(serve: ServeSettings, site: SiteSettings, job_read_rate_bytes_s: float) -> Cluster:

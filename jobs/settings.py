@@ -16,6 +16,7 @@ from typing import Literal
 import pydantic
 
 from features.errors import ConfigError
+from features.redaction import secrets_of
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.airflow_settings import AirflowSettings
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
@@ -34,6 +35,14 @@ class TablesSettings(Section):
     """Where the tables live."""
 
     root: str = pydantic.Field(min_length=1)
+
+    @pydantic.field_validator("root")
+    @classmethod
+    def _without_login(cls, root: str) -> str:
+        # It is shown and written everywhere.
+        if secrets_of(root):
+            raise ValueError("root must hold no key; give keys by the environment (docs/secure.md)")
+        return root
 
 
 class SparkSettings(Section):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from features.errors import ConfigError, InputError
 from features.times import DAY_S, day_label
 from jobs.console import Advance, text
+from jobs.layers import read_toml
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.config import EXTENSIVE
 from replay.workload.report import Line, calibration
@@ -134,12 +134,12 @@ def _scenario(scenario: str) -> dict[str, Any]:
     path = Path(scenario) if scenario.endswith(".toml") else None
     source = path or resources.files("conf").joinpath("workloads", f"{Path(scenario).name}.toml")
     try:
-        return tomllib.loads(source.read_text(encoding="utf-8"))
+        return read_toml(scenario, source.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
             "--scenario", f"there is no {scenario!r}; give a name in conf/workloads or a file"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(scenario, f"not TOML that can be read: {error}") from None
 
 

@@ -36,6 +36,7 @@ with warnings.catch_warnings():  # its own type hints make it warn about itself
     from mlflow.tracking import MlflowClient
 
 from features.errors import ServiceError, StaleInputError
+from features.redaction import secrets_of, without_login, without_secrets
 
 __all__ = [
     "Dataset",
@@ -96,9 +97,11 @@ def service_errors(uri: str, missing: str | None = None) -> Iterator[None]:
             raise StaleInputError(missing) from None
         away = error.get_http_status_code() >= _SERVER_FAULT  # type: ignore[no-untyped-call]
         kind = MlflowAway if away else ServiceError
-        raise kind(f"MLflow at {_shown(uri)}: {error.message}") from error
+        told = without_secrets(error.message, *_secrets(uri))
+        raise kind(f"MLflow at {without_login(uri)}: {told}") from None
     except (requests.RequestException, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
-        raise MlflowAway(f"MLflow at {_shown(uri)} does not answer: {error}; is it running?") from error
+        told = without_secrets(str(error), *_secrets(uri))
+        raise MlflowAway(f"MLflow at {without_login(uri)} does not answer: {told}; is it running?") from None
 
 
 def patiently(work: Callable[[], T], *, patience_s: float) -> T:
@@ -115,7 +118,8 @@ def patiently(work: Callable[[], T], *, patience_s: float) -> T:
     return tries(work)
 
 
-def _shown(uri: str) -> str:
-    """`uri` without user and password."""
-    scheme, _, rest = uri.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+def _secrets(uri: str) -> tuple[str, ...]:
+    """How this process logs in: by the URI, or by the variables that MLflow reads itself."""
+    user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD"))
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN", "")
+    return (*secrets_of(uri), password, token, f"{user}:{password}" if password else "")

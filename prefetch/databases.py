@@ -126,6 +126,16 @@ def pages(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, A
         yield page
 
 
+def shown(url: str) -> str:
+    """The URL as people may see it: stars for its password, and no options, which can hold one too."""
+    if "://" not in url:
+        return url
+    try:
+        return sa.make_url(url).set(query={}).render_as_string()
+    except (sa.exc.ArgumentError, ValueError):
+        return "a database"
+
+
 def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engine:
     try:
         parsed = sa.make_url(url if "://" in url else f"sqlite:///{url}")
@@ -136,10 +146,9 @@ def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engi
             return sa.create_engine(parsed, pool_pre_ping=True, connect_args=_postgres_options(patience_s))
         pool = sa.QueuePool if keep_open else sa.NullPool
         engine = sa.create_engine(parsed, poolclass=pool, connect_args={"timeout": patience_s})
-    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as error:
-        raise ConfigError(
-            setting, "not a database URL with an installed driver, nor a file's path"
-        ) from error
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError, TypeError):
+        # The cause would show the URL, and its password.
+        raise ConfigError(setting, "not a database URL with an installed driver, nor a file's path") from None
     sa.event.listen(engine, "connect", _tune_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -23,8 +23,11 @@ from features.spark.schema import struct_type
 
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
-# No access reads an exabyte; beyond it, sums of bytes would not fit.
-MOST_BYTES = 2**60
+# No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
+MOST_BYTES = 2**55
+MOST_READS = 2**24
+_MOST = dict.fromkeys(("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"), MOST_BYTES)
+_MOST["n_reads"] = MOST_READS
 # Seconds since 1970 that a record can have: up to the year 2100. Milliseconds fall outside, and are refused.
 LATEST_S = 4102444800
 _US = 1_000_000
@@ -85,7 +88,10 @@ def parsed_rows(
     A refused row keeps only its verdict, so that what is kept in memory is small.
     """
     columns = _in_order(columns)
-    verdict = raw.withColumn("reason", reason)
+    impossible = [
+        (columns[name] > most, f"impossible {name}") for name, most in _MOST.items() if name in columns
+    ]
+    verdict = raw.withColumn("reason", F.coalesce(reason, first_reason(*impossible)))
     accepted = F.col("reason").isNull()
     fields = [
         F.when(accepted, columns.get(field.name, F.lit(None))).cast(field.dataType).alias(field.name)

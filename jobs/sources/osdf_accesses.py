@@ -49,6 +49,7 @@ def _reason() -> Column:
         (F.col("close_time").isNotNull() & F.col("close_us").isNull(), "unparsable time: close_time"),
         *((F.col(n).isNotNull() & F.col(f"n_{n}").isNull(), f"unparsable number: {n}") for n in _NUMBERS),
         *((F.col(f"n_{n}") < 0, "negative size") for n in _NUMBERS),
+        *((F.col(f"n_{n}") > base.MOST_BYTES, f"impossible size: {n}") for n in _NUMBERS),
     )
 
 

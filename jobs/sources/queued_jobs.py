@@ -41,7 +41,7 @@ def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
 
 def _from_json(text: str, source: str) -> list[object]:
     try:
-        told = json.loads(text)
+        told = _parsed(text)
     except ValueError:
         lines = [line for line in text.splitlines() if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
@@ -56,9 +56,21 @@ def _from_json(text: str, source: str) -> list[object]:
 def _lines(lines: list[str]) -> Iterator[object]:
     for line in lines:
         try:
-            yield json.loads(line)
+            yield _parsed(line)
         except ValueError:
             yield line
+
+
+def _parsed(text: str) -> object:
+    """The JSON in `text`. Raises ValueError, also for what is nested too deep or is no text."""
+    try:
+        told = json.loads(text)
+        if "\\u" in text:
+            # Half a surrogate pair is no character that a table could hold.
+            json.dumps(told, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return told
 
 
 def _from_csv(text: str, source: str) -> list[object]:
@@ -72,7 +84,10 @@ def _from_csv(text: str, source: str) -> list[object]:
 
 
 def _asked(url: str, token: str, timeout_s: int) -> str:
-    shown, parts = _shown(url), urlsplit(url)
+    try:
+        shown, parts = _shown(url), urlsplit(url)
+    except ValueError:
+        raise InputError("the queue's URL is none; write for example https://host:8443/jobs") from None
     if parts.username is not None:
         raise InputError(f"a URL must not hold a user: {shown}; set CACHECAST_QUEUE__TOKEN")
     if token and parts.scheme != "https" and not _is_loopback(parts.hostname or ""):

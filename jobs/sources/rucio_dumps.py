@@ -89,6 +89,7 @@ def _with_verdict(replicas: DataFrame) -> DataFrame:
         *((F.col(name).isNull(), f"missing field: {name}") for name in (*_KEY, "RSE_ID", "BYTES")),
         (F.col("size").isNull(), "unparsable size"),
         (F.col("size") < 0, "negative size"),
+        (F.col("size") > base.MOST_BYTES, "impossible size_bytes"),
         (F.col("CREATED_AT").isNotNull() & F.col("created").isNull(), "unparsable time: CREATED_AT"),
         (F.col("created").isNull(), "missing field: CREATED_AT"),
     )

@@ -70,6 +70,10 @@ def _rows(events: DataFrame) -> DataFrame:
             (F.col(f"{name}_us").isNull(), f"unparsable time: {name}")
             for name in ("attach_t", "detach_t", "received_t")
         ),
+        *(
+            (F.col(name) > base.MOST_BYTES, f"impossible size: {name}")
+            for name in ("b_hit", "b_miss", "b_bypass")
+        ),
     )
     sample = F.concat_ws(" ", "lfn", "attach_t", "detach_t")
     events = base.with_parts(events.withColumn("path", urls.plain_path(F.col("lfn"))), F.col("path"))

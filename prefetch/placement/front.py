@@ -77,4 +77,6 @@ class Front:
         if b"transfer-encoding" in headers:
             return self._no_length
         length = headers.get(b"content-length", b"0")
+        if not length.isdigit():
+            return self._no_length
         return self._too_long if len(length) > 7 or int(length) > MAX_BODY_BYTES else None

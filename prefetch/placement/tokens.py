@@ -49,7 +49,7 @@ def read_token(value: str, file: str, where: str) -> str:
 
 
 def _digests(token: str) -> list[bytes]:
-    return [hashlib.sha256(token.encode()).digest()] if token else []
+    return [hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()] if token else []
 
 
 def _matches(authorization: str | None, digests: list[bytes]) -> bool:

@@ -16,6 +16,7 @@ import stomp
 from stomp.exception import StompException
 
 from features.errors import ConfigError, ServiceError, bounded
+from features.redaction import without_secrets
 from prefetch.rucio.names import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]
@@ -69,7 +70,7 @@ class Broker:
                 connection.send(self._access.topic, body, "application/json", receipt=str(number))
             listener.wait(receipts, self._access.timeout_s)
         except (StompException, OSError) as error:
-            told = listener.error or f"{type(error).__name__} {error}"
+            told = without_secrets(listener.error or f"{type(error).__name__} {error}", self._access.password)
             raise ServiceError(
                 f"broker {self._access.url} does not take messages for {self._access.topic}: "
                 f"{bounded(' '.join(told.split()), _TOLD_CHARS)}; "

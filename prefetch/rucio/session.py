@@ -25,6 +25,7 @@ from rucio.common import exception as rucio
 from rucio.common.utils import wlcg_token_discovery
 
 from features.errors import ConfigError, ServiceError, bounded
+from features.redaction import without_secrets
 
 T = TypeVar("T")
 _LONGEST_PAUSE_S = 30.0
@@ -99,7 +100,7 @@ class Session:
         return self._client
 
     def _failed(self, what: str, error: Exception) -> ServiceError:
-        where, told = f"Rucio at {self._access.url}", self._without_secrets(_told(error))
+        where, told = f"Rucio at {self._access.url}", self._told(error)
         if _may_pass(error):
             tries = f"after {self._access.attempts} tries"
             remedy = "is it up, and is [rucio] url right?"
@@ -112,8 +113,12 @@ class Session:
         kind = NamesRefused if isinstance(error, rucio.InvalidObject) else ServiceError
         return kind(f"{where} cannot do this ({what}): {told}")
 
-    def _without_secrets(self, text: str) -> str:
-        return text.replace(self._access.password, "***") if self._access.password else text
+    def _told(self, error: BaseException) -> str:
+        """An error in one line, bounded: some hold the whole question, some what we logged in by."""
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        token = str(getattr(self._client, "auth_token", None) or "")
+        bearer = os.environ.get("BEARER_TOKEN", "")
+        return bounded(without_secrets(text, self._access.password, token, bearer), _TOLD_CHARS)
 
 
 class _Client(Client):  # type: ignore[misc]
@@ -184,11 +189,6 @@ def _may_pass(error: BaseException) -> bool:
     if type(error) is rucio.RucioException:
         return bool(_MAY_PASS.search(str(error)))
     return isinstance(error, _PASSING)
-
-
-def _told(error: BaseException) -> str:
-    """An error in one line, bounded: some hold the whole question."""
-    return bounded(f"{type(error).__name__}: {' '.join(str(error).split())}", _TOLD_CHARS)
 
 
 def _silent() -> logging.Logger:

@@ -98,9 +98,9 @@ class Source:
         numbers: dict[str, Any] = {field: header.get(field) for field in ("stod", "pseq", "sid")}
         if not isinstance(who, dict) or not all(map(is_int, numbers.values())):
             return None
-        host, inst, site = (str(who.get(field, "")) for field in ("host", "inst", "site"))
+        host, inst, site, port = (_word(who.get(field)) for field in ("host", "inst", "site", "port"))
         is_cache = header.get("code") == "g" and isinstance(stream, dict) and stream.get("type") == "C"
-        key = (host, inst, str(who.get("port")), numbers["stod"], numbers["sid"])
+        key = (host, inst, port, numbers["stod"], numbers["sid"])
         return Source(key, is_cache, host, inst, site, numbers["stod"], numbers["pseq"])
 
 
@@ -109,13 +109,15 @@ def file_close(record: dict[str, Any], source: Source, index: int, received_t: i
     lfn, remotes = record.get("lfn"), record.get("remotes")
     if record.get("event") != "file_close" or not isinstance(lfn, str) or not isinstance(remotes, list):
         return None
+    if not all(isinstance(remote, str) for remote in remotes):
+        return None
     numbers: dict[str, Any] = {ours: record.get(theirs) for ours, theirs in _REQUIRED.items()}
     later: dict[str, Any] = {field: record.get(field) for field in _SINCE_5_7_2}
     if not all(map(is_int, [*numbers.values(), *(value for value in later.values() if value is not None)])):
         return None
     return FileClose(
         lfn=lfn,
-        remotes=tuple(str(remote) for remote in remotes),
+        remotes=tuple(remotes),
         host=source.host,
         inst=source.inst,
         site=source.site,
@@ -133,10 +135,16 @@ def is_int(value: object) -> bool:
     return type(value) is int and 0 <= value <= _INT64_MAX
 
 
+def _word(value: object) -> str:
+    return str(value) if isinstance(value, str | int) else ""
+
+
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in `line`, or None."""
+    """The JSON object in `line`, or None; one with half a surrogate pair in its text is none."""
     try:
         value = json.loads(line.rstrip(b"\0"))
+        if b"\\u" in line:
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -45,11 +45,11 @@ def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
         folder = folders.pop()
         try:
             entries = os.scandir(f"{namespace}{folder}")
-        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        except OSError as error:
             if not folder:
                 raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
-            if isinstance(error, PermissionError):
-                yield Found(folder, None, "no permission to read", f"{folder}: a folder")
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                yield Found(folder, None, _unreadable(error), f"{folder[:200]}: a folder")
             continue
         with entries:
             for entry in entries:
@@ -92,8 +92,7 @@ def _read(path: str, lfn: str) -> Found | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        fault = "no permission to read" if isinstance(error, PermissionError) else "cannot be read"
-        return Found(lfn, None, fault, f"{lfn}: {error.strerror}")
+        return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
     except InputError as error:
         return Found(lfn, None, _fault(content), f"{lfn}: {error}")
 
@@ -110,6 +109,10 @@ def _parses(content: bytes) -> bool:
     except InputError:
         return False
     return True
+
+
+def _unreadable(error: OSError) -> str:
+    return "no permission to read" if isinstance(error, PermissionError) else "cannot be read"
 
 
 def _fault(content: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-_NUMBERS = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+_NUMBERS = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
 _KEEPS_OPEN_FILES = (5, 6)
 _STAT_TELLS_WHOLE = (5, 8)
 

@@ -23,6 +23,10 @@ def read_csv(path: Path) -> Source:
     Numbers beyond 64 bits, as hashes, stay strings: as floats two of them could become one.
     """
     table = _read(path, {})
+    try:
+        table.column_names  # noqa: B018  Arrow decodes them when they are asked for
+    except UnicodeDecodeError:
+        raise InputError(f"{path} cannot be read as CSV: its header is not UTF-8; correct it") from None
     # Arrow takes integers that do not fit for floats.
     floats = {field.name: pa.string() for field in table.schema if pa.types.is_floating(field.type)}
     wide = {name: kind for name, kind in floats.items() if _beyond_int64(table[name])}

@@ -1,0 +1,45 @@
+"""Secrets kept out of texts that others read: a server may send back what it was sent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+STARS = "***"
+
+
+def without_secrets(text: str, *secrets: str) -> str:
+    """`text` with each of `secrets` (empty ones excepted) blotted out, as it is, in a URL or in base64."""
+    forms = {form for secret in secrets if secret for form in _forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, STARS)
+    return text
+
+
+def secrets_of(url: str) -> tuple[str, ...]:
+    """What is secret in a URL: the password, and `user:password` as a server is told it."""
+    user, _, password = _userinfo(url).partition(":")
+    if not password:
+        return ()
+    return (f"{user}:{password}", f"{unquote(user)}:{unquote(password)}", password, unquote(password))
+
+
+def without_login(url: str) -> str:
+    """`url` without user and password, and without the query, which may hold a token."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+
+
+def _userinfo(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.rpartition("@")[0]
+    except ValueError:
+        return url.partition("://")[2].rpartition("@")[0]
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield from (secret, quote(secret, safe=""), quote_plus(secret))
+    yield base64.b64encode(secret.encode("utf-8", "surrogateescape")).decode()

@@ -1,0 +1,104 @@
+"""Records from outside, damaged: every row is written or counted, whatever it holds (some 20 s)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+from damage import damaged
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from features.errors import InputError
+from features.schema import ACCESSES
+from jobs import pull
+from jobs.tables import Tables
+
+GOLDEN = Path(__file__).parents[1] / "golden/pull"
+DAY = dt.date(2026, 3, 5)
+# The others, which are made of the same parts, are asked by bench/fuzz_sources.py.
+ASKED = ("cms_aaa", "rucio_traces", "xcache_gstream")
+
+
+def golden(source: str) -> Path:
+    """The first input of a source's golden cases."""
+    return sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
+
+
+def pulled(spark: SparkSession, tables: Tables, source: str, path: Path) -> pull.PullSummary:
+    return pull.run(spark, tables, source=source, path=str(path), day=DAY, salt="pepper", caches=())
+
+
+@pytest.mark.parametrize("source", ASKED)
+def test_damaged_lines_are_written_or_counted(spark: SparkSession, tmp_path: Path, source: str) -> None:
+    seed = golden(source)
+    path = tmp_path / f"damaged{seed.suffix}"
+    path.write_bytes(damaged(seed.read_bytes(), 300, seed=7))
+    tables = Tables(str(tmp_path / "tables"))
+    summary = pulled(spark, tables, source, path)
+    assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
+    assert summary.n_rejected
+    _sums_fit(spark, tables)
+
+
+def _sums_fit(spark: SparkSession, tables: Tables) -> None:
+    """What features add up cannot overflow: a hundred such records are still far from the end."""
+    if not tables.exists(ACCESSES):
+        return
+    rows = spark.createDataFrame(tables.read_arrow(ACCESSES))
+    names = [name for name in ("n_reads", "read_bytes", "size_bytes") if name in rows.columns]
+    hundredfold = rows.crossJoin(spark.range(100))
+    hundredfold.agg(*(F.sum(F.col(name) * (2**32 if name == "n_reads" else 1)) for name in names)).collect()
+
+
+BIG = 2**62
+
+
+@pytest.mark.parametrize(
+    ("source", "change"),
+    [
+        ("xcache_gstream", {"b_hit": 2**63 - 1, "b_miss": 2**63 - 1}),
+        ("xcache_gstream", {"size": BIG}),
+        ("rucio_traces", {"filesize": BIG}),
+        ("rucio_files", {"bytes": BIG}),
+    ],
+)
+def test_bytes_that_no_file_has_are_counted(
+    spark: SparkSession, tmp_path: Path, source: str, change: dict[str, int]
+) -> None:
+    seed = golden(source)
+    text = seed.read_text()
+    path = tmp_path / f"poisoned{seed.suffix}"
+    if source == "xcache_gstream":
+        frame = "\n".join(json.dumps(part) for part in (_HEADER, _EVENT | change)) + "\n"
+        path.write_text(f"@@1772323200 1 {len(frame)}\n{frame}")
+    else:
+        first = next(line for line in text.splitlines() if line.strip())
+        path.write_text(json.dumps(json.loads(first) | change) + "\n")
+    summary = pulled(spark, Tables(str(tmp_path / "tables")), source, path)
+    assert (summary.n_new, summary.n_rows) == (0, 1)
+    assert next(iter(summary.n_rejected)).startswith("impossible size")
+
+
+_HEADER = {
+    **{"code": "g", "pseq": 1, "stod": 1772323200, "sid": 1},
+    **{"src": {"host": "h", "inst": "i", "site": "s", "port": 1}, "gs": {"type": "C"}},
+}
+_EVENT = {
+    **{"event": "file_close", "lfn": "/store/x", "size": 300, "blk_size": 100, "n_blks": 3, "n_blks_done": 3},
+    **{"access_cnt": 1, "attach_t": 1772323200, "detach_t": 1772323201, "remotes": []},
+    **{"b_hit": 0, "b_miss": 300, "b_bypass": 0},
+}
+
+
+def test_a_dump_cut_short_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:
+    from rucio_avro import write_dump  # noqa: PLC0415  needs fastavro, which no other test here does
+
+    (path,) = (GOLDEN / "rucio_dumps/atlas_and_cms").glob("input.*")
+    dump = Path(write_dump(path, tmp_path / "dump"))
+    for file in dump.rglob("*.avro"):
+        file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(InputError, match="cannot read"):
+        pulled(spark, Tables(str(tmp_path / "tables")), "rucio_dumps", dump)

@@ -1,0 +1,193 @@
+"""Bytes from outside: a parser gives an answer or a clear error, whatever it is given (some 15 s)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from untrusted import Target, answers, parsers
+
+from features.errors import ConfigError, InputError
+from features.times import as_of_label, parse_as_of
+from features.units import parse_bytes, parse_duration
+from jobs.queue_entries import checked
+from jobs.settings import Settings
+from jobs.sources.queued_jobs import entries
+from prefetch.databases import Database, shown
+from prefetch.journal_tables import metadata
+from prefetch.xcache.cinfo_rows import batches
+from prefetch.xcache.gstream import read_capture
+from replay.read import read_trace
+
+SAMPLES = Path(__file__).parents[1].parent / "shared" / "samples"
+PARSERS = parsers(SAMPLES)
+TARGETS = PARSERS.targets()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    PARSERS.close()
+
+
+@st.composite
+def changed(draw: st.DrawFn, target: Target) -> bytes:
+    """A real input with some of it replaced, or any bytes."""
+    content = draw(st.one_of(st.sampled_from(target.seeds), st.binary(max_size=200)))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(content)))
+        n_cut = draw(st.sampled_from([0, 1, 4, 8, 10_000]))
+        content = content[:at] + draw(PIECES) + content[at + n_cut :]
+    return content
+
+
+# What parsers stumble over: ends of integers, half a character, depth, length.
+PIECES = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from(
+        [b"\\ud800", b"[" * 3000, b"9" * 5000, b"-1", b"1e999", b"NaN", b"\0", b"\xff", b"'", b"\n"]
+    ),
+    st.sampled_from([struct.pack("<q", n) for n in (-(2**63), 2**63 - 1, -1)]),
+)
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_changed_bytes_are_answered(name: str) -> None:
+    @settings(deadline=None, max_examples=25, database=None, suppress_health_check=list(HealthCheck))
+    @given(changed(TARGETS[name]))
+    def ask(content: bytes) -> None:
+        answers(TARGETS[name].parse, content)
+
+    ask()
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_real_bytes_are_taken(name: str) -> None:
+    for content in TARGETS[name].seeds:
+        TARGETS[name].parse(content)
+
+
+EVENT = (
+    b'@@1772323200 1 9999\n{"code":"g","pseq":1,"stod":1,"sid":1,"src":{"host":"h","inst":[[]]},'
+    b'"gs":{"type":"C"}}\n{"event":"file_close","lfn":"/\\ud800","size":1,"blk_size":1,"n_blks":1,'
+    b'"n_blks_done":1,"access_cnt":1,"attach_t":1,"detach_t":1,"remotes":[],"b_hit":0,"b_miss":0,"b_bypass":0}\n'
+)
+
+
+def test_half_a_character_in_a_capture_is_a_malformed_record(tmp_path: Path) -> None:
+    body = EVENT.split(b"\n", 1)[1]
+    path = tmp_path / "capture"
+    path.write_bytes(b"@@1772323200 1 %d\n%s" % (len(body), body))
+    assert (read_capture(path).records, read_capture(path).n_malformed) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    "told", ["[" * 3000, '{"a": ' * 3000, '{"job_id": "\\ud800", "file": "/f"}', "9" * 5000]
+)
+def test_a_queue_that_is_no_text_is_refused(tmp_path: Path, told: str) -> None:
+    path = tmp_path / "queue.json"
+    path.write_text(told)
+    with pytest.raises(InputError, match="not JSON"):
+        entries(str(path), token="", timeout_s=1)
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "http://host:99999/", "https://h:x/"])
+def test_a_queues_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match="URL is none"):
+        entries(url, token="", timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    "field", [{"known_at": "0001-01-01T00:00:00+23:00"}, {"n_jobs": 10**30}, {"n_jobs": "9" * 5000}]
+)
+def test_an_entry_beyond_what_tables_hold_is_counted(field: dict[str, object]) -> None:
+    told = checked([{"job_id": "1", "file": "/f"} | field], as_of_s=1_772_323_200, stale_s=60)
+    assert (told.refused.total(), told.rows) == (1, {})
+
+
+@pytest.mark.parametrize("text", ["9" * 5000 + "TB", "9" * 400, "1e999"])
+def test_sizes_and_durations_beyond_reason_are_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_bytes(text)
+    with pytest.raises(InputError):
+        parse_duration(text + "d")
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:00", "9999-12-31", "1969-12-31T23:59:59Z"])
+def test_moments_that_no_date_can_be_reckoned_from_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="not a time"):
+        parse_as_of(text)
+    assert parse_as_of(as_of_label(4102444799)) == 4102444799
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 3000,
+        "a = " + "9" * 5000,
+        '[caches.a]\nname = "a"\nkind = "directory"\nurl = "/"\norigin = "/"\ncapacity = "' + "9" * 400 + '"',
+        "[plan]\nquiet = 3",
+        '[push]\ntimeout = "9999999999d"',
+    ],
+)
+def test_settings_beyond_reason_name_their_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"site\.toml"):
+        Settings.load(tmp_path / "site.toml", env={})
+
+
+def test_a_folder_of_settings_whose_caches_are_no_table(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text("caches = 3")
+    with pytest.raises(ConfigError, match="must be a table"):
+        Settings.load(tmp_path, env={})
+
+
+SECRET = "s3cret-of-the-database"
+
+
+@pytest.mark.parametrize(
+    "url", [f"postgresql://u:{SECRET}@h:port/d", f"oracle://u:{SECRET}@h/d", f"x://{SECRET}"]
+)
+def test_a_databases_url_that_is_none_keeps_its_password(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Database(url, metadata, setting="push.journal", what="journal", patience_s=1)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"postgresql://u:{SECRET}@h/d", f"postgresql:///d?password={SECRET}", f"postgresql://u:{SECRET}@h:x/d"],
+)
+def test_a_databases_url_is_shown_without_secrets(url: str) -> None:
+    assert SECRET not in shown(url)
+    assert shown("/var/lib/x.db") == "/var/lib/x.db"
+
+
+def test_a_folder_too_deep_for_a_path_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.cinfo").write_bytes((SAMPLES / "v4-6.2.1.cinfo").read_bytes())
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=here)
+        deeper = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    (batch,) = batches(tmp_path)
+    assert sorted(batch["fault"].to_pylist(), key=str) == [None, "cannot be read"]
+    shutil.rmtree(tmp_path)
+
+
+def test_a_trace_of_any_bytes_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    path.write_bytes(b"PAR1" + base64.b64encode(json.dumps({}).encode()) + b"PAR1")
+    with pytest.raises(InputError, match=r"trace\.parquet"):
+        read_trace(path)
