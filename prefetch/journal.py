@@ -103,7 +103,8 @@ class Journal(JournalPlans, JournalPins):
     def next_retry_s(self, cache: str, action: str, *, now_s: float, patience: Patience) -> float | None:
         """When the first of the items that wait may be tried; None: none waits."""
         with self._database.reading() as connection:
-            return connection.scalar(_NEXT_RETRY, _asked(cache, action, now_s, patience))
+            found = connection.scalar(_NEXT_RETRY, _asked(cache, action, now_s, patience))
+        return None if found is None else float(found)
 
     def finish(self, receipts: Mapping[str, Receipt], *, owner: str, now_s: float) -> set[str]:
         """Write what became of claimed items, by item_id, all or none; return those that are still ours.

@@ -50,7 +50,8 @@ class JournalReports:
     def oldest_s(self, cache: str) -> int | None:
         """The time of the oldest plan that the journal has of a cache; None: it has none."""
         with self._database.reading() as connection:
-            return connection.scalar(sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache))
+            found = connection.scalar(sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache))
+        return None if found is None else int(found)
 
     def faults(self, cache: str, as_of_s: int | None = None) -> dict[str, int]:
         """Items whose last try failed, by whose fault it was."""
