@@ -28,6 +28,12 @@ def query(files: Sequence[str], out: str, *, as_of_s: int, spec: FeatureSpec) ->
     parts += [_entity(prefix, key, as_of_s, spec) for prefix, key in _ENTITIES.items()]
     parts += [_group(name, as_of_s, spec) for name in ("tier", "campaign")]
     parts.append(_passes(as_of_s, spec))
+    front_s = as_of_s - spec.front_s
+    parts.append(
+        f"""shifts as (select dataset, median(gap_1_s)::double as dataset_shift_s
+            from of_did join (select did, max(dataset) as dataset from reads group by did) using (did)
+            where recency_s <= {as_of_s - front_s} and gap_1_s is not null group by dataset)"""
+    )
     parts.append(
         """facts as (select did, max(dataset) as dataset, max(tier) as tier, max(campaign) as campaign,
             max(size_bytes)::double as size_bytes, max(cycle) as last_cycle from reads group by did)"""
@@ -36,9 +42,11 @@ def query(files: Sequence[str], out: str, *, as_of_s: int, spec: FeatureSpec) ->
     return f"""copy (with {", ".join(parts)}
         select facts.* exclude (last_cycle), of_did.* exclude (did), of_dataset.* exclude (dataset),
             of_tier.* exclude (tier), of_campaign.* exclude (campaign), passes.* exclude (dataset),
+            dataset_shift_s, dataset_shift_s - recency_s as due_s,
             {as_of_s} // 3600 % 24 as hour, ({as_of_s} // 86400 + 3) % 7 as weekday
         from facts join of_did using (did) left join of_dataset using (dataset) left join of_tier using (tier)
             left join of_campaign using (campaign) left join passes using (dataset)
+            left join shifts using (dataset)
         where last_cycle >= {as_of_s - spec.candidate_s} or dataset in ({active})
         order by did) to '{out}' (format parquet, compression zstd)"""
 

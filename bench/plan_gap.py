@@ -52,15 +52,17 @@ class Region:
 
     def __init__(self, name: str, seed: int) -> None:
         values = tomllib.loads((ROOT / "conf" / "workloads" / f"{name}.toml").read_text())
-        workload = generate(WorkloadConfig.from_mapping(values | SCALES[name] | {"seed": seed}))
+        self.workload = workload = generate(
+            WorkloadConfig.from_mapping(values | SCALES[name] | {"seed": seed})
+        )
         whole = trace_of(workload)
-        used, item = np.unique(whole.item, return_inverse=True)
-        self.trace = Trace(whole.time_s, item, whole.size_bytes[used])
-        self.dataset = workload.catalogue.dataset_of(used)
+        self.file, item = np.unique(whole.item, return_inverse=True)
+        self.trace = Trace(whole.time_s, item, whole.size_bytes[self.file])
+        self.dataset = workload.catalogue.dataset_of(self.file)
         self.tier = workload.catalogue.datasets.category[self.dataset].astype(np.int64)
         self.begin_s = workload.config.start_s
         self.count_from_s = self.begin_s + workload.config.days * DAY_S // 3
-        self._then = np.append(self.trace.time_s, NEVER_S)[self.trace.following]
+        self._time_s = np.append(self.trace.time_s, NEVER_S)
         self.rewind()
 
     def rewind(self) -> None:
@@ -68,8 +70,13 @@ class Region:
         n = self.trace.n_items
         first = np.full(n, self.trace.n_accesses)
         np.minimum.at(first, self.trace.item, np.arange(self.trace.n_accesses))
-        self.next_s = np.append(self.trace.time_s, NEVER_S)[first]
+        self.next_access = first
         self.last_s, self.decayed, self._served, self._at_s = np.full(n, -NEVER_S), np.zeros(n), 0, 0
+
+    @property
+    def next_s(self) -> IntArray:
+        """When each file is read next."""
+        return self._time_s[self.next_access]
 
     def at(self, time_s: int) -> None:
         """Move on to `time_s`."""
@@ -78,7 +85,7 @@ class Region:
         stop = self.trace.first_at(time_s)
         new = slice(self._served, stop)
         item, when = self.trace.item[new], self.trace.time_s[new]
-        self.next_s[item], self.last_s[item] = self._then[new], when
+        self.next_access[item], self.last_s[item] = self.trace.following[new], when
         fresh = np.bincount(item, np.exp2((when - time_s) / HALF_LIFE_S), minlength=self.trace.n_items)
         self.decayed = self.decayed * np.exp2((self._at_s - time_s) / HALF_LIFE_S) + fresh
         self._served, self._at_s = stop, time_s

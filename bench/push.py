@@ -1,9 +1,14 @@
 """A push beside plain copies of the same cold files through the same XCache, and a large plan journaled.
 
 bench/push.py [--files N] [--rounds R]     medians; 1 if below what is promised
+bench/push.py --journal [--items N]        the journal alone
 
 `push`: a plan of prefetches, verified file by file. `copy`: XRootD's CopyProcess to /dev/null, as xrdcp does.
 Both work on `--parallel` files at once, in turns, each on files of its own.
+
+The journal: `recorded` beside the driver's own executemany, and `pushed`, a whole push whose cache answers at
+once, beside bare updates by the driver: two commits for as many items as are at work at once. On SQLite, and
+on PostgreSQL with and without waiting for the disk.
 """
 
 from __future__ import annotations
@@ -13,20 +18,27 @@ import contextlib
 import dataclasses
 import os
 import socket
+import sqlite3
 import statistics
 import struct
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "servers"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
 
+import postgres_server
+import psycopg
 from XRootD import client
 
 from jobs.demo.xrootd import Loopback, loopback
-from prefetch.journal import Item, Journal, Patience, Receipt
+from prefetch.directory import DirectoryTarget
+from prefetch.journal import Item, Journal
 from prefetch.push import PushLimits, push
+from prefetch.target import Confirmation, Held
 from prefetch.xcache.client import XCacheTarget
 
 PROMISED_RATE, PROMISED_SHARE, PROMISED_ITEMS_S = 0.9, 0.001, 2000
@@ -49,9 +61,12 @@ def main() -> int:
     parser.add_argument("--parallel", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--items", type=int, default=100_000, help="of the plan to journal")
+    parser.add_argument("--journal", action="store_true", help="leave out the transfers")
     given = parser.parse_args()
+    if given.journal:
+        return 0 if journaled(given.items, given.parallel) else 1
     kept = transfers(given.files, given.mib * 2**20, given.parallel, given.rounds)
-    return 0 if journaled(given.items) and kept else 1
+    return 0 if journaled(given.items, given.parallel) and kept else 1
 
 
 def transfers(n_files: int, size_bytes: int, parallel: int, n_rounds: int) -> bool:
@@ -132,39 +147,91 @@ def received(port: int) -> int:
     return total
 
 
-def journaled(n_items: int) -> bool:
-    """Record a plan, then claim and finish a part of it, as a push does."""
-    now = int(time.time())
+class Bare(NamedTuple):
+    """The driver itself, and its mark of a parameter."""
+
+    connection: sqlite3.Connection | psycopg.Connection
+    mark: str
+
+
+class HasAll(DirectoryTarget):
+    """A cache that has every file, and says so at once: what is left of a push is its journal."""
+
+    def confirm(self, name: str) -> Confirmation:
+        return Confirmation(Held(name, 10**9, 10**9, True, 1, False), "directory")
+
+
+def journaled(n_items: int, parallel: int) -> bool:
+    """Record a plan and push it, by the journal and by the driver alone."""
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(str(Path(folder) / "journal.db"))
-        plan = [
-            Item(
-                f"{k:032x}",
-                "xc",
-                now,
-                f"cms:/store/f{k}",
-                f"/store/f{k}",
-                "prefetch",
-                k,
-                10**9,
-                10**9,
-                now + 9999,
-            )
-            for k in range(n_items)
-        ]
-        started = time.monotonic()
-        journal.record_plan(plan, now_s=now)
-        recorded = n_items / (time.monotonic() - started)
-        n_done, started = min(n_items, 1000), time.monotonic()
-        for _ in range(n_done):
-            (item,) = journal.claim("xc", "prefetch", 1, owner="o", now_s=now, patience=Patience())
-            journal.finish(item.item_id, Receipt("done"), owner="o", now_s=now)
-        done = n_done / (time.monotonic() - started)
-        journal.close()
+        journal, bare = Path(folder) / "journal.db", Path(folder) / "bare.db"
+        with contextlib.closing(sqlite3.connect(bare, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            kept = beside("SQLite", str(journal), Bare(connection, "?"), n_items, parallel)
+    for waits in (False, True):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            postgres_server.running(Path(folder), waits_for_disk=waits) as server,
+            psycopg.connect(server.url.replace("+psycopg", ""), autocommit=True) as connection,
+        ):
+            name = f"PostgreSQL{'' if waits else ', fsync off'}"
+            kept = beside(name, server.url, Bare(connection, "%s"), n_items, parallel) and kept
+    return kept
+
+
+def beside(name: str, url: str, bare: Bare, n_items: int, parallel: int) -> bool:
+    """Print both rates of one database."""
+    now = int(time.time())
+    plan = [
+        Item(f"{k:032x}", "xc", now, f"cms:/store/f{k}", f"/store/f{k}", "prefetch", k, 10**9, 0, now + 9999)
+        for k in range(n_items)
+    ]
+    journal = Journal(url)
+    journal.counts()
+    started = time.monotonic()
+    journal.record_plan(plan, now_s=now)
+    recorded = n_items / (time.monotonic() - started)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        target = HasAll("xc", Path(folder), Path(folder) / "cache")
+        done = push(target, journal, cache="xc", limits=PushLimits(parallel=parallel))
+    pushed_s = n_items / (time.monotonic() - started)
+    journal.close()
+    if done.already_done != n_items:
+        raise SystemExit(f"the push failed: {done}")
+    inserted, updated = plain(bare, plan, parallel)
     print(
-        f"journal: {recorded:,.0f} items/s recorded of {n_items:,}; {done:,.0f} items/s claimed and finished"
+        f"{name}: {n_items:,} items, {recorded:,.0f}/s recorded ({recorded / inserted:.2f} of executemany), "
+        f"{pushed_s:,.0f}/s pushed ({pushed_s / updated:.2f} of bare updates, {updated:,.0f}/s)",
+        flush=True,
     )
-    return recorded >= PROMISED_ITEMS_S
+    return min(recorded, pushed_s) >= PROMISED_ITEMS_S
+
+
+def plain(bare: Bare, plan: list[Item], parallel: int) -> tuple[float, float]:
+    """Items a second that the driver inserts at once, and that it updates twice in groups of `parallel`."""
+    columns = [field.name for field in dataclasses.fields(Item)]
+    rows = [tuple(getattr(item, column) for column in columns) for item in plan]
+    kinds = ("BIGINT" if isinstance(value, int) else "TEXT" for value in rows[0])
+    told = ", ".join(f"{column} {kind}" for column, kind in zip(columns, kinds, strict=True))
+    cursor, mark = bare.connection.cursor(), bare.mark
+    cursor.execute(f"CREATE TABLE bare ({told}, state TEXT, PRIMARY KEY (item_id))")
+    started = time.monotonic()
+    cursor.execute("BEGIN")
+    cursor.executemany(
+        f"INSERT INTO bare ({', '.join(columns)}) VALUES ({', '.join(mark for _ in columns)})", rows
+    )
+    cursor.execute("COMMIT")
+    inserted = len(rows) / (time.monotonic() - started)
+    started = time.monotonic()
+    for first in range(0, len(rows), parallel):
+        for state in ("running", "done"):
+            cursor.execute("BEGIN")
+            change = f"UPDATE bare SET state = {mark} WHERE item_id = {mark}"
+            cursor.executemany(change, [(state, row[0]) for row in rows[first : first + parallel]])
+            cursor.execute("COMMIT")
+    return inserted, len(rows) / (time.monotonic() - started)
 
 
 if __name__ == "__main__":

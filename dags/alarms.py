@@ -1,7 +1,8 @@
 """Failures and missed deadlines, told to the webhook of `[airflow] webhook` as one JSON object.
 
-The object names the DAG, the task, the run and where its log is, and nothing else: no parameter, no error
-text, no setting. A webhook that cannot be told is a line in the log; it fails nothing.
+The object names the DAG, the task, the run, its log and the section of the docs that says what to do, and
+nothing else: no parameter, no error text, no setting. A webhook that cannot be told is a line in the log; it
+fails nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 
 from jobs.airflow_settings import scheduling
 
+TASK_FAILED, DEADLINE_MISSED = "task-failed", "deadline-missed"
+"""Sections of docs/troubleshoot.md."""
+_RUNBOOK = "docs/troubleshoot.md#"
 _TIMEOUT_S = 10
 _log = logging.getLogger(__name__)
 
@@ -32,6 +36,7 @@ def task_failed(context: Mapping[str, Any]) -> None:
             "as_of": run.partition_key,
             "tries": task.try_number,
             "log": getattr(task, "log_url", None),
+            "runbook": _RUNBOOK + TASK_FAILED,
         }
     )
 
@@ -45,6 +50,7 @@ async def deadline_missed(context: Mapping[str, Any]) -> None:
         "run": run["dag_run_id"],
         "as_of": run.get("partition_key"),
         "deadline": str(deadline["deadline_time"]),
+        "runbook": _RUNBOOK + DEADLINE_MISSED,
     }
     await asyncio.to_thread(_tell, told)
 

@@ -21,7 +21,6 @@ from airflow.sdk import task, task_group
 from dags import moments
 from dags.steps import day_param, pipeline, spark_step
 from jobs.airflow_settings import scheduling
-from jobs.sources import SERVERS
 
 days = {"first": day_param("first day"), "last": day_param("last day")}
 
@@ -39,7 +38,6 @@ with pipeline("backfill", __doc__, schedule=None, is_long=True, params=days):
         )
 
     group = filled.expand(day=listed)
-    for source, path in scheduling().airflow.pull.items():
-        if source not in SERVERS:
-            pull = {"source": source, "input": path, "day": "{{ params.first }}", "new-only": True}
-            spark_step("pull", pull, task_id=f"pull_{source}") >> group
+    for source, path in scheduling().airflow.records.items():
+        pull = {"source": source, "input": path, "day": "{{ params.first }}", "new-only": True}
+        spark_step("pull", pull, task_id=f"pull_{source}") >> group

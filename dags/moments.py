@@ -21,6 +21,9 @@ AS_OF = "{{ as_of(dag_run, params) }}"
 DAY = "{{ day(as_of(dag_run, params)) }}"
 """Templates of a run's moment, and of its UTC day."""
 
+CURRENT = "{{ if_current(as_of(dag_run, params), ti.start_date) }}"
+"""Template of a run's moment, empty where that is past."""
+
 
 class Run(Protocol):
     """What a run tells of itself."""
@@ -48,6 +51,11 @@ def day(moment: str, before_days: int = 0) -> str:
 def earlier(moment: str, before_days: int) -> str:
     """The moment so many days before."""
     return as_of_label(parse_as_of(moment) - before_days * DAY_S)
+
+
+def if_current(moment: str, now: dt.datetime) -> str:
+    """The moment while its cycle, or the next one, lasts; then nothing: what is so now says nothing of it."""
+    return moment if now.timestamp() - parse_as_of(moment) < 2 * scheduling().cycle_s else ""
 
 
 def days(first: str, last: str) -> list[str]:

@@ -1,8 +1,9 @@
 """Pull what the caches' region has read since the last cycle.
 
 **Does:** one task per source of `[airflow] pull` reads the records that are new since the last pull into the
-tables `accesses` and `files`; then the asset `cachecast_accesses` has a new partition, named by the run's
-moment, and `build_features` and `verify_outcomes` begin.
+tables `accesses` and `files`; then Rucio, where `rucio_server` is a source, is asked for the files of the
+datasets in use. The asset `cachecast_accesses` has a new partition, named by the run's moment, and
+`build_features` and `verify_outcomes` begin.
 
 **Runs:** at the begin of every `[features] cycle`.
 
@@ -10,7 +11,8 @@ moment, and `build_features` and `verify_outcomes` begin.
 
 **When it fails:** the features of this cycle wait. Read the log of the failed source: a path that is not
 there, a lock that a dead pull left (`cachecast unlock`), a file system that is away. Mend it and clear the
-task; the next cycle's run pulls what this one has not.
+task; the next cycle's run pulls what this one has not. Rucio's failure keeps nothing: the catalogue stays as
+it was last told.
 
 **Owner:** the operators of the caches.
 """
@@ -20,15 +22,25 @@ from __future__ import annotations
 from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags.moments import DAY, cron
-from dags.steps import ACCESSES, at, pipeline, spark_step
+from dags.steps import ACCESSES, at, ended, pipeline, spark_step
 from jobs.airflow_settings import scheduling
-from jobs.sources import SERVERS
 
 told = scheduling()
 
 with pipeline("pull_accesses", __doc__, schedule=at(cron(told.cycle_s))):
     accesses = EmptyOperator(task_id="accesses", outlets=[ACCESSES])
-    for source, path in told.airflow.pull.items():
-        new_only = {} if source in SERVERS else {"new-only": True}
-        options = {"source": source, "input": path, "day": DAY, **new_only}
-        spark_step("pull", options, task_id=f"pull_{source}") >> accesses
+    catalogue = ended("catalogue")
+    records = [
+        spark_step(
+            "pull",
+            {"source": source, "input": path, "day": DAY, "new-only": True},
+            task_id=f"pull_{source}",
+        )
+        for source, path in told.airflow.records.items()
+    ]
+    for source, asked in told.airflow.servers.items():
+        answer = spark_step(
+            "pull", {"source": source, "input": asked, "day": DAY}, task_id=f"pull_{source}", retries=1
+        )
+        records >> answer >> catalogue
+    [*records, catalogue] >> accesses

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.bash import BashOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, CronPartitionTimetable, Param, PartitionedAssetTimetable
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
@@ -64,7 +65,9 @@ def pipeline(
         },
         params={**({} if schedule is None else {"as_of": _AS_OF}), **params},
         deadline=[_due(due_s)] if airflow.webhook.get_secret_value() else None,
-        user_defined_macros={"as_of": moments.as_of, "day": moments.day, "earlier": moments.earlier},
+        user_defined_macros={
+            name: getattr(moments, name) for name in ("as_of", "day", "earlier", "if_current")
+        },
         doc_md=doc,
         tags=["cachecast"],
     )
@@ -99,7 +102,8 @@ def step(
     """A task that runs `cachecast COMMAND`; an option that is True is a flag.
 
     It is skipped where a value of `given` is empty. Values reach the command through its environment only:
-    nothing from outside is part of a shell's line.
+    nothing from outside is part of a shell's line. It runs where the worker does, so that paths without a
+    folder mean the same to all commands there.
     """
     values = {_variable(option): value for option, value in options.items() if value is not True}
     skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in given]
@@ -112,8 +116,14 @@ def step(
         bash_command=" ".join([*skips, "cachecast", command, *words]),
         env=values | {_variable(name): value for name, value in given.items()},
         append_env=True,
+        cwd=".",
         **task,
     )
+
+
+def ended(task_id: str) -> EmptyOperator:
+    """A task that follows when all before it have ended, well or not: it can do without them."""
+    return EmptyOperator(task_id=task_id, trigger_rule="all_done")
 
 
 def spark_step(

@@ -16,6 +16,8 @@ DATASET_PREFIX = "dataset_"
 LONGEST_HORIZON_S = 63 * 86400
 """Of a label: distinct days are the bits of one long."""
 
+FRONT_CYCLES = 3
+
 GROUP_PREFIXES = {"tier": "tier_", "campaign": "campaign_"}
 
 
@@ -81,13 +83,19 @@ class FeatureSpec:
             "dataset_n_passes",
             "dataset_pass_age_s",
             "dataset_pass_rate",
+            "dataset_shift_s",
         ]
+
+    @property
+    def front_s(self) -> int:
+        """Files of a dataset read within this time are where its present pass is now."""
+        return FRONT_CYCLES * self.cycle_s
 
     @property
     def context_columns(self) -> list[str]:
         """Columns that are not an entity's own history."""
         groups = [name for prefix in GROUP_PREFIXES.values() for name in self.group_columns(prefix)]
-        return ["size_bytes", "age_s", *self.progress_columns, *groups, "hour", "weekday"]
+        return ["size_bytes", "age_s", *self.progress_columns, "due_s", *groups, "hour", "weekday"]
 
     @property
     def numeric_columns(self) -> list[str]:

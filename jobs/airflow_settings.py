@@ -14,14 +14,22 @@ import pydantic
 
 from features.units import parse_duration
 from jobs.layers import SHIPPED, from_environment, merged, shipped, site
-from jobs.sections import Seconds, Section, checked
+from jobs.sections import Name, Seconds, Section, checked
 from jobs.sources import SERVERS, SOURCES
+
+
+class QueueInput(Section):
+    """Where a queue of jobs tells what is in it; `site`: whose jobs, where its entries do not tell."""
+
+    input: str = pydantic.Field(min_length=1)
+    site: str = ""
 
 
 class AirflowSettings(Section):
     """Schedules, retries and alerts of the DAGs; conf/base.toml explains the keys."""
 
     pull: dict[str, str]
+    queues: dict[Name, QueueInput]
     train: str = pydantic.Field(min_length=1)
     report: str = pydantic.Field(min_length=1)
     reports: str = pydantic.Field(min_length=1)
@@ -43,6 +51,16 @@ class AirflowSettings(Section):
         if webhook and not _is_usable(webhook):
             raise ValueError("webhook must be a URL of printable ASCII, with a host, and without a user")
         return self
+
+    @property
+    def records(self) -> dict[str, str]:
+        """Of `pull` the sources that are read."""
+        return {source: path for source, path in self.pull.items() if source not in SERVERS}
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """Of `pull` those that are asked, and for what."""
+        return {source: asked for source, asked in self.pull.items() if source in SERVERS}
 
 
 def _is_usable(url: str) -> bool:

@@ -63,10 +63,10 @@ def replay(
 ) -> None:
     """Replay accesses under several policies and capacities: a trace's, or those in the site's tables."""
     from jobs import what_if
-    from jobs.report.export import checked, export_replay
+    from jobs.report.export import export_replay, prepare
 
     settings = Settings.load(conf, tables=tables)
-    checked(out)
+    prepare(out)
     named = _trace_file(trace, columns, time_unit, kind, sort, site, until)
     title = f"Replay of {_what(trace, since, until)}"
     if caches is not None:
@@ -134,10 +134,10 @@ def curve(
 ) -> None:
     """Show LRU's hit ratios at every capacity, what doubling a cache brings, and what a ratio needs."""
     from jobs import what_if
-    from jobs.report.export import checked, export_curve
+    from jobs.report.export import export_curve, prepare
 
     settings = Settings.load(conf, tables=tables)
-    checked(out)
+    prepare(out)
     with console.progress("curve", quiet=as_json) as advance:
         answer = what_if.curve(
             settings,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from features.times import parse_as_of
+from features.times import parse_as_of, parse_day
 from jobs import console
 from jobs.options import Conf, Json, TablesRoot
 from jobs.settings import Settings
@@ -44,7 +44,7 @@ def _show(told: Status) -> None:
     if told.caches:
         console.show(told.caches, as_json=False)
     if told.alarms:
-        console.show(told.alarms, as_json=False, title="Alarms (docs/status.md has each)")
+        console.show(told.alarms, as_json=False, title="Alarms (docs/troubleshoot.md has each)")
     else:
         console.out.print("no alarm")
 
@@ -53,12 +53,21 @@ def caches(
     pushed_at: Annotated[
         str | None, typer.Option(help="only caches to which a plan of this moment was pushed")
     ] = None,
+    unjudged: Annotated[
+        str | None,
+        typer.Option(help="only caches to which plans of this UTC day were pushed, without a verdict on it"),
+    ] = None,
+    with_rse: Annotated[bool, typer.Option("--with-rse", help="only caches with an RSE in Rucio")] = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
     """List the configured caches, as Airflow's tasks are mapped over them."""
-    from jobs.caches import listed
+    from jobs.caches import Wanted, listed
 
-    pushed_at_s = None if pushed_at is None else parse_as_of(pushed_at)
-    console.show(listed(Settings.load(conf, tables=tables), pushed_at_s=pushed_at_s), as_json=as_json)
+    wanted = Wanted(
+        pushed_at_s=None if pushed_at is None else parse_as_of(pushed_at),
+        unjudged_s=None if unjudged is None else parse_day(unjudged),
+        with_rse=with_rse,
+    )
+    console.show(listed(Settings.load(conf, tables=tables), wanted), as_json=as_json)

@@ -18,6 +18,8 @@ from pathlib import Path
 from features.errors import CachecastError
 from jobs.layers import from_environment, merged, shipped, site
 
+_MISUSED = 2
+"""Exit code of a line with a command or option that there is not: what never ran would fail for ever."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 Sample = tuple[str, str, Mapping[str, str], float]
@@ -34,17 +36,20 @@ def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Pa
 
 @contextmanager
 def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[None]:
-    """Run a command line, and leave its figures; a line without a command leaves none."""
+    """Run a command line, and leave its figures; a line that calls no command, or calls it wrong, does not.
+
+    It costs some milliseconds of a command that takes a second to load: the settings are read once more.
+    """
     command, cache = _command(words), _option(words, "--cache") or ""
-    started_s, ok = time.time(), False
+    started_s, ok, ran = time.time(), False, True
     try:
         yield
         ok = True
     except SystemExit as end:
-        ok = end.code in (None, 0)
+        ok, ran = end.code in (None, 0), end.code != _MISUSED
         raise
     finally:
-        if command and "--help" not in words:
+        if command and ran and "--help" not in words:
             labels = {"command": command, "cache": cache}
             _leave(words, _job_samples(labels, started_s, ok=ok), f"{command}-{cache}", warn)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import ConfigError, StaleInputError
-from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, Table, arrow_schema
+from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
 from jobs.settings import CacheSettings
@@ -27,6 +27,7 @@ from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
 from replay.planner import IntArray
 
 MAX_CACHES = 250
+_GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
 _PLAN_COLUMNS = (
     "action",
     "rank",
@@ -127,7 +128,10 @@ def _newest(tables: Tables, table: Table, cache: str, as_of_s: int) -> pa.Table:
 
 
 def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The cache's newest plan of the last day, with what prefills asked for since; of a file the latest."""
+    """The cache's newest plan of the last day, with what prefills asked for since; of a file the latest.
+
+    Without what its push gave up: that will not come about.
+    """
     head, inventories = tables.head(PLANS), tables.head(CONTENTS).partitions
     keys = _lately(head, cache, as_of_s)
     # A plan takes the cache's inventory, a prefill does not.
@@ -138,7 +142,15 @@ def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
         rows = _partitions(head, [key])
         is_told = pc.is_in(rows["did"], value_set=told["did"].combine_chunks())
         told = pa.concat_tables([told, rows.filter(pc.invert(is_told))])
-    return told
+    return told.filter(pc.invert(pc.is_in(told["item_id"], value_set=_given_up(tables, standing))))
+
+
+def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:
+    """The items of plans that failed, or were cancelled."""
+    head = tables.head(RECEIPTS)
+    pushed = {key: head.partitions[key] for key in keys if key in head.partitions}
+    rows = read_partitions(head, pushed, ["item_id", "state"])
+    return rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
 
 
 def _lately(head: Committed, cache: str, as_of_s: int) -> list[Key]:

@@ -30,8 +30,9 @@ class PlanSummary:
 
     `cycle_s`: until when the plan provides; `eviction_age_s`: how long a file stays there without a plan;
     `fitting_cycle_s`: the cycle of predictions and plans that this asks for. `queued_files`: files that
-    queued jobs will read; `queued_unknown`: inputs of such jobs that the files table does not know,
-    `queued_stale`: those that are no longer believed, as their queue was not asked again.
+    queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
+    `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
+    no longer believed, as their queue was not asked again.
     """
 
     cache: str
@@ -50,6 +51,8 @@ class PlanSummary:
     eviction_age_s: int | None
     fitting_cycle_s: int
     queued_files: int
+    queued_prefetch: int
+    queued_prefetch_bytes: int
     queued_unknown: int
     queued_stale: int
 
@@ -142,6 +145,7 @@ def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArr
 def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
     plan = judged.judgement.plan
     age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
+    queued = (plan.action == int(Action.PREFETCH)) & (plan.n_jobs > 0)
     n = {action: int((plan.action == int(action)).sum()) for action in Action}
     return PlanSummary(
         cache=key[2],
@@ -160,6 +164,8 @@ def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
         eviction_age_s=age_s,
         fitting_cycle_s=fitting_cycle_s(age_s, judged.cycle_s),
         queued_files=judged.queued.files.num_rows,
+        queued_prefetch=int(queued.sum()),
+        queued_prefetch_bytes=int(plan.size_bytes[queued].sum()),
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
     )

@@ -68,6 +68,7 @@ class PlanSettings(Section):
     evict_inflow: float = pydantic.Field(ge=0)
     assumed_inflow: Share
     prefetch_share: float = pydantic.Field(ge=0)
+    queued_share: Share
     min_prefetch_probability: Share
     read_once_below: Share
     hysteresis: float = pydantic.Field(ge=0, le=10)

@@ -78,6 +78,7 @@ def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = Non
         pin_share=plan.pin_share,
         evict_inflow=plan.evict_inflow,
         prefetch_share=plan.prefetch_share,
+        queued_share=plan.queued_share,
         min_prefetch_probability=plan.min_prefetch_probability,
         read_once_below=plan.read_once_below,
         hysteresis=plan.hysteresis,

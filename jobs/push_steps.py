@@ -59,7 +59,7 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
     name, began_s = settings.cache(cache).name, time.time()
     with _journal(settings) as journal:
         n_cancelled, n_under_way = journal.cancel(name, as_of_s, now_s=began_s)
-        for at in {row["as_of_s"] for row in journal.rows(name, "as_of_s", since_s=began_s)}:
+        for at in journal.changed_plans(name, since_s=began_s):
             write_receipts(Tables(settings.tables.root), journal, name, at)
     label = None if as_of_s is None else as_of_label(as_of_s)
     return Cancelled(name, label, n_cancelled, n_under_way)
@@ -96,7 +96,7 @@ def _work(settings: Settings, cache: str) -> Iterator[Work]:
     chosen = settings.cache(cache)
     with _journal(settings) as journal:
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
-        yield Work(tables, journal, chosen.name, target(chosen), limits, time.time)
+        yield Work(tables, journal, chosen.name, target(chosen), limits, time.time, settings.push.keep)
 
 
 @contextmanager

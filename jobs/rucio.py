@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -16,6 +14,7 @@ from features.names import parse_name
 from jobs.rucio_settings import RucioSettings
 from jobs.settings import CacheSettings, Settings
 from jobs.targets import target
+from jobs.user_cache import user_cache
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
@@ -52,7 +51,6 @@ def session(rucio: RucioSettings) -> Session:
     """A session with the server that settings name. Raises ConfigError if they name none, or too little."""
     if not rucio.url:
         raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Session(
         Access(
             url=rucio.url.rstrip("/"),
@@ -68,7 +66,7 @@ def session(rucio: RucioSettings) -> Session:
             client_proxy=rucio.client_proxy,
             timeout_s=rucio.timeout,
             attempts=rucio.attempts,
-            tokens=cache / "cachecast" / "rucio-tokens",
+            tokens=user_cache("rucio-tokens"),
         )
     )
 

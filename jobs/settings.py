@@ -149,6 +149,7 @@ class PushSettings(Section):
     breaker: int = pydantic.Field(gt=0)
     bytes_per_s: Bytes | None = None
     journal: str
+    keep: Seconds
 
 
 class SourcesSettings(Section):

@@ -44,7 +44,7 @@ class CacheStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Alarm:
-    """Something to look at; `name` is its heading in docs/status.md."""
+    """Something to look at; `name` is its heading in docs/troubleshoot.md."""
 
     name: str
     about: str

@@ -6,12 +6,13 @@ the step that needs them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from features.errors import ConfigError, InputError
 from features.times import as_of_label
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jobs.pull import PullSummary
     from jobs.scan import ScanSummary
     from jobs.workload import WorkloadSummary
+    from prefetch.journal import Journal
     from prefetch.plan.explain import Explanation
 
 
@@ -194,7 +196,8 @@ def moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
     from jobs.targets import target
 
     chosen = settings.cache(cache)
-    pins = _journal(settings).pins(cache, now_s=as_of_s)
+    with contextlib.closing(_journal(settings)) as journal:
+        pins = journal.pins(cache, now_s=as_of_s)
     return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s)
 
 
@@ -231,7 +234,7 @@ def forecast_quality(
     return judge(series=series, as_of=as_of, horizons=horizons, cuts=cuts, out=out)
 
 
-def _journal(settings: Settings) -> Any:
+def _journal(settings: Settings) -> Journal:
     from prefetch.journal import Journal
 
     return Journal(settings.push.journal)

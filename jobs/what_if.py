@@ -104,10 +104,15 @@ def curve(
     workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
-    """LRU at every capacity, on `trace`, or without one on days of the tables after their history."""
+    """LRU at every capacity, on `trace`, or without one on days of the tables after their history.
+
+    Of the tables, what doubling brings is told of the configured caches where no capacity is asked for.
+    """
     from jobs.curve import run
 
     on_progress(0, 1, "reading")
+    if trace is None and not (capacities or fractions):
+        capacities = _configured(settings, site)
     return run(
         _loaded(settings, trace, first_day_s, last_day_s, site),
         hit_ratios=hit_ratios,
@@ -145,6 +150,12 @@ def study(
         out=out,
         on_progress=on_progress,
     )
+
+
+def _configured(settings: Settings, site: str | None) -> list[int]:
+    """What the caches of `site`, or of the region, hold together; nothing where there is none."""
+    total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
+    return [total] if total else []
 
 
 def _loaded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,18 +15,16 @@ from features.errors import ConfigError, ServiceError
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _ROWS_AT_ONCE = 10_000
 _STATEMENT_PATIENCES = 6
-_MAKING = 0x63616368
-"""Key of the lock under which PostgreSQL's tables are made: two programs may start at once."""
 
 
 class Database:
     """The tables of `metadata` in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
-    Nothing is opened before it is used; tables and columns that are missing are then made. `setting` is the
-    URL's key in configuration, `what` names the database in errors, and `patience_s` is how long a lock or a
-    silent server is waited for. `keep_open`: SQLite's file stays open between transactions, which is some ten
-    times as fast; else it is noticed when the file is moved or replaced. Raises ConfigError for a URL that
-    cannot be used.
+    Nothing is opened before it is used; tables, columns and indexes that are missing are then made.
+    `setting` is the URL's key in configuration, `what` names the database in errors, and `patience_s` is how
+    long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open between transactions,
+    which is some ten times as fast; else it is noticed when the file is moved or replaced. Raises ConfigError
+    for a URL that cannot be used.
     """
 
     def __init__(
@@ -39,6 +38,10 @@ class Database:
         keep_open: bool = True,
     ) -> None:
         self._engine = _engine(url, setting, patience_s, keep_open)
+        # SQLite: what reads first and then writes fails if another one wrote in between.
+        self._reading, self._writing = (
+            self._engine.execution_options(sqlite_begin=kind) for kind in ("DEFERRED", "IMMEDIATE")
+        )
         self._metadata, self._what = metadata, what
         self._is_made = False
 
@@ -49,7 +52,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A transaction that changes nothing. Raises ServiceError where the database is away."""
-        with self._transaction("DEFERRED") as connection:
+        with self._transaction(self._reading) as connection:
             yield connection
 
     @contextmanager
@@ -58,18 +61,17 @@ class Database:
 
         Raises ServiceError where the database is away.
         """
-        with self._transaction("IMMEDIATE") as connection:
+        with self._transaction(self._writing) as connection:
             yield connection
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[sa.Connection]:
+    def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
         try:
             if not self._is_made:
-                with self._engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+                with self._writing.begin() as connection:
                     _make(connection, self._metadata)
                 self._is_made = True
-            # SQLite: what reads first and then writes fails if another one wrote in between.
-            with self._engine.execution_options(sqlite_begin=kind).begin() as connection:
+            with engine.begin() as connection:
                 yield connection
         except (sa.exc.SQLAlchemyError, OSError) as error:
             # The driver's text can hold the URL with its password: only its kind is told.
@@ -92,6 +94,24 @@ def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mappin
     insert = _INSERTS[connection.dialect.name](table).on_conflict_do_nothing(index_elements=key)
     insert = insert.returning(*table.primary_key)
     return sum(len(connection.execute(insert, page).all()) for page in pages(rows))
+
+
+def alone(connection: sa.Connection, what: str) -> None:
+    """Wait until no other transaction does `what`, and let none until this one ends.
+
+    SQLite: one that writes is alone anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(zlib.crc32(what.encode()))))
+
+
+def counted(connection: sa.Connection, table: sa.Table) -> None:
+    """Let PostgreSQL look at what a table holds now.
+
+    By older figures it would read and sort all of a large plan for a few items.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"ANALYZE {table.name}"))
 
 
 def pages(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
@@ -144,8 +164,8 @@ def _postgres_options(patience_s: int) -> dict[str, Any]:
 
 
 def _make(connection: sa.Connection, metadata: sa.MetaData) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
+    # Two programs may start at once.
+    alone(connection, "make tables")
     metadata.create_all(connection)
     for table in metadata.sorted_tables:
         known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
@@ -153,6 +173,8 @@ def _make(connection: sa.Connection, metadata: sa.MetaData) -> None:
             if column.name not in known:
                 kind = column.type.compile(dialect=connection.dialect)
                 connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
 
 
 def _tune_sqlite(connection: Any, _record: object) -> None:

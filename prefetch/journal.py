@@ -9,67 +9,70 @@ every time is given, in s since 1970, so clocks of pushers must agree to well wi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
-from prefetch.databases import Database, insert_new
-from prefetch.journal_reports import JournalReports
-from prefetch.journal_tables import CLAIMED, items, metadata
+from prefetch.databases import Database
+from prefetch.journal_items import Item, Patience, Receipt, item_of
+from prefetch.journal_pins import MAX_ERROR_CHARS, JournalPins
+from prefetch.journal_plans import JournalPlans
+from prefetch.journal_tables import CLAIMED, change_in_order, items, metadata
 from prefetch.owner import is_dead
 
-MAX_ERROR_CHARS = 300
+__all__ = ["LEASE_S", "Item", "Journal", "Patience", "Receipt"]
+
 LEASE_S = 300.0
 _PATIENCE_S = 60
 
+# Written once: to put a statement together takes longer than to carry it out.
+_AT_S = sa.bindparam("now_s", type_=sa.Double)
+_RETRY_AT_S = sa.case(
+    (items.c.error.is_(None), 0.0),
+    else_=items.c.updated_at_s + items.c.attempts * sa.bindparam("retry_after_s", type_=sa.Double),
+)
+_WAITING = (
+    items.c.cache == sa.bindparam("of_cache"),
+    items.c.action == sa.bindparam("to_do"),
+    items.c.state == "planned",
+    items.c.expires_at_s > _AT_S,
+    sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
+)
+_CLAIMABLE = (
+    sa.select(items)
+    .where(*_WAITING, _RETRY_AT_S <= _AT_S)
+    .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
+    .limit(sa.bindparam("n_items"))
+    .with_for_update(skip_locked=True)
+)
+_CLAIM = (
+    sa.update(items)
+    .where(items.c.item_id.in_(sa.bindparam("ids", expanding=True)))
+    .values(
+        state="running",
+        attempts=items.c.attempts + 1,
+        owner=sa.bindparam("by"),
+        heartbeat_s=_AT_S,
+        updated_at_s=_AT_S,
+    )
+)
+_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).where(*_WAITING)
+_HELD = (
+    sa.select(items.c.item_id, items.c.state)
+    .where(
+        items.c.item_id.in_(sa.bindparam("ids", expanding=True)),
+        items.c.state.in_(CLAIMED),
+        items.c.owner == sa.bindparam("by"),
+    )
+    .order_by(items.c.item_id)
+    .with_for_update()
+)
+_AGAIN = sa.case((items.c.state == "cancelling", "cancelled"), else_="planned")
+_FINISH = sa.update(items).where(items.c.item_id == sa.bindparam("id"))
 
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """One plan item; columns as in `features.schema.PLANS`. `attempts` counts this try too.
 
-    `source`: where its bytes come from, empty where that is not known. `size_bytes` 0: not known.
-    """
-
-    item_id: str
-    cache: str
-    as_of_s: int
-    did: str
-    name: str
-    action: str
-    rank: int
-    size_bytes: int
-    cost_bytes: int
-    expires_at_s: int
-    attempts: int = 0
-    source: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Receipt:
-    """What became of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
-
-    `fault`: whose it was where there is an `error`: `cache`, `source`, or `file`: refused for good.
-    """
-
-    state: str
-    bytes: int = 0
-    seconds: float = 0.0
-    error: str | None = None
-    fault: str | None = None
-    confirmed_by: str | None = None
-    renewed_at_s: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Patience:
-    """What is not claimed now: files of the sources `but`, and, for `retry_after_s` a try, what failed."""
-
-    but: Collection[str] = ()
-    retry_after_s: float = 0.0
-
-
-class Journal(JournalReports):
+class Journal(JournalPlans, JournalPins):
     """The journal at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
     Every method raises ServiceError where the database is away.
@@ -85,55 +88,52 @@ class Journal(JournalReports):
         """Give back its connections."""
         self._database.close()
 
-    def record_plan(self, plan: Iterable[Item], *, now_s: float) -> int:
-        """Add the items not yet known; return how many. An item known already stays as it is."""
-        fields = [field.name for field in dataclasses.fields(Item) if field.name != "attempts"]
-        new = {"state": "planned", "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
-        # In one order, so that two runs that record one plan cannot wait for each other.
-        ordered = sorted(plan, key=lambda item: item.item_id)
-        rows = ({field: getattr(item, field) for field in fields} | new for item in ordered)
-        with self._database.writing() as connection:
-            return insert_new(connection, items, rows)
-
     def claim(
         self, cache: str, action: str, n_items: int, *, owner: str, now_s: float, patience: Patience
     ) -> list[Item]:
         """Up to `n_items` items to try now, marked as running and ours; fewest tries first, then by rank."""
-        query = (
-            sa.select(items)
-            .where(*_waiting(cache, action, now_s, patience.but), _retry_at(patience) <= now_s)
-            .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
-            .limit(n_items)
-            .with_for_update(skip_locked=True)
-        )
+        asked = _asked(cache, action, now_s, patience) | {"n_items": n_items}
         with self._database.writing() as connection:
-            rows = connection.execute(query).mappings().all()
-            change = {"state": "running", "owner": owner, "heartbeat_s": now_s, "updated_at_s": now_s}
-            chosen = items.c.item_id.in_([row["item_id"] for row in rows])
-            connection.execute(sa.update(items).where(chosen).values(attempts=items.c.attempts + 1, **change))
-        return [_item(row, row["attempts"] + 1) for row in rows]
+            rows = connection.execute(_CLAIMABLE, asked).mappings().all()
+            if rows:
+                ids = [row["item_id"] for row in rows]
+                connection.execute(_CLAIM, {"ids": ids, "by": owner, "now_s": now_s})
+        return [item_of(row, row["attempts"] + 1) for row in rows]
 
     def next_retry_s(self, cache: str, action: str, *, now_s: float, patience: Patience) -> float | None:
         """When the first of the items that wait may be tried; None: none waits."""
-        waiting = _waiting(cache, action, now_s, patience.but)
         with self._database.reading() as connection:
-            return connection.scalar(sa.select(sa.func.min(_retry_at(patience))).where(*waiting))
+            found = connection.scalar(_NEXT_RETRY, _asked(cache, action, now_s, patience))
+        return None if found is None else float(found)
 
-    def finish(self, item_id: str, receipt: Receipt, *, owner: str, now_s: float) -> bool:
-        """Write what became of a claimed item; False if another run has taken it over meanwhile."""
-        values = {
-            **dataclasses.asdict(receipt),
-            "state": _planned_again() if receipt.state == "planned" else receipt.state,
-            "error": None if receipt.error is None else receipt.error[:MAX_ERROR_CHARS],
-            "updated_at_s": now_s,
-            "owner": None,
-        }
-        ours = (items.c.item_id == item_id, items.c.state.in_(CLAIMED), items.c.owner == owner)
-        return self._update(ours, values) == 1
+    def finish(self, receipts: Mapping[str, Receipt], *, owner: str, now_s: float) -> set[str]:
+        """Write what became of claimed items, by item_id, all or none; return those that are still ours.
+
+        What another run has taken over meanwhile is left to it.
+        """
+        with self._database.writing() as connection:
+            found = connection.execute(_HELD, {"ids": list(receipts), "by": owner})
+            held = {row.item_id: row.state for row in found}
+            rows = [_finished(at, receipts[at], state, now_s) for at, state in held.items()]
+            if rows:
+                connection.execute(_FINISH, rows)
+        return set(held)
+
+    def give_back(self, item_ids: Collection[str], *, owner: str, now_s: float) -> int:
+        """Return claimed items that were not tried after all; how many."""
+        ours = [items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED), items.c.owner == owner]
+        free = {"owner": None, "updated_at_s": now_s, "attempts": items.c.attempts - 1}
+        return self._change(ours, {"state": _AGAIN, **free})
+
+    def withdrawn(self, owner: str) -> set[str]:
+        """Those of the items that `owner` holds that were cancelled meanwhile, by item_id."""
+        query = sa.select(items.c.item_id).where(items.c.owner == owner, items.c.state == "cancelling")
+        with self._database.reading() as connection:
+            return set(connection.scalars(query))
 
     def heartbeat(self, owner: str, *, now_s: float) -> None:
         """Tell other runs that `owner` still works; due well within `LEASE_S`."""
-        self._update((items.c.owner == owner,), {"heartbeat_s": now_s})
+        self._change([items.c.owner == owner], {"heartbeat_s": now_s})
 
     def release(self, owner: str, *, now_s: float) -> int:
         """Give back what `owner` holds, to be tried again; return how many items."""
@@ -141,103 +141,37 @@ class Journal(JournalReports):
 
     def recover(self, cache: str, *, now_s: float) -> int:
         """Give back what runs hold that are dead or silent; return how many items."""
-        silent = self._give_back(
-            sa.and_(items.c.cache == cache, items.c.heartbeat_s < now_s - LEASE_S), now_s
-        )
+        held = sa.and_(items.c.cache == cache, items.c.owner.is_not(None))
+        silent = self._give_back(sa.and_(held, items.c.heartbeat_s < now_s - LEASE_S), now_s)
         with self._database.reading() as connection:
-            query = sa.select(items.c.owner).where(items.c.cache == cache, items.c.owner.is_not(None))
-            owners = connection.scalars(query.distinct()).all()
+            owners = connection.scalars(sa.select(items.c.owner).where(held).distinct()).all()
         return silent + sum(self.release(owner, now_s=now_s) for owner in owners if is_dead(owner))
-
-    def expire(self, cache: str, *, now_s: float) -> int:
-        """Mark what is still planned after its time as expired; return how many."""
-        late = (items.c.cache == cache, items.c.state == "planned", items.c.expires_at_s <= now_s)
-        return self._update(late, {"state": "expired", "updated_at_s": now_s})
-
-    def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
-        """Withdraw one plan's items, or all of a cache's; how many, and how many a run still has in hand.
-
-        A try under way ends as it does, and is not repeated. What was withdrawn is never tried again.
-        """
-        whose = [items.c.cache == cache, *([] if as_of_s is None else [items.c.as_of_s == as_of_s])]
-        planned = (*whose, items.c.state == "planned")
-        running = (*whose, items.c.state == "running")
-        n_cancelled = self._update(planned, {"state": "cancelled", "updated_at_s": now_s})
-        return n_cancelled, self._update(running, {"state": "cancelling"})
-
-    def pins(self, cache: str, *, now_s: float) -> list[Item]:
-        """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""
-        return [_item(row, row["attempts"]) for row in self._standing(cache, now_s)]
-
-    def due_pins(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
-        """Pins that stand and were not renewed for `touch_every_s`, by rank."""
-        standing = self._standing(cache, now_s)
-        due = [row for row in standing if (row["renewed_at_s"] or 0.0) <= now_s - touch_every_s]
-        return [_item(row, row["attempts"]) for row in due]
-
-    def claim_pins(
-        self, pins: Sequence[Item], *, owner: str, now_s: float, used_until_s: float
-    ) -> list[Item]:
-        """Those of `pins` last used at `used_until_s` or before that nobody else renews, now ours."""
-        due = sa.func.coalesce(items.c.renewed_at_s, 0.0) <= used_until_s
-        these = items.c.item_id.in_([pin.item_id for pin in pins])
-        free = (these, items.c.state == "done", items.c.owner.is_(None), due)
-        change = sa.update(items).where(*free).values(owner=owner, heartbeat_s=now_s)
-        with self._database.writing() as connection:
-            ours = set(connection.scalars(change.returning(items.c.item_id)))
-        return [pin for pin in pins if pin.item_id in ours]
-
-    def renewed(self, item_id: str, *, at_s: float) -> None:
-        """Note the last use of a pinned file, and give the pin back."""
-        self._update((items.c.item_id == item_id,), {"renewed_at_s": at_s, "owner": None})
-
-    def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:
-        """Note that a pinned file is gone: the pin is failed, and is not renewed again."""
-        lost = {"state": "failed", "error": error[:MAX_ERROR_CHARS], "fault": "file"}
-        self._update((items.c.item_id == item_id,), {**lost, "updated_at_s": now_s, "owner": None})
-
-    def _standing(self, cache: str, now_s: float) -> list[Mapping[Any, Any]]:
-        decided = (items.c.cache == cache, items.c.action.in_(("pin", "unpin", "evict")))
-        query = (
-            sa.select(items)
-            .where(*decided, items.c.state == "done")
-            .order_by(items.c.as_of_s, items.c.action == "pin")
-        )
-        with self._database.reading() as connection:
-            latest = {row["name"]: row for row in connection.execute(query).mappings()}
-        pins = [row for row in latest.values() if row["action"] == "pin" and row["expires_at_s"] > now_s]
-        return sorted(pins, key=lambda row: row["rank"])
 
     def _give_back(self, whose: sa.ColumnElement[bool], now_s: float) -> int:
         """Items under way are planned again; pins under renewal are done, as they were."""
-        n_items = self._update(
-            (whose, items.c.state.in_(CLAIMED)),
-            {"state": _planned_again(), "owner": None, "updated_at_s": now_s},
-        )
-        return n_items + self._update((whose, items.c.owner.is_not(None)), {"owner": None})
-
-    def _update(self, where: tuple[sa.ColumnElement[bool], ...], values: Mapping[str, Any]) -> int:
+        free = {"owner": None, "updated_at_s": now_s}
         with self._database.writing() as connection:
-            return connection.execute(sa.update(items).where(*where).values(**values)).rowcount
+            tried = change_in_order(
+                connection, (whose, items.c.state.in_(CLAIMED)), {"state": _AGAIN, **free}
+            )
+            renewed = change_in_order(connection, (whose, items.c.owner.is_not(None)), {"owner": None})
+        return tried + renewed
 
 
-def _waiting(cache: str, action: str, now_s: float, but: Collection[str]) -> list[sa.ColumnElement[bool]]:
-    waiting = [items.c.cache == cache, items.c.action == action, items.c.state == "planned"]
-    left_alone = [sa.func.coalesce(items.c.source, "").not_in(but)] if but else []
-    return [*waiting, items.c.expires_at_s > now_s, *left_alone]
+def _asked(cache: str, action: str, now_s: float, patience: Patience) -> dict[str, Any]:
+    return {
+        "of_cache": cache,
+        "to_do": action,
+        "now_s": now_s,
+        "but": list(patience.but),
+        "retry_after_s": patience.retry_after_s,
+    }
 
 
-def _retry_at(patience: Patience) -> sa.ColumnElement[float]:
-    """When an item may be tried; one that no try of failed, at once."""
-    later = items.c.updated_at_s + items.c.attempts * patience.retry_after_s
-    return sa.case((items.c.error.is_(None), 0.0), else_=later)
-
-
-def _planned_again() -> sa.ColumnElement[str]:
-    return sa.case((items.c.state == "cancelling", "cancelled"), else_="planned")
-
-
-def _item(row: Mapping[Any, Any], attempts: int) -> Item:
-    fields = [field.name for field in dataclasses.fields(Item)]
-    known = {field: row[field] for field in fields} | {"attempts": attempts, "source": row["source"] or ""}
-    return Item(**known)
+def _finished(item_id: str, receipt: Receipt, held_as: str, now_s: float) -> dict[str, Any]:
+    told = dataclasses.asdict(receipt)
+    if receipt.state == "planned" and held_as == "cancelling":
+        told["state"] = "cancelled"
+    if receipt.error is not None:
+        told["error"] = receipt.error[:MAX_ERROR_CHARS]
+    return {"id": item_id, **told, "updated_at_s": now_s, "owner": None}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from features.errors import PushRejected, TargetUnavailable
 from prefetch.attempt import PushLimits, Tried, attempt, renewal
+from prefetch.hand import Hand
 from prefetch.journal import LEASE_S, Item, Journal, Patience, Receipt
 from prefetch.journal_tables import CLAIMED
 from prefetch.owner import new_owner
@@ -74,14 +75,7 @@ def push(
 
 def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> Sources:
     """The health of the sources of `cache`, as the journal's last tries tell it."""
-    columns = ("source", "action", "state", "seconds", "fault", "updated_at_s")
-    rows = journal.rows(cache, *columns, since_s=now_s - limits.sources.reconsider_s)
-    tries = (
-        Try(row["source"] or "", row["updated_at_s"], row["seconds"], row["fault"] == "source")
-        for row in rows
-        if row["action"] == "prefetch" and (row["state"] == "done" or row["fault"] == "source")
-    )
-    return Sources(limits.sources, tries)
+    return Sources(limits.sources, journal.tries(cache, since_s=now_s - limits.sources.reconsider_s))
 
 
 class _Run:
@@ -109,6 +103,7 @@ class _Run:
         self._sources = sources_seen(journal, cache, limits, self._began_s)
         self._left_alone: dict[str, SourceState] = {}
         self._bucket = TokenBucket(limits.bytes_per_s)
+        self._hand = Hand(journal, cache, self._owner, now_s)
 
     def all(self) -> PushSummary:
         """Everything due now."""
@@ -122,40 +117,50 @@ class _Run:
                     if action == "pin":
                         self._renew_due(pool)
         finally:
+            self._write()
+            self._hand.drop(None, lambda _: True)
             self._journal.release(self._owner, now_s=self._now_s())
         self._count(expired=self._journal.expire(self._cache, now_s=self._now_s()))
-        counts = self._journal.counts(self._cache)
-        others = sum(counts[state] for state in CLAIMED)
+        undone = self._journal.undone(self._cache)
+        others = sum(undone[state] for state in CLAIMED)
         left = tuple(str(state) for state in self._left_alone.values())
         return dataclasses.replace(self._summary, left_alone=left, in_other_hands=others)
 
     def _items(self, pool: concurrent.futures.Executor, action: str) -> None:
         running: dict[concurrent.futures.Future[Tried], Item] = {}
         while True:
-            for item in self._claim(action, self._limits.parallel - len(running)):
-                running[pool.submit(attempt, self._target, item, self._limits, self._now_s)] = item
-            if not running and not self._wait_for_more(action):
-                return
-            patience_s = min(self._beat_s, self._bucket.wait_s() or self._beat_s)
-            waited = concurrent.futures.wait(running, patience_s, concurrent.futures.FIRST_COMPLETED)
-            for future in waited.done:
-                self._note(running.pop(future), future.result())
+            self._start(pool, action, running)
+            if running:
+                patience_s = min(self._beat_s, self._hand.due_s, self._bucket.wait_s() or self._beat_s)
+                waited = concurrent.futures.wait(running, patience_s, concurrent.futures.FIRST_COMPLETED)
+                self._end([(running.pop(future), future) for future in waited.done])
+                if not self._hand.due_s:
+                    self._write()
+            else:
+                self._write()
+                if not self._wait_for_more(action):
+                    return
             self._heartbeat()
 
-    def _claim(self, action: str, room: int) -> list[Item]:
-        claimed: list[Item] = []
-        n_items = room if action != "prefetch" or self._limits.bytes_per_s is None else 1
-        while len(claimed) < room and self._summary.stopped is None and not self._bucket.wait_s():
-            patience, now_s = self._patience(action), self._now_s()
-            found = self._journal.claim(
-                self._cache, action, n_items, owner=self._owner, now_s=now_s, patience=patience
-            )
-            claimed += found
+    def _start(
+        self,
+        pool: concurrent.futures.Executor,
+        action: str,
+        running: dict[concurrent.futures.Future[Tried], Item],
+    ) -> None:
+        while (room := self._limits.parallel - len(running)) > 0:
+            if self._summary.stopped is not None or self._bucket.wait_s():
+                return
+            is_limited = action == "prefetch" and self._limits.bytes_per_s is not None
+            item = self._hand.next(action, 1 if is_limited else room, lambda: self._patience(action))
+            if item is None:
+                return
+            if action == "prefetch" and self._sources.leaves(item.source, self._now_s()):
+                self._hand.drop(item, lambda one: self._sources.leaves(one.source, self._now_s()))
+                continue
             if action == "prefetch":
-                self._bucket.spend(sum(item.size_bytes for item in found))
-            if len(found) < n_items:
-                break
-        return claimed
+                self._bucket.spend(item.size_bytes)
+            running[pool.submit(attempt, self._target, item, self._limits, self._now_s)] = item
 
     def _patience(self, action: str) -> Patience:
         left = self._sources.left_alone(self._now_s()) if action == "prefetch" else []
@@ -167,22 +172,32 @@ class _Run:
         if self._summary.stopped is not None:
             return False
         patience, now_s = self._patience(action), self._now_s()
-        at_s = self._journal.next_retry_s(self._cache, action, now_s=now_s, patience=patience)
+        at_s: float | None = now_s
+        if self._hand.is_empty:
+            at_s = self._journal.next_retry_s(self._cache, action, now_s=now_s, patience=patience)
         if at_s is None:
             return False
         time.sleep(min(max(at_s - now_s, self._bucket.wait_s(), 0.0), self._beat_s))
         return True
 
-    def _note(self, item: Item, tried: Tried) -> None:
-        receipt = tried.receipt
-        ours = self._journal.finish(item.item_id, receipt, owner=self._owner, now_s=self._now_s())
-        self._answered(receipt.fault == "cache", receipt.error)
-        done = receipt.state == "done"
-        if item.action == "prefetch":
-            self._note_source(item, tried)
-        if not ours:
-            # We were silent for longer than our lease; whoever took the item over accounts for it.
-            return
+    def _end(self, ended: list[tuple[Item, concurrent.futures.Future[Tried]]]) -> None:
+        for item, future in ended:
+            if future.exception() is None:
+                tried = future.result()
+                self._hand.ended(item, tried)
+                self._answered(tried.receipt.fault == "cache", tried.receipt.error)
+                if item.action == "prefetch":
+                    self._note_source(item, tried)
+        for _, future in ended:
+            future.result()  # a fault of ours is raised, and what was done beside it is journaled
+
+    def _write(self) -> None:
+        # Of what is not ours any more, as we were silent for longer than our lease, others give account.
+        for item, tried in self._hand.write():
+            self._account(item, tried)
+
+    def _account(self, item: Item, tried: Tried) -> None:
+        receipt, done = tried.receipt, tried.receipt.state == "done"
         self._count(
             pushed=int(done and not tried.already),
             already_done=int(done and tried.already),
@@ -220,25 +235,29 @@ class _Run:
             ours = self._journal.claim_pins(
                 batch, owner=self._owner, now_s=self._now_s(), used_until_s=self._began_s - every_s
             )
-            futures = [
-                pool.submit(renewal, self._target, pin.name, self._limits, self._now_s) for pin in ours
-            ]
-            for pin, future in zip(ours, futures, strict=True):
-                self._note_renewal(pin, future)
+            renewals = {
+                pin.item_id: pool.submit(renewal, self._target, pin.name, self._limits, self._now_s)
+                for pin in ours
+            }
+            self._note_renewals(renewals)
             self._heartbeat()
 
-    def _note_renewal(self, pin: Item, future: concurrent.futures.Future[tuple[Confirmation, float]]) -> None:
-        try:
-            _, renewed_at_s = future.result()
-        except PushRejected as error:
-            self._journal.lose_pin(pin.item_id, str(error), now_s=self._now_s())
-            self._answered(False, None)
-        except TargetUnavailable as error:
-            self._answered(True, str(error))
-        else:
-            self._journal.renewed(pin.item_id, at_s=renewed_at_s)
-            self._answered(False, None)
-            self._count(pins_renewed=1)
+    def _note_renewals(
+        self, renewals: Mapping[str, concurrent.futures.Future[tuple[Confirmation, float]]]
+    ) -> None:
+        used_at_s = dict[str, float]()
+        for item_id, future in renewals.items():
+            try:
+                _, used_at_s[item_id] = future.result()
+            except PushRejected as error:
+                self._journal.lose_pin(item_id, str(error), now_s=self._now_s())
+                self._answered(False, None)
+            except TargetUnavailable as error:
+                self._answered(True, str(error))
+            else:
+                self._answered(False, None)
+        self._journal.renewed(used_at_s)
+        self._count(pins_renewed=len(used_at_s))
 
     def _answered(self, away: bool, error: str | None) -> None:
         self._n_away = self._n_away + 1 if away else 0

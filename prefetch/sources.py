@@ -53,28 +53,52 @@ class Sources:
 
     def __init__(self, limits: SourceLimits, seen: Iterable[Try]) -> None:
         self._limits = limits
-        self._tries = collections.defaultdict[str, collections.deque[Try]](collections.deque)
+        self._seen = collections.defaultdict[str, _Seen](_Seen)
         for one in seen:
             self.note(one)
 
     def note(self, one: Try) -> None:
         """Count a try; they come in the order of their ends."""
-        self._tries[one.source].append(one)
+        self._seen[one.source].add(one)
 
     def states(self, now_s: float) -> list[SourceState]:
         """Every source with a try that is not forgotten, the worst first."""
-        for tries in self._tries.values():
-            while tries and tries[0].at_s < now_s - self._limits.reconsider_s:
-                tries.popleft()
-        found = [self._state(source, tries) for source, tries in self._tries.items() if tries]
-        return sorted(found, key=lambda state: (-state.failed, state.source))
+        found = [self._state(source, now_s) for source in self._seen]
+        return sorted((one for one in found if one.tries), key=lambda state: (-state.failed, state.source))
 
     def left_alone(self, now_s: float) -> list[SourceState]:
         """The sources from which nothing is fetched now."""
         return [state for state in self.states(now_s) if state.left_alone]
 
-    def _state(self, source: str, tries: Iterable[Try]) -> SourceState:
-        lost = [one.seconds for one in tries if one.failed]
-        n_tries = len(list(tries))
-        bad = n_tries >= FEW and len(lost) > self._limits.failures * n_tries
-        return SourceState(source, n_tries, len(lost), sum(lost), bad)
+    def leaves(self, source: str, now_s: float) -> bool:
+        """Whether nothing is fetched from `source` now."""
+        return source in self._seen and self._state(source, now_s).left_alone
+
+    def _state(self, source: str, now_s: float) -> SourceState:
+        seen = self._seen[source]
+        seen.forget(now_s - self._limits.reconsider_s)
+        n_tries = len(seen.tries)
+        bad = n_tries >= FEW and seen.n_failed > self._limits.failures * n_tries
+        return SourceState(source, n_tries, seen.n_failed, seen.wasted_s, bad)
+
+
+@dataclasses.dataclass
+class _Seen:
+    """The last tries of one source, with their sums: a push asks for them with every file."""
+
+    tries: collections.deque[Try] = dataclasses.field(default_factory=collections.deque)
+    n_failed: int = 0
+    wasted_s: float = 0.0
+
+    def add(self, one: Try) -> None:
+        self.tries.append(one)
+        self._count(one, 1)
+
+    def forget(self, before_s: float) -> None:
+        while self.tries and self.tries[0].at_s < before_s:
+            self._count(self.tries.popleft(), -1)
+
+    def _count(self, one: Try, times: int) -> None:
+        if one.failed:
+            self.n_failed += times
+            self.wasted_s += times * one.seconds

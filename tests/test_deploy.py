@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer.main
+from command_line import called, options, required
 
-from jobs.cli import app
+from dags import alarms
 from jobs.settings import Settings
 from jobs.status import CacheStatus, Status, samples
 from prefetch.xcache.receiver import COUNTS
@@ -76,20 +76,37 @@ def test_rules_and_dashboard_ask_for_figures_that_there_are() -> None:
     names = set(re.findall(r"\bcachecast_\w+", " ".join(asked)))
     assert len(names) > 15
     assert names <= known_figures()
+    assert len({panel["title"] for panel in dashboard["panels"]}) > 10
 
 
-def test_every_alert_has_its_section() -> None:
-    page = (ROOT / "docs" / "status.md").read_text()
-    sections = set(re.findall(r"^### (\S+)$", page, re.M))
+TROUBLE = (ROOT / "docs" / "troubleshoot.md").read_text()
+SECTIONS = dict(re.findall(r"^### (\S+)\n(.*?)(?=^### |\Z)", TROUBLE, re.M | re.S))
+
+
+def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
-    assert set(re.findall(r"status\.md#(\S+)", rules)) <= sections
-    alarms = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "status.py").read_text())
-    assert {*alarms, "prediction-late", "plan-late"} <= sections
-    assert len({panel["title"] for panel in json.loads(dashboard())["panels"]}) > 10
+    told = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
+    assert len(told) == rules.count("- alert:")
+    of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "status.py").read_text())
+    of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED}
+    assert {*told, *of_status, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
 
 
-def dashboard() -> str:
-    return (DEPLOY / "grafana" / "cachecast.json").read_text()
+@pytest.mark.parametrize("alarm", SECTIONS)
+def test_a_section_says_what_it_means_where_to_look_and_what_to_do(alarm: str) -> None:
+    assert re.findall(r"^\*\*(\w+)\.\*\*", SECTIONS[alarm], re.M) == ["Means", "Look", "Do"]
+    assert TROUBLE.count(f"(#{alarm})") >= 1
+
+
+def test_the_commands_of_the_sections_are_commands() -> None:
+    blocks = "".join(re.findall(r"^```\n(.*?)^```", TROUBLE, re.M | re.S))
+    lines = [shlex.split(line, comments=True) for line in blocks.splitlines()]
+    quoted = re.findall(r"`(cachecast [^`…]+)`", TROUBLE)
+    ours = [words for words in (*lines, *map(shlex.split, quoted)) if words and words[0] == "cachecast"]
+    assert len(ours) > 15
+    for words in ours:
+        name, given = called(words)
+        assert required(name) <= given <= options(name) or not given, words
 
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.*"))
@@ -110,16 +127,15 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 def test_units_run_commands_with_options_they_have() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     lines = [
         shlex.split(line)
         for unit in UNITS
         for line in re.findall(r"^ExecStart=/opt/cachecast/bin/cachecast (.*)$", unit.read_text(), re.M)
     ]
     assert sorted(words[0] for words in lines) == ["collect", "serve", "status"]
-    for name, *words in lines:
-        options = {option for p in commands[name].params for option in p.opts}
-        assert {word for word in words if word.startswith("--")} <= options
+    for words in lines:
+        name, given = called(["cachecast", *words])
+        assert required(name) <= given <= options(name)
 
 
 def test_the_environments_settings_are_settings() -> None:

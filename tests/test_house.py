@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
+from command_line import COMMANDS, options
 from typer.testing import CliRunner
 
 from jobs.cli import app
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
-
-
-def commands(group: Any, before: str = "") -> dict[str, Any]:
-    """Every command by what is typed, those of groups as `rucio sync`."""
-    found = {}
-    for name, command in group.commands.items():
-        is_group = hasattr(command, "commands")
-        found |= commands(command, f"{before}{name} ") if is_group else {f"{before}{name}": command}
-    return found
-
-
-COMMANDS = commands(typer.main.get_command(app))
 
 
 def test_no_installed_distribution_shares_a_rooms_name() -> None:
@@ -47,9 +34,10 @@ def test_every_command_has_help_and_stands_in_the_docs(command: str) -> None:
     "command", [c for c in COMMANDS if c not in ("forecast", "collect", "serve", "rooms", "up", "down")]
 )
 def test_the_common_options_mean_the_same_everywhere(command: str) -> None:
-    options = {name for p in COMMANDS[command].params for name in p.opts}
     # Rucio's commands read caches and Rucio, no tables.
-    assert {"--conf", "--json"} | ({"--tables"} if not command.startswith("rucio ") else set()) <= options
+    assert {"--conf", "--json"} | ({"--tables"} if not command.startswith("rucio ") else set()) <= options(
+        command
+    )
 
 
 def test_links_of_the_docs_lead_somewhere() -> None:

@@ -55,10 +55,11 @@ def with_counted(state: DataFrame, kind: str, as_ofs: DataFrame, *, spec: Featur
 
 def _read(state: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
     rows = with_counted(state, FILE, as_ofs, spec=spec).where(_is_sampled("entity", spec))
-    return rows.select(F.col("entity").alias("did"), "as_of", "cells", *(_latest(name) for name in FACTS))
+    return rows.select(F.col("entity").alias("did"), "as_of", "cells", *(latest(name) for name in FACTS))
 
 
-def _latest(fact: str) -> Column:
+def latest(fact: str) -> Column:
+    """What the latest of the column `cells` that has this fact tells."""
     telling = F.filter("cells", lambda cell: cell[fact].isNotNull())
     return F.get(telling, F.lit(0))[fact].alias(fact)
 

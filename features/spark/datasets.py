@@ -8,9 +8,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from features.spark.candidates import latest, with_counted
+from features.spark.cells import FILE
 from features.spark.folds import fold
 from features.spark.grid import next_boundary
-from features.spark.popularity import sketch_steps
+from features.spark.popularity import heads, sketch_steps
 from features.spark.sketch import estimate, word_names
 from features.spec import FeatureSpec
 
@@ -46,7 +48,7 @@ def _growth(files: DataFrame, *, cycle_s: int) -> DataFrame:
 
 
 def with_progress(datasets: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    """`datasets` (as `active` gives them) with `spec.progress_columns`, as doubles.
+    """`datasets` (as `active` gives them) with `spec.progress_columns` but dataset_shift_s, as doubles.
 
     - dataset_n_files: n_members, else the distinct files read within history_s (estimated)
     - dataset_touched_share: distinct files read in this pass (estimated) / dataset_n_files, at most 1
@@ -73,6 +75,25 @@ def with_progress(datasets: DataFrame, *, spec: FeatureSpec) -> DataFrame:
         "dataset_pass_rate": F.col("touched") * F.lit(3600.0) / F.greatest(age, F.lit(1)),
     }
     return rows.withColumns({name: value.cast("double") for name, value in values.items()})
+
+
+def shifts(state: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
+    """dataset, as_of (unique together), dataset_shift_s: how long ago the last pass was where this one is.
+
+    Of the dataset's files read in [as_of - front_s, as_of) and in an earlier cycle within history_s, the
+    median time between the last reads of the two cycles. Passes that follow each other without a pause are
+    told apart by it, since a file is read once in each.
+    """
+    begin = F.col("as_of") - F.lit(spec.front_s)
+    rows = with_counted(state, FILE, as_ofs, spec=spec).where(F.get("cells", F.lit(0))["cycle"] >= begin)
+    last, before = (F.get(heads(F.col("cells")), F.lit(i))["last_at"] for i in (0, 1))
+    told = rows.select(latest("dataset"), "as_of", (last - before).alias("shift"))
+    median = F.median("shift").alias("dataset_shift_s")
+    return (
+        told.where(F.col("dataset").isNotNull() & F.col("shift").isNotNull())
+        .groupBy("dataset", "as_of")
+        .agg(median)
+    )
 
 
 def _n_distinct(words: str) -> Column:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from features.spark.candidates import candidates, with_counted
 from features.spark.cells import CAMPAIGN, DATASET, TIER, all_cells
 from features.spark.context import with_file_context
-from features.spark.datasets import active, with_progress
+from features.spark.datasets import active, shifts, with_progress
 from features.spark.grid import as_of_frame, as_of_text, checked_as_ofs, day_text
 from features.spark.histories import advanced, expired, histories
 from features.spark.popularity import with_popularity, with_reads
@@ -72,8 +72,11 @@ def features_of_histories(
     datasets = active(with_counted(state, DATASET, grid, spec=spec), files, spec=spec)
     chosen = candidates(state, datasets, files, grid, spec=spec)
     own = with_popularity(with_file_context(chosen), spec=spec).drop("cells")
-    twins = _twins(with_progress(datasets, spec=spec), spec)
-    rows = own.join(twins, ["dataset", "as_of"], how="left")
+    told = with_progress(datasets.withColumnRenamed("entity", "dataset"), spec=spec)
+    of_group = ["dataset", "as_of"]
+    twins = _twins(told.join(shifts(state, grid, spec=spec), of_group, how="left"), spec)
+    rows = own.join(twins, of_group, how="left")
+    rows = rows.withColumn("due_s", F.col("dataset_shift_s") - F.col("recency_s"))
     for kind in (TIER, CAMPAIGN):
         rows = rows.join(F.broadcast(_group(state, kind, grid, spec)), [kind, "as_of"], how="left")
     table = spec.features_table
@@ -86,7 +89,7 @@ def features_of_histories(
 
 
 def _twins(datasets: DataFrame, spec: FeatureSpec) -> DataFrame:
-    rows = datasets.select(F.col("entity").alias("dataset"), "as_of", "cells", *spec.progress_columns)
+    rows = datasets.select("dataset", "as_of", "cells", *spec.progress_columns)
     return with_popularity(rows, spec=spec, prefix=DATASET_PREFIX).drop("cells")
 
 

@@ -38,7 +38,7 @@ def with_popularity(rows: DataFrame, *, spec: FeatureSpec, prefix: str = "") -> 
 
     Sums are 0 without a read.
     """
-    walked = rows.withColumn("heads", _heads(F.col("cells"))).withColumns(
+    walked = rows.withColumn("heads", heads(F.col("cells"))).withColumns(
         {"told": fold(F.col("cells"), _steps(spec)), "active": fold(F.col("heads"), _active(spec))}
     )
     values = {
@@ -85,8 +85,8 @@ def _active(spec: FeatureSpec) -> dict[str, Step]:
     return {f"n_active_{duration_label(w)}": counted_if(_newer(w)) for w in spec.windows_s}
 
 
-def _heads(cells: Column) -> Column:
-    """Of every cycle its first cell, which has the cycle's last read."""
+def heads(cells: Column) -> Column:
+    """Of every cycle its first cell (of `cells`, latest first), which has the cycle's last read."""
     return F.filter(cells, lambda cell, i: ~F.get(cells, i - F.lit(1))["cycle"].eqNullSafe(cell["cycle"]))
 
 

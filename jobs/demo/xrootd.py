@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from features.errors import ServiceError
+from jobs.ports import free_ports
 
 _LIBRARIES = ("libXrdPss-5.so", "libXrdPfc-5.so")
 _LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
@@ -292,14 +293,6 @@ def _has_library(name: str) -> bool:
     return any(
         (folder / name).exists() or next(folder.glob(f"*/{name}"), None) is not None for folder in folders
     )
-
-
-def free_ports(n_ports: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n_ports)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _answers(port: int) -> bool:

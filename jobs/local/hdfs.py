@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import urllib.request
 from pathlib import Path
 
 from features.errors import ServiceError
+from jobs.local.java import jars, java
 
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
@@ -33,11 +33,9 @@ def prepared(folder: Path, *, rpc_port: int, http_port: int) -> list[str]:
 
     A folder that holds no data is formatted. Raises ServiceError where Java or the jars are missing.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise ServiceError("there is no java: install it with conf/deploy/system.sh core")
+    program, classes = java(), f"{folder}:{jars('hdfs', n=_N_JARS, script='hdfs.sh')}/*"
     _configure(folder, rpc_port, http_port)
-    words = [java, *_JAVA, f"-Dhadoop.log.dir={folder}", "-cp", f"{folder}:{_jars()}/*"]
+    words = [program, *_JAVA, f"-Dhadoop.log.dir={folder}", "-cp", classes]
     if not (folder / "nn").exists():
         _format(folder, words)
     return words
@@ -62,14 +60,6 @@ def _format(folder: Path, words: list[str]) -> None:
         raise ServiceError(
             f"the NameNode cannot format its folder ({done.returncode}): {done.stdout[-_TOLD_CHARS:]}"
         )
-
-
-def _jars() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "cachecast" / "hdfs"
-    if len(list(folder.glob("*.jar"))) != _N_JARS:
-        raise ServiceError(f"{folder} does not hold the {_N_JARS} jars: fetch them with conf/deploy/hdfs.sh")
-    return folder
 
 
 def _configure(folder: Path, rpc_port: int, http_port: int) -> None:

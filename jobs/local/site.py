@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from features.errors import InputError
-from jobs.demo.xrootd import free_ports
+from jobs.ports import free_ports
 
 CACHE = "cache"
 CAPACITY = "2GB"

@@ -37,12 +37,16 @@ class Shown(NamedTuple):
     note: str = _BOUND
 
 
-def checked(out: Path | None) -> None:
-    """Raise InputError, before any work, for a file that could not be written."""
-    if out is not None and out.suffix not in SUFFIXES:
+def prepare(out: Path | None) -> None:
+    """Make the folder of a file to be written. Raises InputError, before any work, if it could not be."""
+    if out is None:
+        return
+    if out.suffix not in SUFFIXES:
         raise InputError(f"cannot write {out}: its name must end in one of {', '.join(SUFFIXES)}")
-    if out is not None and not out.parent.is_dir():
-        raise InputError(f"cannot write {out}: there is no folder {out.parent}; make it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from None
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:

@@ -32,6 +32,9 @@ SOURCES: dict[str, str] = {
 # Sources that are asked, not read: `--input` names what to ask for.
 SERVERS = ("rucio_server",)
 
+# Sources in which caches themselves tell what they had on disk.
+OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
+
 # Readers of records that an origin makes too, whose client may be a cache: they are told the site's caches.
 _ORIGIN_SIDE = frozenset({"cms_aaa", "cmssw_pop"})
 

@@ -26,7 +26,8 @@ class Limits:
 
     `wan_bytes_per_hour`: of demand and prefetch together; None: no limit. `quiet_hours`: first hour and the
     one after the last (UTC) in which prefetches may come; None: any. `origin_bytes`: what each origin (code)
-    may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, KIT's Eq. 1. Raises
+    may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, KIT's Eq. 1.
+    `queued_share`: of the prefetched bytes, for what queued jobs read while predictions want the rest. Raises
     ConfigError.
     """
 
@@ -42,6 +43,7 @@ class Limits:
     quiet_hours: tuple[int, int] | None = None
     origin_bytes: IntArray | None = None
     cached_fraction: float = 1.0
+    queued_share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.cycle_s <= 0:

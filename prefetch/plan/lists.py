@@ -117,10 +117,18 @@ def fetches(case: Case, may_go: IntArray) -> Choice:
     if limits.dataset_bonus > 0:
         wanted, key = completed(candidates, case.files, usable, wanted, limits.dataset_bonus)
         lifted = key != candidates.density
-    order = affordable(case, _by_unit(case, key, wanted, lifted))
+    order = _queued_first(case, affordable(case, _by_unit(case, key, wanted, lifted)), limit)
     chosen = whole(order, candidates, case.files, lifted, limit.n_bytes)
     candidates.cause[lifted] = int(Cause.WHOLE_DATASET)
     return Choice(chosen, limit, chosen.size < order.size)
+
+
+def _queued_first(case: Case, order: IntArray, limit: Limit) -> IntArray:
+    """`order` with what queued jobs read first, up to its share of `limit`; the rest of that comes last."""
+    is_queued = case.candidates.n_jobs[order] > 0
+    queued = order[is_queued]
+    first = head(queued, case.candidates.size_bytes, int(case.limits.queued_share * limit.n_bytes))
+    return np.concatenate([first, order[~is_queued], queued[first.size :]])
 
 
 def _displaced(case: Case, may_go: IntArray, limit: Limit) -> float:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
-
-from jobs.cli import app
+from command_line import called, options, required
 
 ROOT = Path(__file__).parents[2]
 DAGS = {
@@ -35,6 +33,7 @@ def told(task):
         "retries": task.retries, "backoff": task.retry_exponential_backoff, "pool": task.pool,
         "alerts": bool(task.on_failure_callback), "outlets": [asset.name for asset in task.outlets],
         "rule": task.trigger_rule.value, "at_once": task.max_active_tis_per_dagrun,
+        "cwd": getattr(task, "cwd", None),
     }
 bag = DagBag(sys.argv[1])
 dags = {
@@ -70,33 +69,16 @@ def load(home: Path, **settings: str) -> dict[str, Any]:
 
 
 PULL = '{ rucio_traces = "/data/traces/", rucio_server = "in-use" }'
+QUEUES = '{ htcondor = { input = "/spool/queue.json", site = "EDGE" }, panda = { input = "https://x/q" } }'
 
 
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """With two sources to pull, a cycle of four hours, and somebody to tell."""
+    """With two sources to pull, two queues, a cycle of four hours, and somebody to tell."""
     home = tmp_path_factory.mktemp("airflow")
     webhook = "http://127.0.0.1:9/x"
     settings = {"CACHECAST_FEATURES__CYCLE": "4h", "CACHECAST_AIRFLOW__WEBHOOK": webhook}
-    return load(home, CACHECAST_AIRFLOW__PULL=PULL, **settings)
-
-
-def commands(group: Any, before: str = "") -> dict[str, Any]:
-    found = {}
-    for name, command in group.commands.items():
-        is_group = hasattr(command, "commands")
-        found |= commands(command, f"{before}{name} ") if is_group else {f"{before}{name}": command}
-    return found
-
-
-COMMANDS = commands(typer.main.get_command(app))
-
-
-def command_of(words: list[str]) -> tuple[str, list[str]]:
-    """The command of the command line that `words` call, and what is given to it."""
-    assert words[0] == "cachecast"
-    n = next(i for i, word in enumerate([*words[1:], "--"], 1) if word.startswith("--"))
-    return " ".join(words[1:n]), words[n:]
+    return load(home, CACHECAST_AIRFLOW__PULL=PULL, CACHECAST_AIRFLOW__QUEUES=QUEUES, **settings)
 
 
 def steps(bag: dict[str, Any]) -> list[tuple[dict[str, Any], list[str]]]:
@@ -122,18 +104,15 @@ def test_every_dag_loads_without_a_network_and_is_its_own_runbook(bag: dict[str,
 def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> None:
     seen = set()
     for task, words in steps(bag):
-        name, rest = command_of(words)
-        options = {option for p in COMMANDS[name].params for option in p.opts}
-        required = {max(p.opts, key=len) for p in COMMANDS[name].params if p.required}
-        given = {word for word in rest if word.startswith("--")}
-        assert required <= given <= options
+        name, given = called(words)
+        assert required(name) <= given <= options(name)
         assert task["retries"] >= 1
         assert task["backoff"] > 1
         assert task["alerts"]
         seen.add(name)
     assert seen >= {
         *("pull", "features", "train", "evaluate", "promote", "predict", "plan", "push", "rucio sync"),
-        *("place", "outcomes", "curve", "report", "caches"),
+        *("place", "outcomes", "curve", "report", "caches", "queue", "rucio check"),
     }
 
 
@@ -141,6 +120,12 @@ def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> Non
 def test_values_from_outside_never_become_part_of_a_shell_command(bag: dict[str, Any]) -> None:
     for task, _ in steps(bag):
         assert "{{" not in task["command"]
+
+
+@pytest.mark.service
+def test_commands_run_where_the_worker_does_not_in_a_folder_that_goes(bag: dict[str, Any]) -> None:
+    """Else `journal.db` and `reports` of the settings would be there for one task alone."""
+    assert {task["cwd"] for task, _ in steps(bag) if task["kind"] == "BashOperator"} == {"."}
 
 
 @pytest.mark.service
@@ -161,16 +146,26 @@ def test_the_loop_is_a_chain_of_assets(bag: dict[str, Any]) -> None:
 @pytest.mark.service
 def test_every_source_is_pulled_and_only_files_by_what_is_new(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["pull_accesses"]["tasks"]
-    assert tasks["accesses"]["after"] == ["pull_rucio_server", "pull_rucio_traces"]
     assert "--new-only" in tasks["pull_rucio_traces"]["command"]
     assert "--new-only" not in tasks["pull_rucio_server"]["command"]
     assert tasks["pull_rucio_traces"]["env"]["INPUT"] == "/data/traces/"
 
 
 @pytest.mark.service
+def test_rucio_is_asked_for_what_was_read_and_features_do_without_its_answer(bag: dict[str, Any]) -> None:
+    tasks = bag["dags"]["pull_accesses"]["tasks"]
+    assert tasks["pull_rucio_server"]["after"] == ["pull_rucio_traces"]
+    assert tasks["pull_rucio_server"]["env"]["INPUT"] == "in-use"
+    assert tasks["catalogue"]["after"] == ["pull_rucio_server"]
+    assert tasks["catalogue"]["rule"] == "all_done"
+    assert tasks["accesses"]["after"] == ["catalogue", "pull_rucio_traces"]
+    assert tasks["accesses"]["rule"] == "all_success"
+
+
+@pytest.mark.service
 def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["place_and_push"]["tasks"]
-    assert tasks["cache.plan"]["after"] == ["caches", "predict"]
+    assert tasks["cache.plan"]["after"] == ["caches", "known_work", "predict"]
     assert set(tasks["cache.push"]["after"]) - {"caches"} == {"cache.plan"}
     assert tasks["cache.push"]["pool"] == "cachecast_wan"
     assert set(tasks["cache.rucio_sync"]["after"]) - {"caches"} == {"cache.push"}
@@ -183,6 +178,38 @@ def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) 
 
 
 @pytest.mark.service
+def test_queues_are_asked_before_plans_which_do_without_their_answers(bag: dict[str, Any]) -> None:
+    tasks = bag["dags"]["place_and_push"]["tasks"]
+    assert tasks["known_work"]["after"] == ["queue_htcondor", "queue_panda"]
+    assert tasks["known_work"]["rule"] == "all_done"
+    env = tasks["queue_htcondor"]["env"]
+    assert (env["NAME"], env["INPUT"], env["SITE"]) == ("htcondor", "/spool/queue.json", "EDGE")
+    assert "--site" not in tasks["queue_panda"]["command"]
+    # Of a moment that is past a queue knows nothing.
+    assert tasks["queue_panda"]["command"].startswith('[ -n "$CURRENT" ] || exit 99;')
+    assert "if_current" in env["CURRENT"]
+
+
+@pytest.mark.service
+def test_a_day_is_judged_and_an_rse_looked_after_for_caches_that_have_one(bag: dict[str, Any]) -> None:
+    tasks = bag["dags"]["verify_outcomes"]["tasks"]
+    assert tasks["day.worth"]["after"] == ["unjudged"]
+    assert "--unjudged" in tasks["unjudged"]["command"]
+    assert set(tasks["day.worth"]["env"]) == {"CACHE", "DAY"}
+    assert tasks["rse.rucio_check"]["after"] == ["rses"]
+    assert "--with-rse" in tasks["rses"]["command"]
+
+
+@pytest.mark.service
+def test_without_queues_and_servers_nobody_is_asked(bag: dict[str, Any], tmp_path: Path) -> None:
+    found = load(tmp_path, CACHECAST_AIRFLOW__PULL='{ rucio_traces = "/data/traces/" }')
+    assert found["errors"] == {}
+    assert found["dags"]["place_and_push"]["tasks"]["known_work"]["after"] == []
+    assert found["dags"]["pull_accesses"]["tasks"]["accesses"]["after"] == ["catalogue", "pull_rucio_traces"]
+    assert found["dags"]["pull_accesses"]["tasks"]["catalogue"]["after"] == []
+
+
+@pytest.mark.service
 def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["backfill"]
     assert set(dag["params"]) == {"first", "last"}
@@ -192,13 +219,14 @@ def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
 
 @pytest.mark.service
 def test_one_setting_submits_the_same_commands_to_a_cluster(bag: dict[str, Any], tmp_path: Path) -> None:
-    submitted = load(tmp_path, CACHECAST_AIRFLOW__PULL=PULL, CACHECAST_AIRFLOW__SPARK="spark_site")
+    asked = {"CACHECAST_AIRFLOW__PULL": PULL, "CACHECAST_AIRFLOW__QUEUES": QUEUES}
+    submitted = load(tmp_path, CACHECAST_AIRFLOW__SPARK="spark_site", **asked)
     assert submitted["errors"] == {}
     told = {(words[1], task["kind"]) for task, words in steps(submitted)}
     spark = {"pull", "features", "train", "predict", "evaluate"}
     assert {name for name, kind in told if kind == "SparkSubmitOperator"} == spark
-    plain = [command_of(words)[0] for _, words in steps(bag)]
-    assert [command_of(words)[0] for _, words in steps(submitted)] == plain
+    plain = [called(words)[0] for _, words in steps(bag)]
+    assert [called(words)[0] for _, words in steps(submitted)] == plain
 
 
 @pytest.mark.service

@@ -37,6 +37,14 @@ def test_a_run_is_about_what_was_asked_for_else_its_partition_else_the_cycle_beg
     assert moments.as_of(Run(), {}) == "2026-03-01T04:00:00Z"
 
 
+def test_a_moment_is_current_until_the_next_cycle_ends() -> None:
+    moment = "2026-03-01T04:00:00Z"
+    assert moments.if_current(moment, T) == moment
+    assert moments.if_current(moment, T + dt.timedelta(hours=1)) == moment
+    assert not moments.if_current(moment, T + dt.timedelta(hours=1, seconds=1))
+    assert moments.if_current(moment, T - dt.timedelta(days=1)) == moment
+
+
 def test_moments_before_and_days() -> None:
     assert moments.day("2026-03-01T04:00:00Z") == "2026-03-01"
     assert moments.day("2026-03-01T04:00:00Z", 1) == "2026-02-28"
@@ -64,6 +72,12 @@ def test_schedules_come_from_the_sites_settings(tmp_path: Any) -> None:
     (tmp_path / "base.toml").write_text('[airflow]\nretries = 7\n[features]\ncycle = "30m"\n')
     told = scheduling({"CACHECAST_CONF": str(tmp_path), "CACHECAST_AIRFLOW__TRAIN": "0 1 * * *"})
     assert (told.cycle_s, told.airflow.retries, told.airflow.train) == (1800, 7, "0 1 * * *")
+    queues = '{ condor = { input = "/q.json" } }'
+    (asked,) = scheduling({"CACHECAST_AIRFLOW__QUEUES": queues}).airflow.queues.values()
+    assert (asked.input, asked.site) == ("/q.json", "")
+    for wrong in ('{ "../condor" = { input = "/q.json" } }', "{ condor = { site = 'EDGE' } }"):
+        with pytest.raises(ConfigError, match="queues"):
+            scheduling({"CACHECAST_AIRFLOW__QUEUES": wrong})
     with pytest.raises(ConfigError, match="webhook must start with"):
         scheduling({"CACHECAST_AIRFLOW__WEBHOOK": "ftp://x"})
 
@@ -132,6 +146,7 @@ def test_a_failure_is_told_without_parameters_and_error_texts(webhook: Webhook) 
         "as_of": "2026-03-01T04:00:00Z",
         "tries": 4,
         "log": "http://airflow/log",
+        "runbook": "docs/troubleshoot.md#task-failed",
     }
 
 
@@ -139,7 +154,14 @@ def test_a_missed_deadline_is_told(webhook: Webhook) -> None:
     run = {"dag_id": "build_features", "dag_run_id": "r", "partition_key": None, "conf": {"x": "hush"}}
     asyncio.run(alarms.deadline_missed({"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}))
     assert webhook.told == [
-        {"event": "deadline missed", "dag": "build_features", "run": "r", "as_of": None, "deadline": str(T)}
+        {
+            "event": "deadline missed",
+            "dag": "build_features",
+            "run": "r",
+            "as_of": None,
+            "deadline": str(T),
+            "runbook": "docs/troubleshoot.md#deadline-missed",
+        }
     ]
 
 

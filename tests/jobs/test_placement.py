@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from features.errors import ConfigError, StaleInputError
-from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS
+from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, day_label
 from jobs import placement, serve_steps
 from jobs.serve import rates
@@ -152,6 +152,21 @@ def test_fractions_are_those_of_bytes_now_and_after_the_plan(tables: Tables, tmp
     # Later inventories, older than a day, and expired plans do not count.
     assert not known.cached[4].any()
     assert not known.predicted[4].any()
+
+
+@pytest.mark.parametrize(
+    ("state", "predicted"), [("failed", 1 / 3), ("cancelled", 1 / 3), ("planned", 2 / 3)]
+)
+def test_what_a_push_gave_up_is_not_expected(
+    tables: Tables, tmp_path: Path, state: str, predicted: float
+) -> None:
+    tried = {"attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(AS_OF)}
+    asked = {"item_id": "prefetch-cms:/f1", "did": "cms:/f1", "action": "prefetch", "state": state}
+    put(tables, RECEIPTS, [asked | tried], AS_OF, "e1")
+    run(tables, tmp_path / "p.db")
+    snapshot, plans = stored(tmp_path / "p.db")
+    assert snapshot.fractions([HELD]).predicted[0] == pytest.approx([predicted, 0, 1 / 6])
+    assert ("prefetch" in {one["action"] for one in plans["e1"]["items"]}) == (state == "planned")
 
 
 def test_standing_plans_are_handed_out(tables: Tables, tmp_path: Path) -> None:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from features.errors import InputError, StaleInputError
+from features.errors import CachecastError, InputError, StaleInputError
 from features.schema import FILES, PLANS, RECEIPTS
 from features.times import as_of_label, day_label
+from jobs import push as job
 from jobs import push_steps
 from jobs.cli import app
 from jobs.settings import CacheSettings, Settings
 from jobs.tables import Tables
+from jobs.targets import target
 from prefetch.journal import Item, Journal, Patience
 from prefetch.touches import UNMEASURED_S
 
@@ -120,6 +125,85 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
     journal.close()
     assert push(conf, "--resume")["pushed"] == 3
     assert receipts(conf) == ["done"] * 3
+
+
+@contextmanager
+def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
+    settings = Settings.load(conf, env={})
+    cache, journal = settings.cache("d"), Journal(settings.push.journal)
+    limits = push_steps.push_limits(settings, cache)
+    later_s = days_later * 86400
+    yield job.Work(
+        Tables(settings.tables.root),
+        journal,
+        "d",
+        target(cache),
+        limits,
+        lambda: time.time() + later_s,
+        settings.push.keep,
+    )
+    journal.close()
+
+
+def resume(work: job.Work) -> None:
+    job.resume(work, on_progress=lambda *_: None)
+
+
+def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path, tmp_path: Path) -> None:
+    push(conf, "--as-of", as_of_label(AS_OF))
+    assert push(conf, "--status")["oldest"] == as_of_label(AS_OF)
+    # As if the run had ended before its receipts were delivered.
+    shutil.rmtree(tmp_path / "tables" / "receipts")
+    with working(conf, days_later=6.9) as work:
+        resume(work)
+        assert work.journal.counts("d")["done"] == N_FILES
+    with working(conf, days_later=7.1) as work:
+        resume(work)
+        assert sum(work.journal.counts("d").values()) == 0
+    assert receipts(conf) == ["done"] * N_FILES
+    assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
+    assert receipts(conf) == ["done"] * N_FILES
+    status = push(conf, "--status")
+    assert (status["items"], status["oldest"]) == ({}, None)
+
+
+def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tmp_path: Path) -> None:
+    push(conf, "--as-of", as_of_label(AS_OF))
+    shutil.rmtree(tmp_path / "tables" / "receipts")
+    (tmp_path / "tables" / "receipts").write_text("in the way")
+    with working(conf, days_later=8) as work:
+        with pytest.raises((CachecastError, OSError)):
+            resume(work)
+        assert work.journal.counts("d")["done"] == N_FILES
+        (tmp_path / "tables" / "receipts").unlink()
+        resume(work)
+        assert work.journal.oldest_s("d") is None
+    assert receipts(conf) == ["done"] * N_FILES
+
+
+def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_path: Path) -> None:
+    tables = Tables(f"{tmp_path}/tables")
+    with working(conf) as work:
+        work.target.prefetch("/store/f1", timeout_s=5)
+        # The older plan is in the journal, and was not carried out.
+        older, newer = AS_OF - 7200, AS_OF - 3600
+        for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
+            rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
+            rows = [one | {"model_version": "m/1"} for one in rows]
+            tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
+        expires_s = AS_OF + 86400
+        for n, action in enumerate(("evict", "prefetch")):
+            name = f"/store/f{n + 1}"
+            one = Item(f"{older}{action}", "d", older, f"cms:{name}", name, action, n, 100, 0, expires_s)
+            work.journal.record_plan([one], now_s=time.time())
+        summary = job.run(work, as_of_s=newer, on_progress=lambda *_: None)
+        assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
+        assert work.target.confirm("/store/f1").held is not None
+        late = job.run(work, as_of_s=older, on_progress=lambda *_: None)
+        assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
+    rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
+    assert {one["state"] for one in rows} == {"cancelled"}
+    assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
 
 
 def test_what_does_not_go_together_is_refused(conf: Path) -> None:

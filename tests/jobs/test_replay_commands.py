@@ -149,7 +149,7 @@ def test_scores_from_a_file(tiny: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["replay", "curve"])
 @pytest.mark.parametrize("suffix", [".html", ".svg", ".csv", ".parquet", ".json"])
 def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, command: str, suffix: str) -> None:
-    out = tmp_path / f"answer{suffix}"
+    out = tmp_path / "new" / f"answer{suffix}"
     words = ["--trace", tiny, "--capacity", "20", "--json", "--out", out]
     answer = json.loads(cachecast(command, *words).stdout)
     rows = answer if command == "replay" else answer["points"]
@@ -176,7 +176,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         (["--capacity", "0"], "a cache needs room"),
         (["--capacity-fraction", "0.0001"], "a cache needs room"),
         (["--out", "x.pdf"], "must end in one of .html"),
-        (["--out", "no/where.html"], "there is no folder no"),
+        (["--out", "/dev/null/where.html"], "cannot write /dev/null/where.html"),
         (["--columns", "item=nothing"], "has no column nothing; it has time, id, size"),
         (["--columns", "item"], "not names of columns"),
         (["--purge-interval", "60"], "give --watermarks"),

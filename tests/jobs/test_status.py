@@ -62,7 +62,7 @@ def pin(settings: Settings, size_bytes: int) -> None:
     item = Item("0", "xc1", NOW_S - 3600, "a", "/a", "pin", 1, size_bytes, 0, NOW_S + 3600)
     journal.record_plan([item], now_s=NOW_S)
     journal.claim("xc1", "pin", 1, owner="o", now_s=NOW_S, patience=Patience())
-    journal.finish("0", Receipt("done"), owner="o", now_s=NOW_S)
+    journal.finish({"0": Receipt("done")}, owner="o", now_s=NOW_S)
     journal.close()
 
 
@@ -174,4 +174,6 @@ def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: py
     for words in ([], ["--help"], ["push", "--help"]):
         with job_figures.measured(words, warn=pytest.fail):
             pass
+    with pytest.raises(SystemExit), job_figures.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
+        raise SystemExit(2)  # as Typer ends it
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import statistics
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,6 +54,10 @@ def popularity(reads: Iterable[Any], as_of: int, spec: FeatureSpec, prefix: str 
     for k in range(1, spec.n_gaps + 1):
         row[f"gap_{k}_s"] = lasts[k - 1] - lasts[k] if k < len(lasts) else None
     return {prefix + name: value for name, value in row.items()}
+
+
+def difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
 
 
 def bytes_of(read: Any) -> int:
@@ -171,6 +176,8 @@ class Instant:
             facts["created"] = None if file.created is None else file.created // US
         time = dt.datetime.fromtimestamp(self.as_of, dt.UTC)
         created = facts["created"]
+        of_file = popularity(own, self.as_of, self.spec)
+        of_dataset = self._dataset_row(facts["dataset"])
         return {
             "dataset": facts["dataset"],
             "tier": facts["tier"],
@@ -179,8 +186,9 @@ class Instant:
             "age_s": None if created is None else max(self.as_of - created, 0),
             "hour": time.hour,
             "weekday": time.weekday(),
-            **popularity(own, self.as_of, self.spec),
-            **self._dataset_row(facts["dataset"]),
+            **of_file,
+            **of_dataset,
+            "due_s": difference(of_dataset["dataset_shift_s"], of_file["recency_s"]),
             **self._group_row("tier", facts["tier"]),
             **self._group_row("campaign", facts["campaign"]),
         }
@@ -224,7 +232,18 @@ class Instant:
             "dataset_n_passes": len(starts),
             "dataset_pass_age_s": age,
             "dataset_pass_rate": touched * 3600 / max(age, 1),
+            "dataset_shift_s": self._shift(dataset),
         }
+
+    def _shift(self, dataset: str) -> float | None:
+        found = []
+        for did in {r.did for r in self.reads}:
+            own = self._counted(did)
+            if own and self._latest(own, "dataset") == dataset:
+                row = popularity(own, self.as_of, self.spec)
+                in_front = max(r.at for r in own) >= (self.as_of - self.spec.front_s) * US
+                found += [row["gap_1_s"]] if in_front and row["gap_1_s"] is not None else []
+        return statistics.median(found) if found else None
 
 
 def expected(worlds: Any, as_ofs: list[int], *, catalogue: bool = True) -> Rows:

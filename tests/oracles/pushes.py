@@ -11,12 +11,13 @@ from prefetch.journal import Item, Journal
 from prefetch.push import PushLimits, PushSummary, push
 from prefetch.target import Confirmation, Held
 
+AS_OF_S = int(time.time())
 AT_ONCE: dict[str, Any] = {"retry_after_s": 0.0, "evict_guard_s": 0}
 
 
 def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | None = None) -> Item:
     lfn = name or f"/store/p/f{number}"
-    as_of_s = int(time.time()) + plan
+    as_of_s = AS_OF_S + plan
     return Item(
         f"{plan}-{action}-{number}", "c", as_of_s, f"t:{lfn}", lfn, action, number, 0, 10, as_of_s + 3600
     )

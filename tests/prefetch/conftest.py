@@ -64,7 +64,7 @@ def empty_postgres(postgres: PostgresServer) -> str:
     """The URL of a real PostgreSQL without the journal's tables."""
     engine = sa.create_engine(postgres.url)
     with engine.begin() as connection:
-        connection.execute(sa.text("DROP TABLE IF EXISTS push_items"))
+        connection.execute(sa.text("DROP TABLE IF EXISTS push_items, push_pruned"))
     engine.dispose()
     return postgres.url
 
@@ -84,5 +84,20 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
     opened = Journal(str(tmp_path / "journal.db"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "journal.db")
+    found: str = request.getfixturevalue("empty_postgres")
+    return found
+
+
+@pytest.fixture
+def any_journal(url: str) -> Iterator[Journal]:
+    opened = Journal(url)
     yield opened
     opened.close()

@@ -17,7 +17,7 @@ from prefetch.directory import DirectoryTarget
 from prefetch.journal import Item, Journal
 from prefetch.push import PushLimits, push
 
-N_FILES = 60
+N_FILES = 120
 CHILD = """
 import os, sys, time
 from pathlib import Path

@@ -5,67 +5,30 @@ import dataclasses
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from journals import DAY, claim, claim_all, due, finish, item, pinned, states
 
 from features.errors import ConfigError, ServiceError
 from features.schema import RECEIPTS, arrow_schema
-from prefetch.journal import LEASE_S, Item, Journal, Patience, Receipt
+from prefetch.journal import LEASE_S, Journal, Patience, Receipt
+from prefetch.journal_tables import PREFILL
 from prefetch.owner import is_dead, new_owner
-
-DAY = 86400
-
-
-def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, name: str | None = None) -> Item:
-    lfn = name or f"/store/f{number}"
-    item_id = f"{as_of_s}-{action}-{number}"
-    return Item(item_id, "xc", as_of_s, f"cms:{lfn}", lfn, action, number, 10, 10, as_of_s + DAY)
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "journal.db")
-    found: str = request.getfixturevalue("empty_postgres")
-    return found
+from prefetch.sources import Try
 
 
 @pytest.fixture
-def journal(url: str) -> Iterator[Journal]:
-    opened = Journal(url)
-    yield opened
-    opened.close()
-
-
-def claim(
-    journal: Journal,
-    owner: str,
-    n_items: int = 100,
-    *,
-    action: str = "prefetch",
-    now_s: float = 1001,
-    **but: Any,
-) -> list[Item]:
-    return journal.claim("xc", action, n_items, owner=owner, now_s=now_s, patience=Patience(**but))
-
-
-def claim_all(journal: Journal, owner: str, action: str = "prefetch", now_s: float = 1001) -> list[str]:
-    return [each.item_id for each in claim(journal, owner, action=action, now_s=now_s)]
-
-
-def states(journal: Journal, cache: str | None = None) -> dict[str, int]:
-    return {state: n for state, n in journal.counts(cache).items() if n}
+def journal(any_journal: Journal) -> Journal:
+    return any_journal
 
 
 def test_a_plan_recorded_twice_is_recorded_once(journal: Journal) -> None:
     plan = [item(number) for number in range(5)]
     assert journal.record_plan(plan, now_s=1000) == 5
     (first,) = claim(journal, "a", 1)
-    journal.finish(first.item_id, Receipt("done", bytes=10), owner="a", now_s=1002)
+    finish(journal, first.item_id, Receipt("done", bytes=10), owner="a", now_s=1002)
     assert journal.record_plan([*plan, item(5)], now_s=1003) == 1
     assert journal.record_plan([], now_s=1003) == 0
     assert states(journal, "xc") == {"planned": 5, "done": 1}
@@ -76,7 +39,7 @@ def test_claims_go_by_rank_and_failed_tries_wait_for_the_rest(journal: Journal) 
     journal.record_plan([item(3), item(1), item(2)], now_s=1000)
     (first,) = claim(journal, "a", 1)
     assert (first.rank, first.attempts) == (1, 1)
-    journal.finish(first.item_id, Receipt("planned", error="away"), owner="a", now_s=1002)
+    finish(journal, first.item_id, Receipt("planned", error="away"), owner="a", now_s=1002)
     claimed = claim(journal, "a", 9, now_s=1003)
     assert [(each.rank, each.attempts) for each in claimed] == [(2, 1), (3, 1), (1, 2)]
     assert claim_all(journal, "b", now_s=1003) == []
@@ -105,9 +68,50 @@ def test_no_item_is_claimed_twice_by_runs_at_once(url: str) -> None:
 def test_only_the_owner_finishes(journal: Journal) -> None:
     journal.record_plan([item(1)], now_s=1000)
     claim_all(journal, "a")
-    assert not journal.finish("1000-prefetch-1", Receipt("done"), owner="b", now_s=1002)
-    assert journal.finish("1000-prefetch-1", Receipt("done"), owner="a", now_s=1002)
-    assert not journal.finish("1000-prefetch-1", Receipt("failed"), owner="a", now_s=1003)
+    assert not finish(journal, "1000-prefetch-1", Receipt("done"), owner="b", now_s=1002)
+    assert finish(journal, "1000-prefetch-1", Receipt("done"), owner="a", now_s=1002)
+    assert not finish(journal, "1000-prefetch-1", Receipt("failed"), owner="a", now_s=1003)
+
+
+def test_receipts_are_written_together_and_only_of_what_is_ours(journal: Journal) -> None:
+    journal.record_plan([item(number) for number in range(4)], now_s=1000)
+    claim(journal, "a", 2)
+    claim(journal, "b", 1)
+    receipts = {f"1000-prefetch-{n}": Receipt("done", bytes=n) for n in range(4)}
+    receipts["1000-prefetch-1"] = Receipt("planned", error="away", fault="source")
+    assert journal.finish(receipts, owner="a", now_s=1002) == {"1000-prefetch-0", "1000-prefetch-1"}
+    assert states(journal) == {"planned": 2, "running": 1, "done": 1}
+    assert journal.faults("xc") == {"source": 1} and journal.undone("xc")["running"] == 1
+
+
+def test_runs_that_finish_cancel_and_recover_do_not_wait_for_each_other(url: str) -> None:
+    journals = [Journal(url) for _ in range(4)]
+    plan = [item(number) for number in range(200)]
+    journals[0].record_plan(plan, now_s=1000)
+
+    def work(number: int) -> int:
+        mine, n_done = journals[number], 0
+        for turn in range(40):
+            got = [one.item_id for one in claim(mine, f"far|{number}|5|x", 8)]
+            order = got if number else got[::-1]
+            n_done += len(
+                mine.finish(dict.fromkeys(order, Receipt("planned")), owner=f"far|{number}|5|x", now_s=1002)
+            )
+            mine.heartbeat(f"far|{number}|5|x", now_s=1002)
+            if turn % 4 == number:
+                mine.recover("xc", now_s=1003 + LEASE_S)
+        return n_done
+
+    def withdraw(number: int) -> int:
+        return sum(sum(journals[number].cancel("xc", now_s=1002)) for _ in range(40))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        worked = [pool.submit(work, number) for number in range(3)]
+        withdrawn = pool.submit(withdraw, 3)
+        assert all(one.result() >= 0 for one in worked) and withdrawn.result() == 200
+    assert states(journals[0]).keys() <= {"cancelled", "cancelling"}
+    for each in journals:
+        each.close()
 
 
 def test_what_a_dead_run_left_is_taken_over(journal: Journal) -> None:
@@ -139,15 +143,15 @@ def test_what_a_run_says_after_its_lease_does_not_count(journal: Journal) -> Non
     assert journal.recover("xc", now_s=late) == 1
     assert claim_all(journal, "quick|1|5|x", now_s=late) == ["1000-prefetch-1"]
     journal.heartbeat("slow|1|5|x", now_s=late)
-    assert not journal.finish("1000-prefetch-1", Receipt("done"), owner="slow|1|5|x", now_s=late)
-    assert journal.finish("1000-prefetch-1", Receipt("done"), owner="quick|1|5|x", now_s=late)
+    assert not finish(journal, "1000-prefetch-1", Receipt("done"), owner="slow|1|5|x", now_s=late)
+    assert finish(journal, "1000-prefetch-1", Receipt("done"), owner="quick|1|5|x", now_s=late)
 
 
 def test_a_failed_try_waits_for_longer_each_time(journal: Journal) -> None:
     journal.record_plan([item(1), item(2)], now_s=1000)
     for tries, failed_s in enumerate((1001, 1011, 1031), 1):
         assert [each.attempts for each in claim(journal, "a", 1, now_s=failed_s, retry_after_s=10)] == [tries]
-        journal.finish("1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=failed_s)
+        finish(journal, "1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=failed_s)
         due = failed_s + 10 * tries
         if tries == 1:
             assert [each.rank for each in claim(journal, "b", now_s=failed_s, retry_after_s=10)] == [2]
@@ -167,14 +171,14 @@ def test_items_of_a_source_left_alone_are_not_claimed(journal: Journal) -> None:
 
 def test_what_is_cancelled_is_never_tried_again(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(4)], now_s=1000)
-    journal.record_plan([item(9, as_of_s=2000)], now_s=1000)
+    journal.record_plan([item(9, as_of_s=2000, kind=PREFILL)], now_s=1000)
     claim(journal, "a", 3)
     assert journal.cancel("xc", 1000, now_s=1002) == (1, 3)
     assert journal.cancel("xc", 1000, now_s=1002) == (0, 0)
     assert states(journal) == {"planned": 1, "cancelling": 3, "cancelled": 1}
     # What is under way ends as it does: done, away, or by the death of its run.
-    assert journal.finish("1000-prefetch-0", Receipt("done"), owner="a", now_s=1003)
-    assert journal.finish("1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=1003)
+    assert finish(journal, "1000-prefetch-0", Receipt("done"), owner="a", now_s=1003)
+    assert finish(journal, "1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=1003)
     assert journal.release("a", now_s=1003) == 1
     assert states(journal) == {"planned": 1, "done": 1, "cancelled": 3}
     assert journal.record_plan([item(number) for number in range(4)], now_s=1004) == 0
@@ -195,7 +199,7 @@ def test_a_pin_is_renewed_by_one_run_at_a_time(journal: Journal) -> None:
     assert states(journal) == {"done": 2}
     assert journal.recover("xc", now_s=1601 + LEASE_S) == 1
     assert taken("two|1|5|x") == [1]
-    journal.renewed("1000-pin-1", at_s=1600)
+    journal.renewed({"1000-pin-1": 1600})
     assert taken("one|1|5|x") == []
     assert journal.recover("xc", now_s=9999) == 0
 
@@ -204,12 +208,17 @@ def test_it_tells_of_runs_and_faults(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(4)], now_s=1000)
     claim(journal, "a|1|5|x", 3)
     receipt = Receipt("failed", error="it\nis away", fault="source")
-    journal.finish("1000-prefetch-0", receipt, owner="a|1|5|x", now_s=1002)
+    finish(journal, "1000-prefetch-0", receipt, owner="a|1|5|x", now_s=1002)
     (holder,) = journal.holders("xc")
     assert (holder.owner, holder.n_items, holder.heard_at_s) == ("a|1|5|x", 2, 1001)
     assert journal.faults("xc", 1000) == {"source": 1} and journal.faults("xc", 2000) == {}
     assert journal.last_errors("xc") == ["it\nis away"]
-    assert [row["fault"] for row in journal.rows("xc", "fault", since_s=1001.5)] == ["source"]
+    assert journal.tries("xc", since_s=1001.5) == [Try("", 1002, 0.0, True)]
+    assert journal.tries("xc", since_s=1002.5) == []
+    assert (journal.changed_plans("xc", since_s=1002), journal.changed_plans("xc", since_s=1003)) == (
+        [1000],
+        [],
+    )
 
 
 def test_a_journal_of_before_gets_its_new_columns(tmp_path: Path) -> None:
@@ -218,12 +227,19 @@ def test_a_journal_of_before_gets_its_new_columns(tmp_path: Path) -> None:
     first.record_plan([item(1)], now_s=1000)
     first.close()
     with sqlite3.connect(path) as old:
-        for column in ("source", "fault"):
+        for column in ("source", "fault", "kind"):
             old.execute(f"ALTER TABLE push_items DROP COLUMN {column}")
+        old.execute("DROP INDEX push_items_held")
+        old.execute("DROP TABLE push_pruned")
     old.close()
     again = Journal(str(path))
     assert [(each.rank, each.source) for each in claim(again, "a")] == [(1, "")]
+    again.record_plan([item(2, as_of_s=2000)], now_s=2000)
     again.close()
+    with sqlite3.connect(path) as now:
+        found = now.execute("SELECT name FROM sqlite_master WHERE name = 'push_items_held'").fetchall()
+    now.close()
+    assert found and states(again) == {"cancelling": 1, "planned": 1}
 
 
 def test_a_journal_that_is_away_is_an_error_without_its_secret() -> None:
@@ -243,24 +259,13 @@ def test_late_items_expire_and_are_not_claimed(journal: Journal) -> None:
     assert journal.counts()["expired"] == 1
 
 
-def pinned(journal: Journal, number: int, renewed_at_s: float, **where: int) -> None:
-    pin = item(number, "pin", **where)
-    journal.record_plan([pin], now_s=pin.as_of_s)
-    claim_all(journal, "a", "pin", now_s=pin.as_of_s + 1)
-    journal.finish(pin.item_id, Receipt("done", renewed_at_s=renewed_at_s), owner="a", now_s=pin.as_of_s + 1)
-
-
-def due(journal: Journal, now_s: float, touch_every_s: int = 100) -> list[str]:
-    return [pin.item_id for pin in journal.due_pins("xc", now_s=now_s, touch_every_s=touch_every_s)]
-
-
 def test_pins_are_due_after_touch_every_until_they_expire(journal: Journal) -> None:
     pinned(journal, 2, 1500)
     pinned(journal, 1, 1400)
     assert due(journal, 1499) == []
     assert due(journal, 1500) == ["1000-pin-1"]
     assert due(journal, 1600) == ["1000-pin-1", "1000-pin-2"]
-    journal.renewed("1000-pin-1", at_s=1600)
+    journal.renewed({"1000-pin-1": 1600})
     assert due(journal, 1600) == ["1000-pin-2"]
     assert due(journal, 1000 + DAY) == []
 
@@ -277,7 +282,7 @@ def test_a_pin_taken_back_is_not_due_until_pinned_again(journal: Journal, action
     journal.record_plan([item(1, action, as_of_s=2000)], now_s=2000)
     assert due(journal, 5000) == ["1000-pin-1"]
     claim_all(journal, "a", action, now_s=2001)
-    journal.finish(f"2000-{action}-1", Receipt("done"), owner="a", now_s=2001)
+    finish(journal, f"2000-{action}-1", Receipt("done"), owner="a", now_s=2001)
     assert due(journal, 5000) == []
     pinned(journal, 1, 3001, as_of_s=3000)
     assert due(journal, 5000) == ["3000-pin-1"]
@@ -291,11 +296,11 @@ def test_a_lost_pin_is_failed(journal: Journal) -> None:
 
 
 def test_receipts_are_rows_of_the_table(journal: Journal) -> None:
-    journal.record_plan([item(1), dataclasses.replace(item(2), item_id="x", as_of_s=2000)], now_s=1000)
+    journal.record_plan([item(1), dataclasses.replace(item(2), item_id="x", cache="xd")], now_s=1000)
     claim_all(journal, "a")
     receipt = Receipt("done", 7, 0.5, confirmed_by="cinfo")
-    journal.finish("1000-prefetch-1", receipt, owner="a", now_s=1002.5)
-    (row,) = journal.receipts(as_of_s=1000)
+    finish(journal, "1000-prefetch-1", receipt, owner="a", now_s=1002.5)
+    (row,) = journal.receipts("xc", 1000)
     assert (row.pop("as_of_s"), row.pop("cache")) == (1000, "xc")
     table = pa.Table.from_pylist([row], schema=arrow_schema(RECEIPTS))
     assert table.to_pylist()[0] == row
@@ -307,7 +312,7 @@ def test_receipts_are_rows_of_the_table(journal: Journal) -> None:
 def test_errors_are_bounded(journal: Journal) -> None:
     journal.record_plan([item(1)], now_s=1000)
     claim_all(journal, "a")
-    journal.finish("1000-prefetch-1", Receipt("failed", error="e" * 9999), owner="a", now_s=1002)
+    finish(journal, "1000-prefetch-1", Receipt("failed", error="e" * 9999), owner="a", now_s=1002)
     assert len(journal.receipts()[0]["error"]) == 300
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from jobs.ports import free_ports
+
+__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "needed", "start", "wait"]
 
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
@@ -33,15 +36,6 @@ def needed(what: str, server: AbstractContextManager[Given]) -> Iterator[Given]:
             yield given
     except NoServer as error:
         pytest.fail(f"these tests need {what}: {error}")
-
-
-def free_ports(n: int) -> list[int]:
-    """`n` ports of loopback that nobody listens at."""
-    with contextlib.ExitStack() as probes:
-        bound = [probes.enter_context(socket.socket()) for _ in range(n)]
-        for probe in bound:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in bound]
 
 
 def start(

@@ -15,8 +15,9 @@ from daemons import PATIENCE_S, NoServer, free_ports
 class PostgresServer:
     """One server, stopped and started as a test likes."""
 
-    def __init__(self, binaries: Path, folder: Path, port: int) -> None:
+    def __init__(self, binaries: Path, folder: Path, port: int, waits_for_disk: bool) -> None:
         self._binaries, self._folder, self._port = binaries, folder, port
+        self._fsync = "on" if waits_for_disk else "off"
         self.url = f"postgresql+psycopg://tester:not-shown@127.0.0.1:{port}/postgres"
 
     def make(self) -> None:
@@ -25,7 +26,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-p {self._port} -k {self._folder} -c fsync=off"
+        options = f"-p {self._port} -k {self._folder} -c fsync={self._fsync}"
         self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
 
     def stop(self) -> None:
@@ -52,14 +53,17 @@ class PostgresServer:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[PostgresServer]:
-    """An empty server that keeps its data in `folder`; it ends with the block."""
+def running(folder: Path, *, waits_for_disk: bool = False) -> Iterator[PostgresServer]:
+    """An empty server that keeps its data in `folder`; it ends with the block.
+
+    `waits_for_disk`: a commit is on the disk, as in production; else it is as fast as tests like it.
+    """
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         raise NoServer("there is no PostgreSQL: install it with conf/deploy/system.sh postgresql")
     if (user := _user()) is not None:
         os.chown(folder, user, -1)
-    server = PostgresServer(found[-1].parent, folder, *free_ports(1))
+    server = PostgresServer(found[-1].parent, folder, *free_ports(1), waits_for_disk)
     server.make()
     server.start()
     try:

@@ -14,6 +14,8 @@ from typing import Any
 from daemons import NoServer, end, free_ports, start, wait
 from rucio.client import Client  # type: ignore[import-untyped]
 
+from jobs.user_cache import user_cache
+
 _ALEMBIC = """\
 [alembic]
 sqlalchemy.url = {database}
@@ -119,8 +121,7 @@ def consuming(server: RucioServer, broker_port: int) -> Iterator[None]:
 
 
 def _bin(name: str) -> str:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    environment = cache / "cachecast" / "rucio-server"
+    environment = user_cache("rucio-server")
     if not (environment / ".installed").exists():
         raise NoServer(f"there is no Rucio server in {environment}: make it with conf/deploy/rucio.sh")
     return str(environment / "bin" / name)

@@ -1,6 +1,7 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
-The DAG is verify_outcomes, whose commands need no Spark; whole days are in bench/airflow_day.py.
+The DAGs are verify_outcomes and capacity_report, whose commands need no Spark, and once build_features, by
+spark-submit; whole days are in bench/airflow_day.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from html import unescape
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ from typing import Any
 import pytest
 from airflow_rest import Airflow
 
+from features.results import WORTH
 from features.schema import ACCESSES, OUTCOMES, RECEIPTS
 from jobs.local.process import Keeper, seen
 from jobs.local.services import airflow, airflow_env, prepare_airflow
 from jobs.local.site import LocalSite, opened
+from jobs.settings import Settings
 from jobs.tables import Tables
 
 pytestmark = pytest.mark.service
@@ -34,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 PUSHED = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
 KEY, PLANNED = "2026-03-03T04:00:00Z", "2026-03-01T04:00:00Z"
 PATIENCE_S = 300
+XCACHE = 'name = "cache"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\ncapacity = "2GB"\n'
 SECRET = "hush-0123456789abcdef"
 
 
@@ -71,6 +76,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, told: tuple[str, list[Any]]) 
         "CACHECAST_AIRFLOW__DEADLINE": "1s",
         "CACHECAST_AIRFLOW__WEBHOOK": told[0],
     }
+    (made.conf / "caches" / "cache.toml").write_text(XCACHE)
     pushed(Tables(str(made.out / "tables")))
     keeper = Keeper(made.run)
     with pytest.MonkeyPatch.context() as patch:
@@ -98,7 +104,8 @@ def pushed(tables: Tables) -> None:
         at = PUSHED + dt.timedelta(hours=hour)
         row = dict.fromkeys(ACCESSES.column_names) | {
             "did": "t:a", "scope": "t", "name": "a", "cache": "cache", "accessed_at": at, "known_at": at,
-            "bytes_hit": 50, "bytes_missed": 0, "n_reads": 1, "source": "rucio_traces", "event_id": f"{hour}",
+            "size_bytes": 100, "bytes_hit": 50, "bytes_missed": 0, "n_reads": 1, "source": "rucio_traces",
+            "event_id": f"{hour}",
         }  # fmt: skip
         reads.append(row)
     tables.replace_rows(ACCESSES, reads, ("2026-03-01",))
@@ -139,7 +146,7 @@ def killed(words: str) -> int:
 
 def test_a_command_killed_on_the_way_is_tried_again_and_ends_right(site: LocalSite, api: Airflow) -> None:
     run = api.trigger("verify_outcomes", partition_key=KEY)
-    killed("cachecast outcomes --cache cache")
+    killed("cachecast outcomes --cache cache --as-of")
     assert api.ended("verify_outcomes", run, within_s=PATIENCE_S) == "success"
     tasks = api.tasks("verify_outcomes", run)
     assert tasks["cache.outcomes", 0]["try_number"] == 2
@@ -148,6 +155,11 @@ def test_a_command_killed_on_the_way_is_tried_again_and_ends_right(site: LocalSi
     (row,) = earned(site)
     assert (row["as_of"], row["cache"], row["n_hits"]) == (PLANNED, "cache", 2)
     assert (row["bytes_saved"], row["bytes_spent"], row["bytes_wasted"]) == (100, 100, 0)
+    assert tasks["day.worth", 0]["state"] == "success"
+    assert tasks["rse.rucio_check", -1]["state"] == "skipped"
+    (verdict,) = Tables(str(site.out / "tables")).read_arrow(WORTH).to_pylist()
+    assert (verdict["day"], verdict["cache"], verdict["hit_bytes"]) == ("2026-03-01", "cache", 100)
+    assert "its records reach back" in verdict["withheld"]
 
 
 def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
@@ -156,10 +168,11 @@ def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
     run = api.trigger("verify_outcomes", partition_key="$(touch /tmp/no)")
     assert api.ended("verify_outcomes", run, within_s=PATIENCE_S) == "failed"
     deadline = time.monotonic() + PATIENCE_S
-    while not {"task failed", "deadline missed"} <= {one["event"] for one in told[1]}:
+    wanted = {("task failed", "caches"), ("deadline missed", None)}
+    while not wanted <= {(one["event"], one.get("task")) for one in told[1]}:
         assert time.monotonic() < deadline, told[1]
         time.sleep(0.5)
-    (failed,) = [one for one in told[1] if one["event"] == "task failed"]
+    (failed,) = [one for one in told[1] if one.get("task") == "caches"]
     assert (failed["dag"], failed["task"], failed["run"], failed["tries"]) == (
         "verify_outcomes",
         "caches",
@@ -172,13 +185,37 @@ def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
     assert not [path for path in logs if SECRET in path.read_text(errors="replace")]
 
 
-def test_dags_test_runs_the_same_for_a_moment_asked_for(site: LocalSite) -> None:
-    # `dags test` breaks on a DAG with a deadline (Airflow's issue 73428); without a webhook there is none.
-    env = os.environ | airflow_env(site) | {"PYTHONPATH": str(ROOT), "CACHECAST_AIRFLOW__WEBHOOK": ""}
-    Tables(str(site.out / "tables")).replace_rows(OUTCOMES, [], ("2026-03-01", PLANNED, "cache"))
-    words = ["dags", "test", "verify_outcomes", "-c", json.dumps({"as_of": KEY})]
+def dags_test(site: LocalSite, dag: str, **settings: str) -> str:
+    """What `airflow dags test` of a DAG at KEY tells, at work in the site's folder."""
+    # It breaks on a DAG with a deadline (Airflow's issue 73428); without a webhook there is none.
+    env = airflow_env(site) | {"PYTHONPATH": str(ROOT), "CACHECAST_AIRFLOW__WEBHOOK": ""} | settings
+    words = [sys.executable, "-m", "airflow", "dags", "test", dag, "-c", json.dumps({"as_of": KEY})]
     done = subprocess.run(
-        [sys.executable, "-m", "airflow", *words], env=env, capture_output=True, text=True, check=False
+        words, env=os.environ | env, cwd=site.out, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_dags_test_runs_the_same_for_a_moment_asked_for(site: LocalSite) -> None:
+    Tables(str(site.out / "tables")).replace_rows(OUTCOMES, [], ("2026-03-01", PLANNED, "cache"))
+    dags_test(site, "verify_outcomes")
     assert [row["n_hits"] for row in earned(site)] == [2]
+
+
+def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite) -> None:
+    dags_test(site, "capacity_report", CACHECAST_AIRFLOW__REPORTS="pages")
+    curve = (site.out / "pages" / "curve-2026-03-03.html").read_text().replace("\u00a0", " ")
+    assert "Doubling 2 GB lifts LRU's byte hit ratio from 50.0 % to 50.0 %" in unescape(curve)
+    assert "For a byte hit ratio of 50.0 % LRU needs 100 B" in curve
+    assert "<svg" in curve
+    assert (site.out / "pages" / "report-2026-03-03.html").exists()
+
+
+def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
+    connection = json.dumps({"conn_type": "spark", "host": "local[1]"})
+    submit = {"CACHECAST_AIRFLOW__SPARK": "spark_site", "AIRFLOW_CONN_SPARK_SITE": connection}
+    assert dags_test(site, "build_features", **submit).count("Spark-Submit cmd") == 1
+    table = Settings.load().features.spec.features_table
+    (row,) = Tables(str(site.out / "tables")).read_arrow(table, columns=["did", "as_of"]).to_pylist()
+    assert (row["did"], row["as_of"]) == ("t:a", KEY)

@@ -21,6 +21,7 @@ from prefetch.xcache.gstream import read_capture
 
 pytestmark = pytest.mark.service
 MIB = 2**20
+AS_OF_S = int(time.time())
 BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB
 AT_ONCE: dict[str, Any] = {"timeout_s": 20.0, "retry_after_s": 0.0, "evict_guard_s": 0}
 
@@ -38,8 +39,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def item(name: str, action: str, rank: int = 1) -> Item:
-    now = int(time.time())
-    return Item(f"{action}{name}", "xc", now, f"t:{name}", name, action, rank, 0, 0, now + 3600)
+    lasts_s = AS_OF_S + 3600
+    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, action, rank, 0, 0, lasts_s)
 
 
 def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,23 @@ def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason(
     unread = with_known(scores(range(20)), work())
     plan = ValuePlanner(lambda _: unread, ROOMY, plain_files(N), DAY_S).plan(state(20))
     assert reasons(plan, horizon_s=DAY_S).to_pylist()[-1] == "queued: 1 job; not on disk yet"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(20, N - 1)), st.floats(0, 1), st.integers(0, 25))
+def test_a_busy_queue_leaves_predictions_their_part(queued: set[int], share: float, n_fit: int) -> None:
+    told = [ids(*queued), *(np.full(len(queued), n) for n in (10, 1, 0))]
+    known = with_known(scores(range(N), 0.9), KnownWork(*told))
+    limits = dataclasses.replace(ROOMY, queued_share=share)
+    at = state(0, inflow_bytes=10 * n_fit, peak_inflow_bytes=0)
+    plan = ValuePlanner(lambda _: known, limits, plain_files(N), DAY_S).plan(at)
+    fetched = plan.of(Action.PREFETCH).tolist()
+    n_limit = min(n_fit, limits.prefetch(at).n_bytes // 10)
+    n_first = min(len(queued), int(share * limits.prefetch(at).n_bytes) // 10)
+    n_others = min(N - len(queued), n_limit - n_first)
+    assert len(fetched) == min(N, n_limit)
+    is_queued = [item in queued for item in fetched]
+    assert is_queued == [True] * n_first + [False] * n_others + [True] * (len(fetched) - n_first - n_others)
 
 
 def test_known_work_obeys_the_limits_of_any_plan() -> None:

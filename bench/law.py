@@ -1,0 +1,149 @@
+"""How much of the gap can be closed without seeing the future: plans by the law that generated the accesses.
+
+bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   rows of a Markdown table
+
+The scores know what no model can know better: how the region was made (how likely the next pass over a
+dataset is at which time after the last, how popular the dataset is), every pass that has begun, and when it
+comes to each file. What they do not know are the dice: whether and when the next pass begins. Gap to the byte
+bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import norm, poisson
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+from plan_gap import CANDIDATE_S, DAY_S, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
+
+from features.units import duration_label, parse_duration  # noqa: E402
+from prefetch.plan import Scores  # noqa: E402
+from prefetch.plan.items import FloatArray  # noqa: E402
+from replay.planner import IntArray  # noqa: E402
+from replay.workload import Rhythm, Workload  # noqa: E402
+from replay.workload.catalogue import REREAD, knob  # noqa: E402
+
+_PART_MEAN = 0.16
+"""Mean share of the files that a pass over a part of a dataset reads (replay.workload.tasks)."""
+
+
+class Law:
+    """Chances of a region's files by the law of its passes."""
+
+    def __init__(self, region: Region, workload: Workload) -> None:
+        self.region = region
+        config, datasets, tasks = workload.config, workload.catalogue.datasets, workload.tasks
+        self._rhythm = Rhythm(config)
+        self._close, hours, self._median, self._sigma = (
+            knob(config, datasets, key)
+            for key in ("close_share", "close_hours", "return_days_median", "return_sigma")
+        )
+        self._close_days = hours / 24
+        self._passes = _mean_passes(workload)
+        start = tasks.start % self._rhythm.total
+        first = np.flatnonzero(np.diff(tasks.dataset, prepend=-1))
+        number = np.arange(start.size) - np.repeat(first, np.diff(np.append(first, start.size)))
+        order = np.lexsort((start, tasks.dataset))
+        self._dataset, self._start = tasks.dataset[order], start[order]
+        self._number, self._length = number[order], tasks.length[order]
+        self._begun_before = _starts_of_reads(region, workload, start)
+        file = region.file
+        self._progress = (file - workload.catalogue.first_file[region.dataset]) / np.maximum(
+            datasets.n_files[region.dataset], 1
+        )
+
+    def at(self, time_s: int) -> Scores:
+        """The scores at a moment, of files read before."""
+        self.region.at(time_s)
+        item = np.flatnonzero(self.region.last_s > time_s - CANDIDATE_S)
+        size = self.region.trace.size_bytes[item]
+        chance = self.chances(time_s, item)
+        return Scores(int(time_s), item, size, HORIZONS, chance, np.ones(item.size, np.bool_))
+
+    def chances(self, time_s: int, item: IntArray) -> FloatArray:
+        """float64[k, n]: of a read of each `item` within each horizon."""
+        now, dataset = self._work(time_s), self.region.dataset[item]
+        place = np.searchsorted(self._dataset * 1e6 + self._start, dataset * 1e6 + now, side="right") - 1
+        last = np.maximum(place, 0)
+        since = now - np.where(self._dataset[last] == dataset, self._start[last], 0.0)
+        more = _more(self._number[last], self._passes[dataset])
+        waited = np.maximum(self._survival(dataset, since), 1e-12)
+        awaited = more * waited / (more * waited + 1 - more)
+        offset = self._progress[item] * self._length[last]
+        next_s = self.region.next_s[item]
+        is_begun = self._begun_before[self.region.next_access[item]] <= now
+        rows = []
+        for horizon_s in HORIZONS:
+            until = since + self._work(time_s + horizon_s) - now - offset
+            left = self._survival(dataset, np.maximum(until, since)) / waited
+            chance = awaited * (1 - np.minimum(1.0, left))
+            rows.append(np.where(is_begun, next_s < time_s + horizon_s, chance))
+        return np.array(rows, np.float64)
+
+    def _work(self, time_s: int) -> float:
+        return float(self._rhythm.work(np.array([(time_s - self.region.begin_s) / DAY_S]))[0])
+
+    def _survival(self, dataset: IntArray, gap: FloatArray) -> FloatArray:
+        """The chance that the next pass begins later than `gap` (days of work) after the last."""
+        close, gap = self._close[dataset], np.maximum(gap, 1e-9)
+        late = norm.sf(np.log(gap / self._median[dataset]) / self._sigma[dataset])
+        survival: FloatArray = close * np.exp(-gap / self._close_days[dataset]) + (1 - close) * late
+        return survival
+
+
+def _more(number: IntArray, mean: FloatArray) -> FloatArray:
+    """The chance of a pass after pass `number` (from 0), where those beyond the first are Poisson."""
+    more: FloatArray = poisson.sf(number, mean) / np.maximum(poisson.sf(number - 1, mean), 1e-12)
+    return more
+
+
+def _mean_passes(workload: Workload) -> FloatArray:
+    """Per dataset, how many passes beyond the first its popularity lets expect."""
+    config, datasets = workload.config, workload.catalogue.datasets
+    mean = np.zeros(datasets.line.size)
+    for index, category in enumerate(config.categories):
+        members = (datasets.category == index) & (datasets.role == REREAD)
+        wanted = max(0, round(category.accesses * config.growth) - round(category.files * config.growth))
+        whole = 1 - category.partial_share * (1 - _PART_MEAN)
+        weight = datasets.weight[members]
+        if members.any():
+            mean[members] = weight * wanted / ((weight * datasets.n_files[members]).sum() * whole)
+    return mean
+
+
+def _starts_of_reads(region: Region, workload: Workload, start: FloatArray) -> FloatArray:
+    """Per access of the trace, when its pass began (days of work); infinite after the last access."""
+    reads = workload.reads.slice(0, len(workload.reads))
+    return np.append(start[reads.task], np.inf)
+
+
+def main() -> None:
+    """Print the table as it comes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("scenario", nargs="*", default=list(SCALES))
+    parser.add_argument("--cycle", nargs="*", default=["1h"])
+    parser.add_argument("--seed", type=int, default=7)
+    given = parser.parse_args()
+    print("| scenario | cycle | scores | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|")
+    for name in given.scenario:
+        region = Region(name, given.seed)
+        kinds: dict[str, Callable[[int], Scores]] = {
+            "perfect": scores(region, "perfect", given.seed),
+            "law": Law(region, region.workload).at,
+        }
+        for kind, at in kinds.items():
+            for cycle_s in map(parse_duration, given.cycle):
+                closed = replayed(region, at, cycle_s, in_line=False)["lru+plan"]
+                cells = " | ".join(f"{gap:.2f}" for gap in closed)
+                print(f"| {name} | {duration_label(cycle_s)} | {kind} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

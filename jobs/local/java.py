@@ -1,0 +1,25 @@
+"""Java servers of this machine, from jars that a script of conf/deploy fetches."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from features.errors import ServiceError
+from jobs.user_cache import user_cache
+
+
+def java() -> str:
+    """The program. Raises ServiceError if there is none."""
+    found = shutil.which("java")
+    if found is None:
+        raise ServiceError("there is no java: install it with conf/deploy/system.sh core")
+    return found
+
+
+def jars(name: str, *, n: int, script: str) -> Path:
+    """The folder of the `n` jars called `name`. Raises ServiceError if not all are there."""
+    folder = user_cache(name)
+    if len(list(folder.glob("*.jar"))) != n:
+        raise ServiceError(f"{folder} does not hold the {n} jars: fetch them with conf/deploy/{script}")
+    return folder

@@ -1,0 +1,142 @@
+"""Plans in the journal: the newest word on a file counts, and what is long settled is forgotten."""
+
+from __future__ import annotations
+
+import itertools
+
+import hypothesis as hy
+import hypothesis.strategies as st
+import pytest
+from journals import DAY, claim, claim_all, due, finish, item, pinned, states
+
+from prefetch.journal import Journal, Receipt
+from prefetch.journal_tables import PLAN, PREFILL
+
+LATER = 1000 + 3 * DAY
+
+
+@pytest.fixture
+def journal(any_journal: Journal) -> Journal:
+    return any_journal
+
+
+def told(journal: Journal) -> dict[str, str]:
+    return {row["item_id"]: row["state"] for row in journal.receipts("xc")}
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_newer_plan_replaces_what_an_older_one_left_undone(journal: Journal, newest_first: bool) -> None:
+    older = [item(1, "evict"), item(2), item(3, "evict")]
+    newer = [item(1, "pin", as_of_s=2000), item(4, as_of_s=2000)]
+    for plan in (newer, older) if newest_first else (older, newer):
+        journal.record_plan(plan, now_s=2000)
+    assert claim_all(journal, "a", "evict") == []
+    assert claim_all(journal, "a", "pin") == ["2000-pin-1"]
+    assert claim_all(journal, "a") == ["2000-prefetch-4"]
+    (error,) = {row["error"] for row in journal.receipts("xc", 1000)}
+    assert error.startswith("replaced by ") and error.endswith("of 1970-01-01T00:33:20Z")
+    assert journal.last_errors("xc") == [] and journal.faults("xc") == {}
+    # What an older one says again is no news.
+    assert journal.record_plan(older, now_s=2001) == 0
+    assert states(journal) == {"cancelled": 3, "running": 2}
+
+
+def test_what_is_done_stays_and_what_is_in_hand_ends(journal: Journal) -> None:
+    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3, "evict")], now_s=1000)
+    claim(journal, "a", 2, action="evict")
+    finish(journal, "1000-evict-1", Receipt("done"), owner="a", now_s=1001)
+    journal.record_plan([item(9, as_of_s=2000)], now_s=2000)
+    assert states(journal) == {"done": 1, "cancelling": 1, "cancelled": 1, "planned": 1}
+    finish(journal, "1000-evict-2", Receipt("planned", error="away"), owner="a", now_s=2001)
+    assert states(journal) == {"done": 1, "cancelled": 2, "planned": 1}
+
+
+def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(journal: Journal) -> None:
+    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
+    journal.record_plan(
+        [item(1, as_of_s=2000, kind=PREFILL), item(5, as_of_s=2000, kind=PREFILL)], now_s=2000
+    )
+    assert told(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
+    journal.record_plan([item(1, "pin", as_of_s=3000)], now_s=3000)
+    assert {at for at, state in told(journal).items() if state == "planned"} == {
+        "2000-prefetch-5",
+        "3000-pin-1",
+    }
+    other = [item(6, as_of_s=4000, kind=PREFILL)]
+    journal.record_plan(other, now_s=4000)
+    assert states(journal)["planned"] == 3
+
+
+WORDS = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from([PLAN, PREFILL]), st.sets(st.integers(0, 3), min_size=1)),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda one: one[0],
+)
+
+
+@hy.settings(max_examples=60, deadline=None)
+@hy.given(plans=WORDS)
+def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, str, set[int]]]) -> None:
+    """Left is an item of which no newer plan speaks, and, of a whole plan, none that is newer and whole."""
+
+    def stands(at: int, kind: str, number: int) -> bool:
+        newer = [one for one in plans if one[0] > at]
+        return not any(number in files or (kind == one == PLAN) for _, one, files in newer)
+
+    expected = {
+        f"{at}-prefetch-{number}" for at, kind, files in plans for number in files if stands(at, kind, number)
+    }
+    for order in itertools.islice(itertools.permutations(plans), 6):
+        journal = Journal("sqlite://")
+        for at, kind, files in order:
+            journal.record_plan([item(n, as_of_s=at, kind=kind) for n in files], now_s=9)
+        assert {at for at, state in told(journal).items() if state == "planned"} == expected
+        journal.close()
+
+
+def settle(journal: Journal, as_of_s: int, number: int = 1, *, action: str = "prefetch") -> None:
+    journal.record_plan([item(number, action, as_of_s=as_of_s)], now_s=as_of_s)
+    claim_all(journal, "a", action, now_s=as_of_s)
+    finish(journal, f"{as_of_s}-{action}-{number}", Receipt("done"), owner="a", now_s=as_of_s)
+
+
+def test_settled_plans_are_forgotten_oldest_first_and_never_done_again(journal: Journal) -> None:
+    for as_of_s in (1000, 2000, 3000):
+        settle(journal, as_of_s)
+    when = {"before_s": 2500.0, "now_s": float(LATER)}
+    assert journal.prunable("xc", before_s=2500, now_s=1000 + DAY - 1) == []
+    assert journal.prunable("xc", **when) == [1000, 2000]
+    assert journal.forget("xc", 1000, **when) == 1
+    assert (journal.oldest_s("xc"), journal.pruned_at_s("xc", 1000)) == (2000, LATER)
+    assert journal.pruned_at_s("xc", 2000) is None and journal.forget("xc", 3000, **when) == 0
+    assert journal.record_plan([item(1), item(2)], now_s=LATER) == 0
+    assert journal.receipts("xc", 1000) == [] and journal.counts("xc")["done"] == 2
+
+
+@pytest.mark.parametrize("state", ["planned", "running", "renewed"])
+def test_a_plan_that_is_not_settled_stays_with_all_newer_ones(journal: Journal, state: str) -> None:
+    if state == "renewed":
+        pinned(journal, 5, 1001)
+        journal.claim_pins(journal.pins("xc", now_s=1001), owner="a", now_s=1001, used_until_s=1001)
+    else:
+        journal.record_plan([item(5, kind=PREFILL)], now_s=1000)
+        if state == "running":
+            claim_all(journal, "a")
+    settle(journal, 2000)
+    when = {"before_s": 5000.0, "now_s": float(LATER)}
+    assert journal.prunable("xc", **when) == [] and journal.forget("xc", 1000, **when) == 0
+    journal.release("a", now_s=5000)
+    journal.expire("xc", now_s=5000 + DAY)
+    assert journal.prunable("xc", before_s=5000 + DAY, now_s=LATER) == [1000, 2000]
+
+
+def test_a_pin_that_was_taken_back_stays_so_when_older_plans_are_forgotten(journal: Journal) -> None:
+    pinned(journal, 1, 1001)
+    settle(journal, 2000, action="unpin")
+    before_s, now_s = 2500.0, float(2000 + DAY)
+    assert due(journal, 5000) == []
+    for as_of_s in journal.prunable("xc", before_s=before_s, now_s=now_s):
+        journal.forget("xc", as_of_s, before_s=before_s, now_s=now_s)
+        assert due(journal, 5000) == []
+    assert journal.oldest_s("xc") is None
