@@ -4,10 +4,11 @@
 BIN := .venv/bin
 OUT ?= demo-out
 LOCAL ?= local-out
+DRILL_MINUTES ?= 10
 STAMP := .venv/.installed
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo up down test lint check verify audit clean
+.PHONY: help install demo up down test lint check verify audit docs clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -43,10 +44,14 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
-verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, a real XCache beside its replay, benches
+verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, fault drills, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
+	@conf/deploy/system.sh drill
+	$(BIN)/python bench/drill.py --minutes $(DRILL_MINUTES)
+	$(BIN)/python bench/notebooks.py
+	$(BIN)/python bench/api_docs.py
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
 	$(BIN)/python bench/push.py
@@ -61,6 +66,9 @@ verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, a real XCache besi
 	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/dags.py --strict
 	$(BIN)/python bench/airflow_day.py
+
+docs: $(STAMP)-verify ## the API's pages, in build/docs
+	$(BIN)/python bench/api_docs.py --out build/docs
 
 audit: $(STAMP)-verify ## known holes in what is pinned; needs PyPI's own JSON, which a mirror may lack
 	@version=$$($(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])'); \

@@ -1,0 +1,530 @@
+"""Fault drills: processes killed, disks full, clocks wrong, a database gone, poisoned input; what survives.
+
+bench/drill.py [--minutes M] [--days D] [--seed S] [--only FAULT ...]      exit code 1 if an invariant breaks
+
+A small site of simulated days is worked through twice by the real commands: once left in peace, once with
+faults. After each fault the command is simply run again. What must hold is checked after each: no access
+lost or doubled, no file pushed twice, no pin over the limit, tables equal to those of the site left in peace.
+Every fault is drilled once; what is left of `--minutes` goes to further rounds at other random points.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
+
+from features.schema import ACCESSES, PLANS, PREDICTIONS, RECEIPTS, REJECTS, Table  # noqa: E402
+from features.times import as_of_label, day_label  # noqa: E402
+from jobs.settings import Settings  # noqa: E402
+from jobs.tables import Tables  # noqa: E402
+
+N_FILES, SIZE, CAPACITY = 40, 4000, 120_000
+CACHE = "d"
+PATIENCE_S = 1200
+_STACK = "Traceback (most recent call last)"
+Spec = dict[str, str]
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """One row of the table: faults done, and of those survived; `why` of the first that was not."""
+
+    process: str
+    done: int = 0
+    survived: int = 0
+    why: str = ""
+
+
+class Site:
+    """A folder with everything of one site: origin, cache, tables, journal, settings and raw days."""
+
+    def __init__(self, folder: Path, days: int, as_of_s: int) -> None:
+        self.folder, self.days, self.as_of_s = folder, days, as_of_s
+        self.journal = f"{folder}/journal.db"
+        for number in range(N_FILES):
+            path = folder / "origin" / lfn(number)[1:]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(number.to_bytes(4, "big") * (SIZE // 4))
+        for day in range(days):
+            self.raw(day).write_bytes(traces(day, self.day_s(day)))
+        (folder / "site.toml").write_text(
+            f'[tables]\nroot = "{folder}/tables"\n[features]\ncycle = "1h"\n'
+            '[spark]\nmaster = "local[1]"\ndriver_memory = "1g"\nshuffle_partitions = 2\n'
+            f'[caches.{CACHE}]\nname = "{CACHE}"\nkind = "directory"\nurl = "{folder}/cache"\n'
+            f'origin = "{folder}/origin"\ncapacity = {CAPACITY}\nevict_guard = "0s"\n'
+        )
+
+    @property
+    def tables(self) -> Tables:
+        """Its tables, opened anew."""
+        return Tables(f"{self.folder}/tables")
+
+    def raw(self, day: int) -> Path:
+        """The traces of a day."""
+        return self.folder / f"traces-{day}.json"
+
+    def day_s(self, day: int) -> int:
+        """The first second of a day; the plan is made after the last."""
+        return self.as_of_s // 86400 * 86400 - (self.days - day) * 86400
+
+    def words(self, step: str, day: int = 0) -> list[str]:
+        """A step as it is typed."""
+        as_of = as_of_label(self.as_of_s)
+        return {
+            "pull": ["pull", "--source", "rucio_traces", "--input", str(self.raw(day)), "--day",
+                     day_label(self.day_s(day))],
+            "features": ["features", "--as-of", as_of],
+            "plan": ["plan", "--cache", CACHE, "--as-of", as_of],
+            "push": ["push", "--cache", CACHE, "--as-of", as_of],
+        }[step]  # fmt: skip
+
+    def predict(self) -> None:
+        """Predictions of a model that needs no training: the lower a file's number, the likelier a read."""
+        settings = Settings.load(env={})
+        rows = [
+            {
+                **{"did": f"cms:{lfn(number)}", "horizon_s": settings.plan.horizon},
+                **{"probability": 1 - number / N_FILES, "expected_accesses": 1 - number / N_FILES},
+                **{"size_bytes": SIZE, "last_read_s": 3600, "model_version": "drill/1"},
+            }
+            for number in range(N_FILES)
+        ]
+        key = (day_label(self.as_of_s), as_of_label(self.as_of_s), settings.region.name)
+        self.tables.replace_rows(PREDICTIONS, rows, key)
+
+
+def lfn(number: int) -> str:
+    """The name of a file."""
+    return f"/store/mc/Run3/A/AOD/v{number % 3}/000/f{number}.root"
+
+
+def traces(day: int, day_s: int) -> bytes:
+    """A day's reads, with those at its ends."""
+    chance = random.Random(day)
+    lines = []
+    for i in range(200):
+        number = min(int(chance.expovariate(0.1)), N_FILES - 1)
+        at_s = day_s + i * 86399 // 199
+        trace = {
+            **{"eventType": "get_sm", "scope": "cms", "filename": lfn(number), "uuid": f"{day}-{i}"},
+            **{"transferStart": at_s, "transferEnd": at_s + 5, "traceTimeentryUnix": at_s + 6},
+            **{"clientState": "DONE", "filesize": SIZE, "localSite": "EDGE"},
+        }
+        lines.append(json.dumps(trace).encode())
+    return b"\n".join(lines) + b"\n"
+
+
+def start(
+    site: Site, *words: str, env: Spec | None = None, longest_file: int | None = None
+) -> subprocess.Popen[str]:
+    """A command as a process at the head of a group, so that a kill takes Spark's Java with it.
+
+    `longest_file`: in blocks of 512 bytes; beyond it a write fails, as on a full disk.
+    """
+    line = [sys.executable, "-c", "from jobs.cli import main; main()", *words]
+    if longest_file is not None:
+        line = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', str(longest_file), *line]
+    given = {"CACHECAST_CONF": str(site.folder / "site.toml"), "CACHECAST_PUSH__JOURNAL": site.journal}
+    return subprocess.Popen(
+        line,
+        env=os.environ | given | (env or {}),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(site: Site, *words: str, env: Spec | None = None) -> str:
+    """What a command says that must end well. Raises Broken."""
+    process = start(site, *words, env=env)
+    told, _ = process.communicate(timeout=PATIENCE_S)
+    if process.returncode:
+        raise Broken(f"{words[0]} ended with {process.returncode}: {told.strip()[-300:]}")
+    return told
+
+
+def killed(site: Site, chance: random.Random, longest_s: float, *words: str) -> bool:
+    """Kill a command with SIGKILL at a random moment of its life; whether it was still at work."""
+    process = start(site, *words)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=chance.uniform(0.05, 1.0) * longest_s)
+        return False
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return True
+
+
+class Drill:
+    """Two sites with the same days: `peace` and `war`."""
+
+    def __init__(self, folder: Path, days: int, seed: int) -> None:
+        as_of_s = int(time.time()) // 3600 * 3600
+        self.chance, self.days = random.Random(seed), days
+        self.peace, self.war = (Site(made(folder / name), days, as_of_s) for name in ("peace", "war"))
+        self.took_s: dict[str, float] = {}
+        self.rows: dict[str, Outcome] = {}
+
+    def in_peace(self) -> None:
+        """Work through the days without a fault, and note how long each step takes."""
+        for day in range(self.days):
+            self.timed("pull", day)
+        self.timed("features")
+        self.peace.predict()
+        self.timed("plan")
+        self.timed("push")
+        self.check_push(self.peace)
+
+    def timed(self, step: str, day: int = 0) -> None:
+        """One step of the site in peace."""
+        began = time.monotonic()
+        run(self.peace, *self.peace.words(step, day))
+        self.took_s[step] = time.monotonic() - began
+
+    def faults(self) -> dict[str, tuple[str, Callable[[], None]]]:
+        """Every fault: the process that it hits, and the drill."""
+        return {
+            "kill -9 pull": ("pull", lambda: self.spark_step("pull", self.killed)),
+            "kill -9 features": ("features", lambda: self.spark_step("features", self.killed)),
+            "kill -9 plan": ("plan", lambda: self.push_step("plan", self.killed)),
+            "kill -9 push": ("push", lambda: self.push_step("push", self.killed)),
+            "disk full": ("pull", lambda: self.spark_step("pull", self.full)),
+            "disk full, features": ("features", lambda: self.spark_step("features", self.full)),
+            "disk full, push": ("push", lambda: self.push_step("push", self.full)),
+            "clock 3 days back": ("pull, features", lambda: self.clocks("-3d")),
+            "clock 400 days on": ("pull, features", lambda: self.clocks("+400d")),
+            "clock back, push": ("push", lambda: self.push_step("push", self.clock_back)),
+            "poisoned records": ("pull", self.poisoned),
+            "input cut short": ("pull", self.cut),
+            "database gone": ("push", self.database_gone),
+            "kill -9 collect": ("collect", self.collect),
+            "kill -9 serve": ("serve", self.serve),
+        }
+
+    def once(self, name: str) -> None:
+        """Drill one fault, and note how it went."""
+        process, drill = self.faults()[name]
+        row = self.rows.setdefault(name, Outcome(process))
+        row.done += 1
+        try:
+            drill()
+            row.survived += 1
+        except (Broken, subprocess.TimeoutExpired, OSError) as error:
+            row.why = row.why or f"{type(error).__name__}: {error}"
+        print(f"  {name}: {'survived' if not row.why else row.why}", flush=True)
+
+    def killed(self, site: Site, step: str, day: int) -> None:
+        """Kill a step until it was hit in its work, twice at most."""
+        for _ in range(2):
+            killed(site, self.chance, self.took_s[step], *site.words(step, day))
+
+    def full(self, site: Site, step: str, day: int) -> None:
+        """Let a step run where no file may grow beyond a few kilobytes; it must say so in one line."""
+        process = start(site, *site.words(step, day), longest_file=self.chance.choice([0, 1, 6]))
+        told, _ = process.communicate(timeout=PATIENCE_S)
+        if process.returncode == 0 or _STACK in told:
+            raise Broken(f"{step} on a full disk ended with {process.returncode}: {told.strip()[-300:]}")
+
+    def clock_back(self, site: Site, step: str, day: int) -> None:
+        """Let a step run an hour before the plan was made."""
+        process = start(site, *site.words(step, day), env=faked("-1d"))
+        process.communicate(timeout=PATIENCE_S)
+
+    def spark_step(self, step: str, fault: Callable[[Site, str, int], None]) -> None:
+        """Days pulled and features made anew, with the fault in one of them; equal to peace."""
+        self.fresh()
+        hit = self.chance.randrange(self.days)
+        for day in range(self.days):
+            if step == "pull" and day == hit:
+                fault(self.war, "pull", day)
+            run(self.war, *self.war.words("pull", day))
+        if step == "features":
+            fault(self.war, "features", 0)
+            run(self.war, *self.war.words("features"))
+            self.equal(Settings.load(self.war.folder / "site.toml", env={}).features.spec.features_table)
+        self.equal(ACCESSES, REJECTS)
+
+    def push_step(self, step: str, fault: Callable[[Site, str, int], None]) -> None:
+        """A plan made and pushed anew, with the fault in it."""
+        self.fresh(keep_tables=True)
+        if step == "plan":
+            fault(self.war, "plan", 0)
+        run(self.war, *self.war.words("plan"))
+        self.equal(PLANS)
+        if step == "push":
+            fault(self.war, "push", 0)
+        run(self.war, *self.war.words("push"))
+        self.check_push(self.war)
+
+    def clocks(self, by: str) -> None:
+        """Days pulled under a clock that is wrong."""
+        self.fresh()
+        for day in range(self.days):
+            run(self.war, *self.war.words("pull", day), env=faked(by) if day else None)
+        self.equal(ACCESSES, REJECTS)
+
+    def poisoned(self) -> None:
+        """Lines that mean harm among the good ones: each is counted, none is taken, none is in the way."""
+        self.fresh()
+        good = [line for line in traces(0, self.war.day_s(0)).split(b"\n") if line]
+        bad = poison(good[0])
+        lines = [*good, *bad]
+        self.chance.shuffle(lines)
+        self.war.raw(0).write_bytes(b"\n".join(lines) + b"\n")
+        for day in range(self.days):
+            run(self.war, *self.war.words("pull", day))
+        self.war.raw(0).write_bytes(traces(0, self.war.day_s(0)))
+        self.equal(ACCESSES)
+        n_rejected = sum(row["n_rows"] for row in self.war.tables.read_arrow(REJECTS).to_pylist())
+        if n_rejected != len(bad):
+            raise Broken(f"{len(bad)} poisoned lines, {n_rejected} counted")
+
+    def cut(self) -> None:
+        """A file that is still being copied, then whole: what it held is taken once."""
+        self.fresh()
+        whole = self.war.raw(0).read_bytes()
+        self.war.raw(0).write_bytes(whole[: len(whole) * 2 // 3 + 17])
+        run(self.war, *self.war.words("pull", 0))
+        self.war.raw(0).write_bytes(whole)
+        for day in range(self.days):
+            run(self.war, *self.war.words("pull", day))
+        self.equal(ACCESSES)
+
+    def database_gone(self) -> None:
+        """A push whose PostgreSQL is stopped under it, and comes back."""
+        from postgres_server import running  # noqa: PLC0415  needs the package
+
+        self.fresh(keep_tables=True)
+        run(self.war, *self.war.words("plan"))
+        with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as postgres:
+            Path(folder).chmod(0o755)
+            usual, self.war.journal = self.war.journal, postgres.url
+            try:
+                process = start(self.war, *self.war.words("push"))
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=self.chance.uniform(0.3, 0.9) * self.took_s["push"])
+                postgres.stop()
+                told, _ = process.communicate(timeout=PATIENCE_S)
+                postgres.start()
+                if _STACK in told or "not-shown" in told:
+                    raise Broken(f"the push died without a word of ours: {told[-300:]}")
+                run(self.war, *self.war.words("push"))
+            finally:
+                self.war.journal = usual
+        self.check_push(self.war)
+
+    def collect(self) -> None:
+        """Datagrams at a collector that is killed: each is in a capture, or counted as lost."""
+        from prefetch.xcache.captures import FolderReader  # noqa: PLC0415
+
+        folder, port = self.war.folder / "captures", free_port()
+        shutil.rmtree(folder, ignore_errors=True)
+        words = ("collect", "--out", str(folder), "--port", str(port), "--roll-every", "2s")
+        n_sent, lives = 0, []
+        for life in range(3):
+            process = start(self.war, *words)
+            lives.append(process)
+            until_listening(process)
+            for _ in range(60):
+                n_sent += 1
+                send(datagram(n_sent), port)
+                time.sleep(0.005)
+            os.killpg(process.pid, signal.SIGKILL if life < 2 else signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
+        reader = FolderReader(folder)
+        events = [*reader.poll(), *reader.poll(), *reader.poll()]
+        seen = Counter(event.pseq for event in events)
+        if max(seen.values()) > 1:
+            raise Broken("a datagram was kept twice")
+        if len(seen) + reader.n_lost < n_sent - 1 or len(seen) < n_sent // 2:
+            raise Broken(f"{n_sent} datagrams sent, {len(seen)} kept, {reader.n_lost} counted as lost")
+
+    def serve(self) -> None:
+        """Changes that the placement service has confirmed are there after a kill."""
+        from placement_server import serving  # noqa: PLC0415
+
+        database = self.war.folder / "placement.db"
+        database.unlink(missing_ok=True)
+        confirmed: dict[str, str] = {}
+        for life in range(3):
+            with serving(database) as server:
+                server.beat("xc1")
+                with server.client() as client:
+                    if client.get("/serve").json() != confirmed:
+                        raise Broken(f"confirmed {confirmed}, found {client.get('/serve').json()}")
+                    for i in range(self.chance.randint(1, 5)):
+                        body = {"client": f"T{life}-{i}", "cache_site": "EDGE"}
+                        client.put("/serve", json=body).raise_for_status()
+                        confirmed[body["client"]] = "EDGE"
+                assert server.process is not None
+                server.process.send_signal(signal.SIGKILL)
+
+    def fresh(self, *, keep_tables: bool = False) -> None:
+        """The site at war with nothing pulled, planned or pushed; or with all that a plan needs."""
+        war = self.war.folder
+        for name in ("tables", "cache"):
+            shutil.rmtree(war / name, ignore_errors=True)
+        for path in war.glob("journal.db*"):
+            path.unlink()
+        if keep_tables:
+            shutil.copytree(self.peace.folder / "tables", war / "tables")
+            for table in (PLANS, RECEIPTS):
+                shutil.rmtree(war / "tables" / table.name, ignore_errors=True)
+
+    def equal(self, *tables: Table) -> None:
+        """Raise Broken where a table of the two sites differs."""
+        for table in tables:
+            ids = [rows_of(site, table) for site in (self.peace, self.war)]
+            if ids[0] != ids[1]:
+                raise Broken(f"{table.name} differs: {len(ids[0])} and {len(ids[1])} rows")
+
+    def check_push(self, site: Site) -> None:
+        """Every item has its end, no byte came twice, pins are within their limit."""
+        states = Counter(row["state"] for row in site.tables.read_arrow(RECEIPTS).to_pylist())
+        plan = site.tables.read_arrow(PLANS).to_pylist()
+        if set(states) != {"done"} or states.total() != len(plan):
+            raise Broken(f"of {len(plan)} items {dict(states)}")
+        events = [json.loads(line) for line in cache_events(site)]
+        fetched = Counter(event["lfn"] for event in events if event["b_miss"])
+        if fetched and max(fetched.values()) > 1:
+            raise Broken(f"{fetched.most_common(1)} was fetched twice")
+        wanted = {row["name"] for row in plan if row["action"] == "prefetch"}
+        held = {name for name in wanted if (site.folder / "cache" / "files" / name[1:]).is_file()}
+        if held != wanted:
+            raise Broken(f"{len(wanted)} files planned, {len(held)} there")
+        pinned = sum(row["size_bytes"] for row in plan if row["action"] == "pin")
+        if pinned > 0.7 * CAPACITY:
+            raise Broken(f"{pinned} bytes pinned of {CAPACITY}")
+
+
+def rows_of(site: Site, table: Table) -> list[str]:
+    """A table's rows in one order; paths of the site do not count."""
+    rows = site.tables.read_arrow(table).to_pylist() if site.tables.exists(table) else []
+    return sorted(str(sorted(row.items(), key=str)).replace(str(site.folder), "") for row in rows)
+
+
+def poison(good: bytes) -> list[bytes]:
+    """Lines that are no access, each in its own way."""
+    trace = json.loads(good)
+    changes = [
+        *({"filesize": size} for size in (2**62, 2**63 - 1, -1, "1e400", "x")),
+        *({"transferStart": at} for at in (-1, 1e300, "yesterday", 99999999999999)),
+        *({"eventType": kind} for kind in ("put", "'; DROP TABLE", "")),
+        *({"uuid": None}, {"filename": ""}, {"scope": None}, {"clientState": "FAILED"}),
+    ]
+    noise = [b"{" * 3000, b"[]", b"null", b'"x"', b"\xff\xfe\x00{", good[:-5], b"{}", b"\x00" * 50]
+    return [*(json.dumps(trace | change).encode() for change in changes), *noise]
+
+
+def cache_events(site: Site) -> Iterator[bytes]:
+    """The records of the directory cache's own g-stream."""
+    path = site.folder / "cache" / "gstream.txt"
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    yield from (line.strip(b"\0") for line in lines if b'"file_close"' in line)
+
+
+def faked(by: str) -> Spec:
+    """The environment of a process whose clock is wrong; Java keeps to its own, as libfaketime hangs it."""
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    if not libraries:
+        raise Broken("there is no libfaketime: install it with conf/deploy/system.sh drill")
+    return {"LD_PRELOAD": str(libraries[0]), "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+def datagram(number: int) -> bytes:
+    """A cache's report of one closed file."""
+    head = {"code": "g", "pseq": number % 1000, "stod": 1, "sid": 1, "gs": {"type": "C"}}
+    head["src"] = {"host": "h", "inst": "i", "site": "s", "port": 1}
+    event = {
+        **{"event": "file_close", "lfn": f"/f{number}", "size": 1, "blk_size": 1, "n_blks": 1},
+        **{"n_blks_done": 1, "access_cnt": 1, "attach_t": 1, "detach_t": 2, "remotes": []},
+        **{"b_hit": 5, "b_miss": 0, "b_bypass": 0},
+    }
+    return "\n".join(json.dumps(part) for part in (head, event)).encode() + b"\0"
+
+
+def send(content: bytes, port: int) -> None:
+    """One datagram to loopback; nobody may be there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
+        sender.sendto(content, ("127.0.0.1", port))
+
+
+def free_port() -> int:
+    """A UDP port that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until_listening(process: subprocess.Popen[str]) -> None:
+    """Wait for a service's first line."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if "127.0.0.1" not in line:
+        raise Broken(f"the service does not listen: {line}")
+
+
+def made(folder: Path) -> Path:
+    """`folder`, made."""
+    folder.mkdir(parents=True)
+    return folder
+
+
+def table(rows: dict[str, Outcome]) -> str:
+    """The faults as a table for docs/trust.md."""
+    lines = ["| fault | process | times | survived |", "|---|---|---:|---:|"]
+    lines += [f"| {name} | {row.process} | {row.done} | {row.survived} |" for name, row in rows.items()]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Drill until the time is up; 1 if anything broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="every fault is drilled once at least")
+    parser.add_argument("--days", type=int, default=2, help="simulated days")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", help="one fault, instead of all; may be repeated")
+    given = parser.parse_args()
+    until = time.monotonic() + 60 * given.minutes
+    with tempfile.TemporaryDirectory(prefix="cachecast-drill-") as folder:
+        drill = Drill(Path(folder), given.days, given.seed)
+        drill.in_peace()
+        took = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in drill.took_s.items())
+        print(f"{dt.datetime.now(dt.UTC):%Y-%m-%d}: in peace: {took}", flush=True)
+        chosen = given.only or list(drill.faults())
+        for name in chosen:
+            drill.once(name)
+        while time.monotonic() < until:
+            drill.once(drill.chance.choice(chosen))
+    print(table(drill.rows))
+    broken = {name: row for name, row in drill.rows.items() if row.done > row.survived}
+    for name, row in broken.items():
+        print(f"BROKEN {name}: {row.why}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
