@@ -62,6 +62,7 @@ verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, fault drills, note
 	$(BIN)/python bench/readers.py 120000
 	$(BIN)/python bench/collect.py
 	$(BIN)/python bench/plan.py
+	$(BIN)/python bench/law.py
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/dags.py --strict
