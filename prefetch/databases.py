@@ -138,7 +138,8 @@ def shown(url: str) -> str:
 
 def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engine:
     try:
-        parsed = sa.make_url(url if "://" in url else f"sqlite:///{url}")
+        # A path may hold what an URL takes for options.
+        parsed = sa.make_url(url) if "://" in url else sa.URL.create("sqlite", database=url)
         backend = parsed.get_backend_name()
         if backend not in _INSERTS:
             raise ConfigError(setting, f"{backend} is not supported; use sqlite or postgresql")

@@ -191,3 +191,16 @@ def test_a_trace_of_any_bytes_names_its_file(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1" + base64.b64encode(json.dumps({}).encode()) + b"PAR1")
     with pytest.raises(InputError, match=r"trace\.parquet"):
         read_trace(path)
+
+
+def test_a_number_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"time,item,size\n1,a,\x805\n2,b,6\n")
+    with pytest.raises(InputError, match=r"trace\.csv: size has bytes that are not UTF-8"):
+        read_trace(path, kind="table")
+
+
+def test_a_path_with_what_a_url_takes_for_options_is_a_path(tmp_path: Path) -> None:
+    path = f"{tmp_path}/journal?sslmode=require"
+    Database(path, metadata, setting="push.journal", what="push journal", patience_s=1).close()
+    assert Path(path).is_file()

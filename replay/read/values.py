@@ -39,7 +39,10 @@ def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArra
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column, kind = column.cast(pa.string()), pa.string()
+        try:
+            column, kind = column.cast(pa.string()), pa.string()
+        except pa.ArrowInvalid:
+            raise InputError(f"{source.label}: {name} has bytes that are not UTF-8; correct them") from None
     if not (
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
