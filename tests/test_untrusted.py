@@ -22,6 +22,7 @@ from jobs.queue_entries import checked
 from jobs.settings import Settings
 from jobs.sources.queued_jobs import entries
 from prefetch.databases import Database, shown
+from prefetch.journal import Journal
 from prefetch.journal_tables import metadata
 from prefetch.xcache.cinfo_rows import batches
 from prefetch.xcache.gstream import read_capture
@@ -202,5 +203,7 @@ def test_a_number_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_path_with_what_a_url_takes_for_options_is_a_path(tmp_path: Path) -> None:
     path = f"{tmp_path}/journal?sslmode=require"
-    Database(path, metadata, setting="push.journal", what="push journal", patience_s=1).close()
+    journal = Journal(path)
+    journal.recover("c", now_s=0.0)
+    journal.close()
     assert Path(path).is_file()
