@@ -54,7 +54,6 @@ _CLAIM = (
         attempts=items.c.attempts + 1,
         owner=sa.bindparam("by"),
         heartbeat_s=_AT_S,
-        updated_at_s=_AT_S,
     )
 )
 _NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).where(*_WAITING)
@@ -122,7 +121,9 @@ class Journal(JournalPlans, JournalPins):
     def give_back(self, item_ids: Collection[str], *, owner: str, now_s: float) -> int:
         """Return claimed items that were not tried after all; how many."""
         ours = [items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED), items.c.owner == owner]
-        free = {"owner": None, "updated_at_s": now_s, "attempts": items.c.attempts - 1}
+        # When it was last tried stays: retries and the health of sources go by it.
+        at_s = sa.case((items.c.state == "cancelling", now_s), else_=items.c.updated_at_s)
+        free = {"owner": None, "updated_at_s": at_s, "attempts": items.c.attempts - 1}
         return self._change(ours, {"state": _AGAIN, **free})
 
     def withdrawn(self, owner: str) -> set[str]:

@@ -166,7 +166,7 @@ def test_an_origin_that_dies_mid_push_is_left_alone_until_reconsidered(
     plan = [item("one", name, rank=rank) for rank, name in enumerate(names)]
     summary = run(sites, journal, plan, at_item=(4, site.origin.stop), parallel=2, attempts=9)
     try:
-        assert summary.stopped is None and summary.failed == 0 and 4 <= summary.pushed <= 6
+        assert summary.stopped is None and summary.failed == 0 and 4 <= summary.pushed < len(names)
         (left,) = summary.left_alone
         assert left.startswith("the cache's own origin: ") and "s wasted" in left
         assert states(journal)["planned"] == 24 - summary.pushed
