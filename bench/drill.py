@@ -19,32 +19,41 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
 
-from features.schema import ACCESSES, PLANS, PREDICTIONS, RECEIPTS, REJECTS, Table  # noqa: E402
-from features.times import as_of_label, day_label  # noqa: E402
+from drill_site import (  # noqa: E402
+    CAPACITY,
+    PATIENCE_S,
+    Broken,
+    Site,
+    cache_events,
+    datagram,
+    faked,
+    free_port,
+    killed,
+    made,
+    poison,
+    rows_of,
+    run,
+    send,
+    start,
+    traces,
+    until_listening,
+)
+
+from features.schema import ACCESSES, PLANS, RECEIPTS, REJECTS, Table  # noqa: E402
 from jobs.settings import Settings  # noqa: E402
-from jobs.tables import Tables  # noqa: E402
 
-N_FILES, SIZE, CAPACITY = 40, 4000, 120_000
-CACHE = "d"
-PATIENCE_S = 1200
 _STACK = "Traceback (most recent call last)"
-Spec = dict[str, str]
-
-
-class Broken(Exception):
-    """An invariant does not hold."""
 
 
 @dataclasses.dataclass
@@ -55,127 +64,6 @@ class Outcome:
     done: int = 0
     survived: int = 0
     why: str = ""
-
-
-class Site:
-    """A folder with everything of one site: origin, cache, tables, journal, settings and raw days."""
-
-    def __init__(self, folder: Path, days: int, as_of_s: int) -> None:
-        self.folder, self.days, self.as_of_s = folder, days, as_of_s
-        self.journal = f"{folder}/journal.db"
-        for number in range(N_FILES):
-            path = folder / "origin" / lfn(number)[1:]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(number.to_bytes(4, "big") * (SIZE // 4))
-        for day in range(days):
-            self.raw(day).write_bytes(traces(day, self.day_s(day)))
-        (folder / "site.toml").write_text(
-            f'[tables]\nroot = "{folder}/tables"\n[features]\ncycle = "1h"\n'
-            '[spark]\nmaster = "local[1]"\ndriver_memory = "1g"\nshuffle_partitions = 2\n'
-            f'[caches.{CACHE}]\nname = "{CACHE}"\nkind = "directory"\nurl = "{folder}/cache"\n'
-            f'origin = "{folder}/origin"\ncapacity = {CAPACITY}\nevict_guard = "0s"\n'
-        )
-
-    @property
-    def tables(self) -> Tables:
-        """Its tables, opened anew."""
-        return Tables(f"{self.folder}/tables")
-
-    def raw(self, day: int) -> Path:
-        """The traces of a day."""
-        return self.folder / f"traces-{day}.json"
-
-    def day_s(self, day: int) -> int:
-        """The first second of a day; the plan is made after the last."""
-        return self.as_of_s // 86400 * 86400 - (self.days - day) * 86400
-
-    def words(self, step: str, day: int = 0) -> list[str]:
-        """A step as it is typed."""
-        as_of = as_of_label(self.as_of_s)
-        return {
-            "pull": ["pull", "--source", "rucio_traces", "--input", str(self.raw(day)), "--day",
-                     day_label(self.day_s(day))],
-            "features": ["features", "--as-of", as_of],
-            "plan": ["plan", "--cache", CACHE, "--as-of", as_of],
-            "push": ["push", "--cache", CACHE, "--as-of", as_of],
-        }[step]  # fmt: skip
-
-    def predict(self) -> None:
-        """Predictions of a model that needs no training: the lower a file's number, the likelier a read."""
-        settings = Settings.load(env={})
-        rows = [
-            {
-                **{"did": f"cms:{lfn(number)}", "horizon_s": settings.plan.horizon},
-                **{"probability": 1 - number / N_FILES, "expected_accesses": 1 - number / N_FILES},
-                **{"size_bytes": SIZE, "last_read_s": 3600, "model_version": "drill/1"},
-            }
-            for number in range(N_FILES)
-        ]
-        key = (day_label(self.as_of_s), as_of_label(self.as_of_s), settings.region.name)
-        self.tables.replace_rows(PREDICTIONS, rows, key)
-
-
-def lfn(number: int) -> str:
-    """The name of a file."""
-    return f"/store/mc/Run3/A/AOD/v{number % 3}/000/f{number}.root"
-
-
-def traces(day: int, day_s: int) -> bytes:
-    """A day's reads, with those at its ends."""
-    chance = random.Random(day)
-    lines = []
-    for i in range(200):
-        number = min(int(chance.expovariate(0.1)), N_FILES - 1)
-        at_s = day_s + i * 86399 // 199
-        trace = {
-            **{"eventType": "get_sm", "scope": "cms", "filename": lfn(number), "uuid": f"{day}-{i}"},
-            **{"transferStart": at_s, "transferEnd": at_s + 5, "traceTimeentryUnix": at_s + 6},
-            **{"clientState": "DONE", "filesize": SIZE, "localSite": "EDGE"},
-        }
-        lines.append(json.dumps(trace).encode())
-    return b"\n".join(lines) + b"\n"
-
-
-def start(
-    site: Site, *words: str, env: Spec | None = None, longest_file: int | None = None
-) -> subprocess.Popen[str]:
-    """A command as a process at the head of a group, so that a kill takes Spark's Java with it.
-
-    `longest_file`: in blocks of 512 bytes; beyond it a write fails, as on a full disk.
-    """
-    line = [sys.executable, "-c", "from jobs.cli import main; main()", *words]
-    if longest_file is not None:
-        line = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', str(longest_file), *line]
-    given = {"CACHECAST_CONF": str(site.folder / "site.toml"), "CACHECAST_PUSH__JOURNAL": site.journal}
-    return subprocess.Popen(
-        line,
-        env=os.environ | given | (env or {}),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def run(site: Site, *words: str, env: Spec | None = None) -> str:
-    """What a command says that must end well. Raises Broken."""
-    process = start(site, *words, env=env)
-    told, _ = process.communicate(timeout=PATIENCE_S)
-    if process.returncode:
-        raise Broken(f"{words[0]} ended with {process.returncode}: {told.strip()[-300:]}")
-    return told
-
-
-def killed(site: Site, chance: random.Random, longest_s: float, *words: str) -> bool:
-    """Kill a command with SIGKILL at a random moment of its life; whether it was still at work."""
-    process = start(site, *words)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.communicate(timeout=chance.uniform(0.05, 1.0) * longest_s)
-        return False
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    return True
 
 
 class Drill:
@@ -418,79 +306,6 @@ class Drill:
         pinned = sum(row["size_bytes"] for row in plan if row["action"] == "pin")
         if pinned > 0.7 * CAPACITY:
             raise Broken(f"{pinned} bytes pinned of {CAPACITY}")
-
-
-def rows_of(site: Site, table: Table) -> list[str]:
-    """A table's rows in one order; paths of the site do not count."""
-    rows = site.tables.read_arrow(table).to_pylist() if site.tables.exists(table) else []
-    return sorted(str(sorted(row.items(), key=str)).replace(str(site.folder), "") for row in rows)
-
-
-def poison(good: bytes) -> list[bytes]:
-    """Lines that are no access, each in its own way."""
-    trace = json.loads(good)
-    changes = [
-        *({"filesize": size} for size in (2**62, 2**63 - 1, -1, "1e400", "x")),
-        *({"transferStart": at} for at in (-1, 1e300, "yesterday", 99999999999999)),
-        *({"eventType": kind} for kind in ("put", "'; DROP TABLE", "")),
-        *({"uuid": None}, {"filename": ""}, {"scope": None}, {"clientState": "FAILED"}),
-    ]
-    noise = [b"{" * 3000, b"[]", b"null", b'"x"', b"\xff\xfe\x00{", good[:-5], b"{}", b"\x00" * 50]
-    return [*(json.dumps(trace | change).encode() for change in changes), *noise]
-
-
-def cache_events(site: Site) -> Iterator[bytes]:
-    """The records of the directory cache's own g-stream."""
-    path = site.folder / "cache" / "gstream.txt"
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    yield from (line.strip(b"\0") for line in lines if b'"file_close"' in line)
-
-
-def faked(by: str) -> Spec:
-    """The environment of a process whose clock is wrong; Java keeps to its own, as libfaketime hangs it."""
-    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-    if not libraries:
-        raise Broken("there is no libfaketime: install it with conf/deploy/system.sh drill")
-    return {"LD_PRELOAD": str(libraries[0]), "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-
-
-def datagram(number: int) -> bytes:
-    """A cache's report of one closed file."""
-    head = {"code": "g", "pseq": number % 1000, "stod": 1, "sid": 1, "gs": {"type": "C"}}
-    head["src"] = {"host": "h", "inst": "i", "site": "s", "port": 1}
-    event = {
-        **{"event": "file_close", "lfn": f"/f{number}", "size": 1, "blk_size": 1, "n_blks": 1},
-        **{"n_blks_done": 1, "access_cnt": 1, "attach_t": 1, "detach_t": 2, "remotes": []},
-        **{"b_hit": 5, "b_miss": 0, "b_bypass": 0},
-    }
-    return "\n".join(json.dumps(part) for part in (head, event)).encode() + b"\0"
-
-
-def send(content: bytes, port: int) -> None:
-    """One datagram to loopback; nobody may be there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
-        sender.sendto(content, ("127.0.0.1", port))
-
-
-def free_port() -> int:
-    """A UDP port that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until_listening(process: subprocess.Popen[str]) -> None:
-    """Wait for a service's first line."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if "127.0.0.1" not in line:
-        raise Broken(f"the service does not listen: {line}")
-
-
-def made(folder: Path) -> Path:
-    """`folder`, made."""
-    folder.mkdir(parents=True)
-    return folder
 
 
 def table(rows: dict[str, Outcome]) -> str:

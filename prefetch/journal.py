@@ -121,10 +121,7 @@ class Journal(JournalPlans, JournalPins):
     def give_back(self, item_ids: Collection[str], *, owner: str, now_s: float) -> int:
         """Return claimed items that were not tried after all; how many."""
         ours = [items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED), items.c.owner == owner]
-        # When it was last tried stays: retries and the health of sources go by it.
-        at_s = sa.case((items.c.state == "cancelling", now_s), else_=items.c.updated_at_s)
-        free = {"owner": None, "updated_at_s": at_s, "attempts": items.c.attempts - 1}
-        return self._change(ours, {"state": _AGAIN, **free})
+        return self._change(ours, {**_freed(now_s), "attempts": items.c.attempts - 1})
 
     def withdrawn(self, owner: str) -> set[str]:
         """Those of the items that `owner` holds that were cancelled meanwhile, by item_id."""
@@ -150,11 +147,8 @@ class Journal(JournalPlans, JournalPins):
 
     def _give_back(self, whose: sa.ColumnElement[bool], now_s: float) -> int:
         """Items under way are planned again; pins under renewal are done, as they were."""
-        free = {"owner": None, "updated_at_s": now_s}
         with self._database.writing() as connection:
-            tried = change_in_order(
-                connection, (whose, items.c.state.in_(CLAIMED)), {"state": _AGAIN, **free}
-            )
+            tried = change_in_order(connection, (whose, items.c.state.in_(CLAIMED)), _freed(now_s))
             renewed = change_in_order(connection, (whose, items.c.owner.is_not(None)), {"owner": None})
         return tried + renewed
 
@@ -167,6 +161,12 @@ def _asked(cache: str, action: str, now_s: float, patience: Patience) -> dict[st
         "but": list(patience.but),
         "retry_after_s": patience.retry_after_s,
     }
+
+
+def _freed(now_s: float) -> dict[str, object]:
+    """Of a claimed item: nobody's again. When its last try ended stays: sources are judged by it."""
+    at_s = sa.case((items.c.state == "cancelling", now_s), else_=items.c.updated_at_s)
+    return {"state": _AGAIN, "owner": None, "updated_at_s": at_s}
 
 
 def _finished(item_id: str, receipt: Receipt, held_as: str, now_s: float) -> dict[str, Any]:

@@ -92,6 +92,8 @@ class JournalReports:
             sa.select(items.c.source, items.c.updated_at_s, items.c.seconds, items.c.fault)
             .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == "prefetch")
             .where(sa.or_(fetched, items.c.fault == "source"))
+            # These changed since their last try.
+            .where(items.c.state.not_in(("expired", "cancelled")))
             .order_by(items.c.updated_at_s)
         )
         with self._database.reading() as connection:
