@@ -48,7 +48,7 @@ verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, fault drills, note
 	$(BIN)/python bench/wheel.py
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
-	@conf/deploy/system.sh drill
+	@conf/deploy/system.sh postgresql
 	$(BIN)/python bench/drill.py --minutes $(DRILL_MINUTES)
 	$(BIN)/python bench/notebooks.py
 	$(BIN)/python bench/api_docs.py

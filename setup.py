@@ -68,6 +68,7 @@ setup(
             "nbformat>=5.10",
             "pdoc>=16,<17",
             "pip-audit>=2.9",
+            "time-machine>=3",  # bench/drill.py
         ],
         "postgresql": ["psycopg[binary]>=3.2,<4"],
         "dev": [

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,9 +21,12 @@ from jobs.tables import Tables
 
 ROOT = Path(__file__).resolve().parents[1]
 N_FILES, SIZE, CAPACITY = 40, 4000, 120_000
+HELD = range(5, 33)
 CACHE = "d"
-PATIENCE_S = 1200
-Spec = dict[str, str]
+PATIENCE_S = 600
+_OFF = (
+    "import datetime as d, time_machine as t; t.travel(d.datetime.now(d.UTC) + d.timedelta({days})).start(); "
+)
 
 
 class Broken(Exception):
@@ -46,7 +50,22 @@ class Site:
             '[spark]\nmaster = "local[1]"\ndriver_memory = "1g"\nshuffle_partitions = 2\n'
             f'[caches.{CACHE}]\nname = "{CACHE}"\nkind = "directory"\nurl = "{folder}/cache"\n'
             f'origin = "{folder}/origin"\ncapacity = {CAPACITY}\nevict_guard = "0s"\n'
+            "[plan]\nassumed_inflow = 0.5\nprefetch_share = 0.5\nevict_inflow = 0.8\ncontrol_share = 0.0\n"
         )
+        self.fill()
+
+    def fill(self) -> None:
+        """The cache as it was found: some files, the last numbers used longest ago."""
+        shutil.rmtree(self.folder / "cache", ignore_errors=True)
+        for number in HELD:
+            path = self.held(lfn(number))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.folder / "origin" / lfn(number)[1:], path)
+            os.utime(path, (self.as_of_s - 3600 * number,) * 2)
+
+    def held(self, name: str) -> Path:
+        """Where the cache keeps a file."""
+        return self.folder / "cache" / "files" / name[1:]
 
     @property
     def tables(self) -> Tables:
@@ -109,19 +128,21 @@ def traces(day: int, day_s: int) -> bytes:
 
 
 def start(
-    site: Site, *words: str, env: Spec | None = None, longest_file: int | None = None
+    site: Site, *words: str, clock_days: int = 0, longest_file: int | None = None
 ) -> subprocess.Popen[str]:
     """A command as a process at the head of a group, so that a kill takes Spark's Java with it.
 
-    `longest_file`: in blocks of 512 bytes; beyond it a write fails, as on a full disk.
+    `clock_days`: how far its clock is off; Java keeps to the right one. `longest_file`: in blocks of 512
+    bytes; beyond it a write fails, as on a full disk.
     """
-    line = [sys.executable, "-c", "from jobs.cli import main; main()", *words]
+    begin = _OFF.format(days=clock_days) if clock_days else ""
+    line = [sys.executable, "-c", f"{begin}from jobs.cli import main; main()", *words]
     if longest_file is not None:
         line = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', str(longest_file), *line]
     given = {"CACHECAST_CONF": str(site.folder / "site.toml"), "CACHECAST_PUSH__JOURNAL": site.journal}
     return subprocess.Popen(
         line,
-        env=os.environ | given | (env or {}),
+        env=os.environ | given,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -130,9 +151,9 @@ def start(
     )
 
 
-def run(site: Site, *words: str, env: Spec | None = None) -> str:
+def run(site: Site, *words: str, clock_days: int = 0) -> str:
     """What a command says that must end well. Raises Broken."""
-    process = start(site, *words, env=env)
+    process = start(site, *words, clock_days=clock_days)
     told, _ = process.communicate(timeout=PATIENCE_S)
     if process.returncode:
         raise Broken(f"{words[0]} ended with {process.returncode}: {told.strip()[-300:]}")
@@ -174,14 +195,6 @@ def cache_events(site: Site) -> Iterator[bytes]:
     path = site.folder / "cache" / "gstream.txt"
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     yield from (line.strip(b"\0") for line in lines if b'"file_close"' in line)
-
-
-def faked(by: str) -> Spec:
-    """The environment of a process whose clock is wrong; Java keeps to its own, as libfaketime hangs it."""
-    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-    if not libraries:
-        raise Broken("there is no libfaketime: install it with conf/deploy/system.sh drill")
-    return {"LD_PRELOAD": str(libraries[0]), "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
 def datagram(number: int) -> bytes:

@@ -1,11 +1,12 @@
 """How much of the gap can be closed without seeing the future: plans by the law that generated the accesses.
 
-bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   rows of a Markdown table
+bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   two Markdown tables
 
 The scores know what no model can know better: how the region was made (how likely the next pass over a
 dataset is at which time after the last, how popular the dataset is), every pass that has begun, and when it
 comes to each file. What they do not know are the dice: whether and when the next pass begins. Gap to the byte
-bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only.
+bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only. The second
+table is the calibration error of the law: what even the right chances show on so many days.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from plan_gap import CANDIDATE_S, DAY_S, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
 
 from features.units import duration_label, parse_duration  # noqa: E402
+from models.metrics import calibration_error, reliability  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
 from prefetch.plan.items import FloatArray  # noqa: E402
 from replay.planner import IntArray  # noqa: E402
 from replay.workload import Rhythm, Workload  # noqa: E402
 from replay.workload.catalogue import REREAD, knob  # noqa: E402
 
+JUDGED_EACH_S = 5 * 3600
 _PART_MEAN = 0.16
 """Mean share of the files that a pass over a part of a dataset reads (replay.workload.tasks)."""
 
@@ -47,13 +50,19 @@ class Law:
         )
         self._close_days = hours / 24
         self._passes = _mean_passes(workload)
-        start = tasks.start % self._rhythm.total
+        self._born = datasets.born_day >= 0
+        total = self._rhythm.total
         first = np.flatnonzero(np.diff(tasks.dataset, prepend=-1))
-        number = np.arange(start.size) - np.repeat(first, np.diff(np.append(first, start.size)))
-        order = np.lexsort((start, tasks.dataset))
-        self._dataset, self._start = tasks.dataset[order], start[order]
+        number = np.arange(tasks.start.size) - np.repeat(first, np.diff(np.append(first, tasks.start.size)))
+        turn = (tasks.start // total).astype(np.int64)
+        self._turns = int(turn.max()) + 1
+        chain, start = tasks.dataset * self._turns + turn, tasks.start % total
+        order = np.lexsort((start, chain))
+        self._chain, self._start = chain[order], start[order]
         self._number, self._length = number[order], tasks.length[order]
         self._begun_before = _starts_of_reads(region, workload, start)
+        self._usual_length = np.zeros(datasets.line.size)
+        self._usual_length[tasks.dataset] = tasks.length
         file = region.file
         self._progress = (file - workload.catalogue.first_file[region.dataset]) / np.maximum(
             datasets.n_files[region.dataset], 1
@@ -70,22 +79,37 @@ class Law:
     def chances(self, time_s: int, item: IntArray) -> FloatArray:
         """float64[k, n]: of a read of each `item` within each horizon."""
         now, dataset = self._work(time_s), self.region.dataset[item]
-        place = np.searchsorted(self._dataset * 1e6 + self._start, dataset * 1e6 + now, side="right") - 1
-        last = np.maximum(place, 0)
-        since = now - np.where(self._dataset[last] == dataset, self._start[last], 0.0)
+        ahead = np.array([self._work(time_s + horizon_s) - now for horizon_s in HORIZONS])
+        never = np.ones((len(HORIZONS), item.size))
+        for turn in range(self._turns):
+            never *= 1 - self._of_chain(turn, now, ahead, dataset, self._progress[item])
+        next_s = self.region.next_s[item]
+        known = next_s[None, :] < time_s + np.array(HORIZONS)[:, None]
+        is_begun = self._begun_before[self.region.next_access[item]] <= now
+        return np.where(is_begun, known, 1 - never)
+
+    def _of_chain(
+        self, turn: int, now: float, ahead: FloatArray, dataset: IntArray, progress: FloatArray
+    ) -> FloatArray:
+        """float64[k, n]: of a read by a pass that has not begun, of the passes of one turn.
+
+        Passes beyond the end of the days come at their beginning: a dataset has a chain of passes per turn.
+        """
+        chain = dataset * self._turns + turn
+        last = np.searchsorted(self._chain * 1e6 + self._start, chain * 1e6 + now, side="right") - 1
+        has_begun = self._chain[np.maximum(last, 0)] == chain
+        last = np.where(has_begun, last, 0)
+        since = np.where(has_begun, now - self._start[last], 0.0)
         more = _more(self._number[last], self._passes[dataset])
         waited = np.maximum(self._survival(dataset, since), 1e-12)
         awaited = more * waited / (more * waited + 1 - more)
-        offset = self._progress[item] * self._length[last]
-        next_s = self.region.next_s[item]
-        is_begun = self._begun_before[self.region.next_access[item]] <= now
-        rows = []
-        for horizon_s in HORIZONS:
-            until = since + self._work(time_s + horizon_s) - now - offset
-            left = self._survival(dataset, np.maximum(until, since)) / waited
-            chance = awaited * (1 - np.minimum(1.0, left))
-            rows.append(np.where(is_begun, next_s < time_s + horizon_s, chance))
-        return np.array(rows, np.float64)
+        until = since + np.maximum(ahead[:, None] - progress * self._usual_length[dataset], 0.0)
+        next_one = awaited * (1 - np.minimum(1.0, self._survival(dataset, until) / waited))
+        if turn:
+            return np.where(has_begun, next_one, 0.0)
+        # The first pass comes at any time, but for datasets that are born later.
+        first_one = np.minimum(1.0, (until - since) / max(self._rhythm.total - now, 1e-9))
+        return np.where(has_begun, next_one, np.where(self._born[dataset], 0.0, first_one))
 
     def _work(self, time_s: int) -> float:
         return float(self._rhythm.work(np.array([(time_s - self.region.begin_s) / DAY_S]))[0])
@@ -124,25 +148,50 @@ def _starts_of_reads(region: Region, workload: Workload, start: FloatArray) -> F
     return np.append(start[reads.task], np.inf)
 
 
+def calibration_errors(law: Law, region: Region) -> list[float]:
+    """By horizon, over the counted days that its labels leave."""
+    until_s = int(region.trace.time_s[-1])
+    chances, next_s, at_s = [], [], []
+    for time_s in range(region.count_from_s, until_s, JUDGED_EACH_S):
+        scores = law.at(time_s)
+        chances.append(scores.probability)
+        next_s.append(region.next_s[scores.item])
+        at_s.append(np.full(scores.item.size, time_s))
+    chance, read_s, when = np.concatenate(chances, axis=1), np.concatenate(next_s), np.concatenate(at_s)
+    errors = []
+    for row, horizon_s in zip(chance, HORIZONS, strict=True):
+        matured = when + horizon_s <= until_s
+        read = (read_s < when + horizon_s)[matured].astype(np.float64)
+        errors.append(calibration_error(reliability(read, row[matured])) if matured.any() else np.nan)
+    return errors
+
+
 def main() -> None:
-    """Print the table as it comes."""
+    """Print the tables as they come."""
     parser = argparse.ArgumentParser()
     parser.add_argument("scenario", nargs="*", default=list(SCALES))
     parser.add_argument("--cycle", nargs="*", default=["1h"])
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
     print("| scenario | cycle | scores | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|")
+    errors: dict[str, list[float]] = {}
     for name in given.scenario:
         region = Region(name, given.seed)
+        law = Law(region, region.workload)
         kinds: dict[str, Callable[[int], Scores]] = {
             "perfect": scores(region, "perfect", given.seed),
-            "law": Law(region, region.workload).at,
+            "law": law.at,
         }
         for kind, at in kinds.items():
             for cycle_s in map(parse_duration, given.cycle):
                 closed = replayed(region, at, cycle_s, in_line=False)["lru+plan"]
                 cells = " | ".join(f"{gap:.2f}" for gap in closed)
                 print(f"| {name} | {duration_label(cycle_s)} | {kind} | {cells} |", flush=True)
+        errors[name] = calibration_errors(law, region)
+    labels = " | ".join(map(duration_label, HORIZONS))
+    print(f"\n| calibration error of the law | {labels} |\n|---|{'---|' * len(HORIZONS)}")
+    for name, by_horizon in errors.items():
+        print(f"| {name} | {' | '.join(f'{error:.3f}' for error in by_horizon)} |")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from jobs.cli_rucio import app as rucio_app
 from jobs.cli_serve import place, serve
 from jobs.cli_status import caches, status
 from jobs.job_figures import measured
+from jobs.mishaps import remedy
 from jobs.options import Conf, Json, TablesRoot
 from jobs.settings import Settings
 
@@ -57,11 +58,9 @@ def main() -> None:
     except CachecastError as error:
         _fail(str(error))
     except Exception as error:
-        if "java.lang.OutOfMemoryError" not in str(error):
+        if (why := remedy(error)) is None:
             raise
-        _fail(
-            "Spark ran out of memory; nothing is half written: raise [spark] driver_memory and run it again"
-        )
+        _fail(why)
 
 
 def _fail(why: str) -> NoReturn:

@@ -52,6 +52,20 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str],
     assert not answer.stdout
 
 
+@pytest.mark.parametrize("blocks", [0, 6])
+def test_a_full_disk_is_told_in_one_line_with_its_remedy(tmp_path: Path, blocks: int) -> None:
+    trace = {"eventType": "get_sm", "scope": "cms", "filename": "f", "uuid": "1", "filesize": 1}
+    times = {"transferStart": 1772323200, "transferEnd": 1772323201, "traceTimeentryUnix": 1772323202}
+    (tmp_path / "traces").write_text(json.dumps(trace | times | {"clientState": "DONE"}))
+    words = ["pull", "--source", "rucio_traces", "--day", "2026-03-01", "--input", tmp_path / "traces"]
+    cli = [sys.executable, "-c", "from jobs.cli import main; main()", "--tables", tmp_path / "tables"]
+    full = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', blocks, *cli[:3], *words, *cli[3:]]
+    answer = subprocess.run(list(map(str, full)), capture_output=True, text=True, timeout=200, check=False)
+    assert answer.returncode == 1
+    assert answer.stderr.rstrip().splitlines()[-1].startswith("error: a disk is full; nothing is half")
+    assert "Traceback" not in answer.stderr
+
+
 def test_the_doctor_tells_what_is_there_and_fails_for_what_is_not(tmp_path: Path) -> None:
     (tmp_path / "conf" / "caches").mkdir(parents=True)
     (tmp_path / "conf" / "caches" / "xc1.toml").write_text(

@@ -3,7 +3,7 @@
 # `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in),
 # `system.sh jars` (what hdfs.sh and rucio.sh fetch jars with), `system.sh postgresql` (a real PostgreSQL server),
 # `system.sh prometheus` (promtool and systemd-analyze, which check what conf/deploy holds),
-# `system.sh drill` (libfaketime and PostgreSQL, for bench/drill.py), `system.sh bench` (wrk, for bench/serve.py).
+# `system.sh bench` (wrk, for bench/serve.py).
 # Does nothing for what is there. Needs root or sudo for the rest.
 set -eu
 
@@ -43,15 +43,11 @@ prometheus)
     want prometheus command -v promtool
     want systemd command -v systemd-analyze
     ;;
-drill)
-    want faketime ls /usr/lib/*/faketime/libfaketime.so.1
-    want postgresql has_postgres
-    ;;
 bench)
     want wrk command -v wrk
     ;;
 *)
-    echo "usage: system.sh core|xrootd|browser|jars|postgresql|prometheus|drill|bench" >&2
+    echo "usage: system.sh core|xrootd|browser|jars|postgresql|prometheus|bench" >&2
     exit 2
     ;;
 esac

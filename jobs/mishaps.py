@@ -1,0 +1,23 @@
+"""Failures of the machine that Spark, Arrow or SQLite tell in their own words, in words that help."""
+
+from __future__ import annotations
+
+_NO_ROOM = (
+    "No space left on device",
+    "File too large",
+    "Disk quota exceeded",
+    "database or disk is full",
+    "No usable temporary directory",
+)
+_REMEDIES = {
+    ("java.lang.OutOfMemoryError",): "Spark ran out of memory; nothing is half written: "
+    "raise [spark] driver_memory and run it again",
+    _NO_ROOM: "a disk is full; nothing is half written: make room where [tables] root, [push] journal and "
+    "Spark's temporary files (spark.local.dir) are, and run it again",
+}
+
+
+def remedy(error: Exception) -> str | None:
+    """What to tell a person who can mend it; None for what nobody foresaw."""
+    told = str(error)
+    return next((what for words, what in _REMEDIES.items() if any(word in told for word in words)), None)
