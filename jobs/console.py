@@ -70,7 +70,7 @@ def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] 
         out.print(table([chosen(row, columns or list(row)) for row in rows], title=title))
     else:
         for key, value in rows.items():
-            out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {text(key, value)}", highlight=False)
+            out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {escape(text(key, value))}", highlight=False)
 
 
 def warn(text: str) -> None:
@@ -91,7 +91,7 @@ def table(rows: Sequence[Row], *, title: str = "") -> Table:
         side: Literal["left", "right"] = "right" if numeric else "left"
         grid.add_column(key.replace("_", " "), justify=side, overflow="fold", no_wrap=i == 0 and not numeric)
     for row in rows:
-        grid.add_row(*(text(key, value) for key, value in row.items()))
+        grid.add_row(*(escape(text(key, value)) for key, value in row.items()))
     return grid
 
 
