@@ -5,7 +5,8 @@ bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   two Markdown tables
 The scores know what no model can know better: how the region was made (how likely the next pass over a
 dataset is at which time after the last, how popular the dataset is), every pass that has begun, and when it
 comes to each file. What they do not know are the dice: whether and when the next pass begins. Gap to the byte
-bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only. The second
+bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only. The With "datasets
+alike" the scores do not know how popular a dataset is, which a model must learn from its past. The second
 table is the calibration error of the law: what even the right chances show on so many days.
 """
 
@@ -38,9 +39,12 @@ _PART_MEAN = 0.16
 
 
 class Law:
-    """Chances of a region's files by the law of its passes."""
+    """Chances of a region's files by the law of its passes.
 
-    def __init__(self, region: Region, workload: Workload) -> None:
+    `alike`: how popular each dataset is is not known, as if all had as many passes to come.
+    """
+
+    def __init__(self, region: Region, workload: Workload, *, alike: bool = False) -> None:
         self.region = region
         config, datasets, tasks = workload.config, workload.catalogue.datasets, workload.tasks
         self._rhythm = Rhythm(config)
@@ -50,6 +54,8 @@ class Law:
         )
         self._close_days = hours / 24
         self._passes = _mean_passes(workload)
+        if alike:
+            self._passes[self._passes > 0] = self._passes[self._passes > 0].mean()
         self._born = datasets.born_day >= 0
         total = self._rhythm.total
         first = np.flatnonzero(np.diff(tasks.dataset, prepend=-1))
@@ -181,6 +187,7 @@ def main() -> None:
         kinds: dict[str, Callable[[int], Scores]] = {
             "perfect": scores(region, "perfect", given.seed),
             "law": law.at,
+            "law, datasets alike": Law(region, region.workload, alike=True).at,
         }
         for kind, at in kinds.items():
             for cycle_s in map(parse_duration, given.cycle):

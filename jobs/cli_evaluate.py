@@ -33,13 +33,16 @@ def evaluate(
     capacity_fraction: Annotated[
         str, typer.Option(help="capacities as shares of the bytes of all files read")
     ] = FRACTIONS,
+    out: options.Out = None,
     conf: options.Conf = None,
     tables: options.TablesRoot = None,
     as_json: options.Json = False,
 ) -> None:
     """Walk through past days as the service would, and replay its plans against LRU and its rivals."""
     from jobs import model_steps
+    from jobs.report.export import export_evaluation, prepare
 
+    prepare(out)
     with console.progress("evaluation", quiet=as_json) as advance:
         answer = model_steps.evaluate(
             Settings.load(conf, tables=tables),
@@ -50,11 +53,12 @@ def evaluate(
             fractions=arguments.shares(capacity_fraction),
             on_progress=advance,
         )
+    whose = answer.model_version or "no candidate"
+    title = f"Walk from {answer.first_day} to {answer.last_day}, for {whose}"
+    export_evaluation(answer, out, title=title)
     if as_json:
         console.show(answer, as_json=True)
         return
-    whose = answer.model_version or "no candidate"
-    title = f"Walk from {answer.first_day} to {answer.last_day}, for {whose}"
     console.show(answer.rows, as_json=False, title=title, columns=console.EVALUATION_COLUMNS)
     for note in answer.notes:
         console.err.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)

@@ -1,10 +1,10 @@
-"""Answers of `replay` and `curve` as files: a page, its plot, or the rows."""
+"""Answers of `replay`, `curve` and `evaluate` as files: a page, its plot, or the rows."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.errors import InputError
-from jobs.console import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen
+from features.results import CHALLENGER_PLAN, LRU
+from jobs.console import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
 
 if TYPE_CHECKING:
     from jobs.curve import CurveAnswer
+    from jobs.evaluate import EvaluationAnswer
     from jobs.replay_trace import ReplayAnswer
 
 SUFFIXES = (".html", ".svg", ".csv", ".parquet", ".json")
@@ -25,6 +27,10 @@ _PAGE_COLUMNS = (
     *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed", "seconds"),
 )
 _SHARED = "Each file belongs to one cache, by the hash of its name; LRU in each."
+_WALK = (
+    "WAN bytes are demand misses and prefetches, of the days that count. 0 % of the gap is LRU, 100 % what "
+    "no policy can beat; whiskers: what it lies above and below with 95 % probability each."
+)
 _BOUND = "The bound is what no policy can beat on bytes."
 
 
@@ -89,6 +95,36 @@ def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
 
     rows = [chosen(point, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for point in points]
     _write(out, points, plot, lambda svg: _page(title, answer.notes, answer.answers, Shown(svg, rows)))
+
+
+def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str) -> None:
+    """Write an evaluation to `out`, if one is asked for, as its name's ending says."""
+    rows = [as_row(row) for row in answer.rows]
+
+    def plot() -> str:
+        from jobs.report.plots import gap_closed
+
+        return gap_closed(rows)
+
+    heading, told = "Against LRU and the bound", list(_judged(rows))
+    _write(out, rows, plot, lambda svg: _page(title, answer.notes, told, Shown(svg, rows, heading, _WALK)))
+
+
+def _judged(rows: Sequence[Row]) -> Iterator[str]:
+    """What each capacity's evaluation says of the challenger, in one sentence."""
+    by_capacity: dict[float, dict[str, Row]] = {}
+    for row in rows:
+        by_capacity.setdefault(row["capacity_fraction"], {})[row["policy"]] = row
+    for fraction, policies in sorted(by_capacity.items()):
+        ours, lru = policies[CHALLENGER_PLAN], policies[LRU]
+        saved = 1 - ours["wan_bytes"] / max(1, lru["wan_bytes"])
+        gap, low, high = (ours[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+        closed = "" if gap is None else f", {percent(gap)} of the gap ({percent(low)} to {percent(high)})"
+        verb = "save" if saved >= 0 else "cost"
+        yield (
+            f"A cache of {percent(fraction, 1)} of the bytes read: the challenger's plans, each "
+            f"{ours['cycle']}, {verb} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}."
+        )
 
 
 def _write(

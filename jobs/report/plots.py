@@ -51,6 +51,32 @@ def hit_ratio_against_capacity(replays: Sequence[Row]) -> str:
         return svg(figure)
 
 
+def gap_closed(rows: Sequence[Row]) -> str:
+    """Gap to the bound closed by each policy at each capacity, with its bounds. `rows`: of `evaluate`."""
+    judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
+    fractions = sorted({r["capacity_fraction"] for r in judged})
+    with mpl.rc_context(STYLE):
+        figure, axes = new_figure()
+        styles = _styles(judged)
+        for k, (policy, style) in enumerate(styles.items()):
+            shown = [r for r in judged if r["policy"] == policy]
+            aside = 0.6 * ((k + 0.5) / len(styles) - 0.5)
+            middle = [100 * r["byte_gap_closed"] for r in shown]
+            lower = [m - 100 * r["byte_gap_closed_lower"] for m, r in zip(middle, shown, strict=True)]
+            upper = [100 * r["byte_gap_closed_upper"] - m for m, r in zip(middle, shown, strict=True)]
+            axes.errorbar(
+                [fractions.index(r["capacity_fraction"]) + aside for r in shown],
+                middle,
+                yerr=[[max(0.0, value) for value in side] for side in (lower, upper)],
+                **style | {"linestyle": "none", "capsize": 3},
+            )
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(fractions)), [f"{100 * f:g}" for f in fractions])
+        axes.set(xlabel="capacity, % of the bytes read", ylabel="gap to the bound closed, %")
+        axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+        return svg(figure)
+
+
 def lru_against_capacity(points: Sequence[Row]) -> str:
     """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio. `points`: of `jobs.curve`."""
     lines = (

@@ -18,6 +18,7 @@ from features.errors import InputError, SchemaError
 from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
 from features.times import DAY_S
+from features.units import format_bytes
 from jobs import walk_inputs
 from jobs.cli import app
 from jobs.settings import Settings
@@ -70,6 +71,7 @@ def answer(spark: SparkSession, site: Path) -> dict[str, Any]:
     """What the command tells as JSON; it takes the session that runs already."""
     words = ["--accesses", str(site / "accesses.parquet"), "--from", "2026-03-09", "--cycle", "6h"]
     words += ["--capacity-fraction", "0.1,0.2", "--conf", str(site / "site.toml"), "--json"]
+    words += ["--out", str(site / "walk.html")]
     done = CliRunner().invoke(app, ["evaluate", *words], catch_exceptions=False)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
@@ -90,6 +92,15 @@ def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer:
             assert row["byte_gap_closed"] == pytest.approx((lru - row["wan_bytes"]) / (lru - bound))
             assert row["byte_gap_closed_lower"] <= row["byte_gap_closed"] <= row["byte_gap_closed_upper"]
             assert row["cycle"] == ("6h" if policy in SCORERS else None)
+
+
+def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) -> None:
+    page = (site / "walk.html").read_text().replace("\u00a0", " ")
+    for row in answer["rows"]:
+        assert format_bytes(row["wan_bytes"]) in page
+        if row["policy"] == "lru+challenger":
+            assert f"A cache of {100 * row['capacity_fraction']:.1f} % of the bytes read" in page
+            assert f"{100 * row['byte_gap_closed']:.0f} % of the gap" in page
 
 
 def scored(spark: SparkSession, conf: Settings, accesses: Path, folder: Path) -> ScoreStore:

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from jobs.evaluate import EvaluationAnswer, EvaluationRow
+from jobs.report.export import export_evaluation
+
 pytestmark = pytest.mark.service
 
 WIDTHS = (360, 1200)
@@ -49,6 +52,27 @@ def test_what_the_study_says_can_be_read(browser: Any, study: Path) -> None:
     assert "HS06-hours" in text
     for useless in ("nan", "None", "undefined", "{{", "inf "):
         assert useless not in text, useless
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("walk") / "walk.html"
+    policies = ["lru", "lru+challenger", "lru+s3fifo_counts", "lru+recency", "s3fifo", "clairvoyant", "bound"]
+    rows = [
+        EvaluationRow(policy, share, "1h", 0.5, 0.4, 10**13 - n * 10**11, 10**10, 10**9, n / 9, n / 10, n / 8)
+        for share in (0.05, 0.1, 0.2)
+        for n, policy in enumerate(policies)
+    ]
+    answer = EvaluationAnswer("cachecast-emea/3", "2026-03-01", "2026-03-21", tuple(rows), ("a note",))
+    export_evaluation(answer, out, title="A walk")
+    return out
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_evaluation_opens_without_a_fault(browser: Any, walk: Path, width: int) -> None:
+    assert browser.faults(walk, width=width) == []
+    assert browser.ask("document.querySelectorAll('figure svg').length") == 1
+    assert browser.ask("document.querySelectorAll('.answer').length") == 3
 
 
 BAD = {
