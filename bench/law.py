@@ -5,9 +5,9 @@ bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   two Markdown tables
 The scores know what no model can know better: how the region was made (how likely the next pass over a
 dataset is at which time after the last, how popular the dataset is), every pass that has begun, and when it
 comes to each file. What they do not know are the dice: whether and when the next pass begins. Gap to the byte
-bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only. The With "datasets
-alike" the scores do not know how popular a dataset is, which a model must learn from its past. The second
-table is the calibration error of the law: what even the right chances show on so many days.
+bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only. With "datasets
+alike" the scores do not know how popular a dataset is either, which a model must learn from its past. The
+second table is the calibration error of the law: what even the right chances show on so many days.
 """
 
 from __future__ import annotations
