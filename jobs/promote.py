@@ -15,7 +15,7 @@ from jobs.deliver import MlflowKnobs
 from jobs.tables import Tables
 from models.mlflow_session import patiently
 from models.promotion import Comparison, Decision, Walk, decide
-from models.registry import CHAMPION, Registry
+from models.registry import CHAMPION, MAY_PUSH_TAG, Registry
 
 Row = Mapping[str, Any]
 _TAG_CHARS = 4000
@@ -62,9 +62,10 @@ def run(
         comparisons=decision.comparisons,
     )
     if decision.promote:
-        registry.point(CHAMPION, challenger, tags=_tags(promotion))
+        registry.point(CHAMPION, challenger, tags=_tags(promotion, challenger))
+        _retire(registry, present, challenger)
     else:
-        registry.tag(challenger, _tags(promotion))
+        registry.tag(challenger, _tags(promotion, challenger))
     _keep(tables, promotion, region)
     return promotion
 
@@ -90,7 +91,8 @@ def rollback(tables: Tables, *, region: str, mlflow: MlflowKnobs, now_s: int) ->
     if back is None:
         registry.unpoint(region, CHAMPION)
     else:
-        registry.point(CHAMPION, back, tags=_tags(promotion))
+        registry.point(CHAMPION, back, tags=_tags(promotion, back))
+    _retire(registry, present, back)
     return promotion
 
 
@@ -177,10 +179,19 @@ def _keep(tables: Tables, promotion: Promotion, region: str) -> None:
     tables.replace_rows(PROMOTIONS, [row], (day_label(at), promotion.decided_at, region))
 
 
-def _tags(promotion: Promotion) -> dict[str, str]:
+def _retire(registry: Registry, before: str | None, champion: str | None) -> None:
+    """Say of the champion before that it may not push any more."""
+    if before is not None and before != champion:
+        registry.tag(before, {MAY_PUSH_TAG: f"no: the champion is {champion or 'none'}"})
+
+
+def _tags(promotion: Promotion, version: str) -> dict[str, str]:
+    reasons = "; ".join(promotion.reasons)
+    may_push = "yes" if promotion.champion == version else f"no: {reasons}"
     return {
+        MAY_PUSH_TAG: may_push[:_TAG_CHARS],
         "decision": promotion.action,
         "decided_at": promotion.decided_at,
         "evaluated_as_of": promotion.evaluated_as_of or "",
-        "reasons": "; ".join(promotion.reasons)[:_TAG_CHARS],
+        "reasons": reasons[:_TAG_CHARS],
     }

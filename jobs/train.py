@@ -8,14 +8,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import pandas as pd
+
 from features.errors import ModelError
 from features.spec import FeatureSpec
-from features.times import as_of_label
+from features.times import as_of_label, day_label
+from features.units import duration_label
 from jobs.console import Advance
 from jobs.deliver import MlflowKnobs, TrainingAnswer, deliver
 from jobs.samples import training_sample
 from jobs.tables import Tables
+from models.bundle import Bundle
 from models.provenance import code_version
+from models.registry import MAY_PUSH_TAG
 from models.spool import Spool
 from models.training import Effort, train
 
@@ -93,7 +98,7 @@ def run(
                 "max_rows": training.max_rows,
                 **dataclasses.asdict(effort),
             },
-            tags=tags,
+            tags=tags | _in_short(trained.bundle, rows),
             answer={
                 "until_s": until_s,
                 "dropped": trained.bundle.dropped,
@@ -103,6 +108,17 @@ def run(
         )
     on_progress(len(spec.horizons_s), len(spec.horizons_s), "recording in MLflow")
     return deliver(tables, done, mlflow)
+
+
+def _in_short(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
+    """Which model, on which data, and may it push: tags for the columns of MLflow's page of experiments."""
+    days = [day_label(int(at)) for at in (rows["as_of_s"].min(), rows["as_of_s"].max())]
+    n_moments = rows["as_of_s"].nunique()
+    return {
+        "model": ", ".join(f"{duration_label(one.horizon_s)} {one.learner}" for one in bundle.models),
+        "data": f"{len(rows)} rows of {n_moments} moments, {days[0]} to {days[1]}",
+        MAY_PUSH_TAG: "no: not evaluated yet",
+    }
 
 
 @contextlib.contextmanager

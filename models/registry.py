@@ -21,6 +21,8 @@ from models.spool import BUNDLE_FILE, BUNDLE_FOLDER
 CANDIDATE, CHAMPION = "candidate", "champion"
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, as 2026-03-01T00:00:00Z."""
+MAY_PUSH_TAG = "may_push"
+"""Of a version and its run: `yes`, or `no: ` and why; for people, as the alias decides."""
 
 
 def model_name(region: str) -> str:
@@ -64,11 +66,13 @@ class Registry:
             self._client.delete_registered_model_alias(model_name(region), alias)
 
     def tag(self, version: str, tags: Mapping[str, str]) -> None:
-        """Set tags of a version. Raises StaleInputError if it is gone."""
+        """Set tags of a version, and of the run that trained it. Raises StaleInputError if it is gone."""
         name, _, number = version.rpartition("/")
         with service_errors(self.uri, f"MLflow has no model version {version}"):
+            run_id = str(self._client.get_model_version(name, number).run_id)
             for key, value in tags.items():
                 self._client.set_model_version_tag(name, number, key, value)
+                self._client.set_tag(run_id, key, value)
 
     def log(self, version: str, metrics: Mapping[str, float]) -> None:
         """Add figures to the run that trained a version. Raises StaleInputError if it is gone."""

@@ -70,14 +70,25 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
     check_rollback(store, local)
 
 
+def may_push(local: Mlflow, version: str) -> str:
+    """What MLflow's page of experiments says of the run that trained a version."""
+    client = mlflow.tracking.MlflowClient(local.uri)
+    run_id = str(client.get_model_version(*version.split("/")).run_id)
+    return str(client.get_run(run_id).data.tags["may_push"])
+
+
 def check_rollback(store: Tables, local: Mlflow) -> None:
     at = registry(local)
+    assert may_push(local, SECOND) == "yes"
+    assert may_push(local, FIRST) == f"no: the champion is {SECOND}"
     at.point("champion", FIRST, tags={})  # by hand: the records know of the second
     assert promote.rollback(store, region="emea", mlflow=local, now_s=6).champion == SECOND
     assert at.version_at("emea", "champion") == SECOND
     assert promote.rollback(store, region="emea", mlflow=local, now_s=7).champion == FIRST
     assert at.version_at("emea", "champion") == FIRST
+    assert (may_push(local, FIRST), may_push(local, SECOND)) == ("yes", f"no: the champion is {FIRST}")
     assert promote.rollback(store, region="emea", mlflow=local, now_s=8).champion is None
+    assert may_push(local, FIRST) == "no: the champion is none"
     assert at.version_at("emea", "champion") is None
     with pytest.raises(StaleInputError, match="never had a champion"):
         promote.rollback(store, region="emea", mlflow=local, now_s=9)

@@ -51,6 +51,10 @@ def test_a_real_server_keeps_what_was_compared(
     parent = client.get_run(run.data.tags["mlflow.parentRunId"])
     assert (run.info.status, parent.info.status) == ("FINISHED", "FINISHED")
     assert run.data.tags["features_snapshot"] == tables.snapshot(SPEC.features_table).id
+    serving = {row.within: row.model for row in trained.models if row.serves}
+    assert parent.data.tags["model"] == ", ".join(f"{h} {model}" for h, model in serving.items())
+    assert parent.data.tags["may_push"] == "no: not evaluated yet"
+    assert " moments, " in parent.data.tags["data"]
     assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
     assert run.data.tags["package_version"]
     assert run.data.params["trees"] == "40"

@@ -73,7 +73,9 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert by_policy[LRU] is None
     client = mlflow.tracking.MlflowClient(local.uri)
     run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
-    figures = client.get_run(str(run_id)).data.metrics
+    told = client.get_run(str(run_id)).data
+    figures = told.metrics
+    assert told.tags["wan_saved"] == "0.0 % at 10 % of the bytes read"
     name = "walk/lru_challenger/at_10pct"
     assert figures[f"{name}/wan_bytes"] == rivals.replayed[CHALLENGER_PLAN].result.wan_bytes
     assert figures[f"{name}/byte_gap_closed"] == 0
