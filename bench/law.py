@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import norm, poisson
+from scipy.special import ndtr
+from scipy.stats import poisson
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
@@ -53,9 +54,9 @@ class Law:
             for key in ("close_share", "close_hours", "return_days_median", "return_sigma")
         )
         self._close_days = hours / 24
-        self._passes = _mean_passes(workload)
+        passes = _mean_passes(workload)
         if alike:
-            self._passes[self._passes > 0] = self._passes[self._passes > 0].mean()
+            passes[passes > 0] = passes[passes > 0].mean()
         self._born = datasets.born_day >= 0
         total = self._rhythm.total
         first = np.flatnonzero(np.diff(tasks.dataset, prepend=-1))
@@ -65,7 +66,7 @@ class Law:
         chain, start = tasks.dataset * self._turns + turn, tasks.start % total
         order = np.lexsort((start, chain))
         self._chain, self._start = chain[order], start[order]
-        self._number, self._length = number[order], tasks.length[order]
+        self._more = _more(number[order], passes[tasks.dataset[order]])
         self._begun_before = _starts_of_reads(region, workload, start)
         self._usual_length = np.zeros(datasets.line.size)
         self._usual_length[tasks.dataset] = tasks.length
@@ -88,7 +89,8 @@ class Law:
         ahead = np.array([self._work(time_s + horizon_s) - now for horizon_s in HORIZONS])
         never = np.ones((len(HORIZONS), item.size))
         for turn in range(self._turns):
-            never *= 1 - self._of_chain(turn, now, ahead, dataset, self._progress[item])
+            some, chance = self._of_chain(turn, now, ahead, dataset, self._progress[item])
+            never[:, some] *= 1 - chance
         next_s = self.region.next_s[item]
         known = next_s[None, :] < time_s + np.array(HORIZONS)[:, None]
         is_begun = self._begun_before[self.region.next_access[item]] <= now
@@ -96,26 +98,24 @@ class Law:
 
     def _of_chain(
         self, turn: int, now: float, ahead: FloatArray, dataset: IntArray, progress: FloatArray
-    ) -> FloatArray:
-        """float64[k, n]: of a read by a pass that has not begun, of the passes of one turn.
+    ) -> tuple[IntArray, FloatArray]:
+        """Which of the files, and float64[k, n]: of a read by a pass to come, of the passes of one turn.
 
         Passes beyond the end of the days come at their beginning: a dataset has a chain of passes per turn.
         """
         chain = dataset * self._turns + turn
         last = np.searchsorted(self._chain * 1e6 + self._start, chain * 1e6 + now, side="right") - 1
         has_begun = self._chain[np.maximum(last, 0)] == chain
-        last = np.where(has_begun, last, 0)
-        since = np.where(has_begun, now - self._start[last], 0.0)
-        more = _more(self._number[last], self._passes[dataset])
-        waited = np.maximum(self._survival(dataset, since), 1e-12)
+        some = np.flatnonzero(has_begun | (~self._born[dataset] & (turn == 0)))
+        dataset, begun, last = dataset[some], has_begun[some], np.where(has_begun, last, 0)[some]
+        since = np.where(begun, now - self._start[last], 0.0)
+        more, waited = self._more[last], np.maximum(self._survival(dataset, since), 1e-12)
         awaited = more * waited / (more * waited + 1 - more)
-        until = since + np.maximum(ahead[:, None] - progress * self._usual_length[dataset], 0.0)
+        until = since + np.maximum(ahead[:, None] - progress[some] * self._usual_length[dataset], 0.0)
         next_one = awaited * (1 - np.minimum(1.0, self._survival(dataset, until) / waited))
-        if turn:
-            return np.where(has_begun, next_one, 0.0)
         # The first pass comes at any time, but for datasets that are born later.
         first_one = np.minimum(1.0, (until - since) / max(self._rhythm.total - now, 1e-9))
-        return np.where(has_begun, next_one, np.where(self._born[dataset], 0.0, first_one))
+        return some, np.where(begun, next_one, first_one)
 
     def _work(self, time_s: int) -> float:
         return float(self._rhythm.work(np.array([(time_s - self.region.begin_s) / DAY_S]))[0])
@@ -123,7 +123,7 @@ class Law:
     def _survival(self, dataset: IntArray, gap: FloatArray) -> FloatArray:
         """The chance that the next pass begins later than `gap` (days of work) after the last."""
         close, gap = self._close[dataset], np.maximum(gap, 1e-9)
-        late = norm.sf(np.log(gap / self._median[dataset]) / self._sigma[dataset])
+        late = ndtr(-np.log(gap / self._median[dataset]) / self._sigma[dataset])
         survival: FloatArray = close * np.exp(-gap / self._close_days[dataset]) + (1 - close) * late
         return survival
 

@@ -7,6 +7,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -16,6 +18,8 @@ Floats = npt.NDArray[np.float64]
 _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
+_FAR = 40.0
+"""Of log-odds: beyond those of any probability that a float can tell from 0 or 1."""
 _N_BINS = 10
 _WINSOR = 0.99
 
@@ -50,21 +54,33 @@ def platt(probabilities: Floats, labels: Floats) -> Knots:
     slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
     if slope <= 0:
         return IDENTITY
-    ys = 1 / (1 + np.exp(-(slope * _logit(_GRID) + intercept)))
+    ys = expit(slope * _logit(_GRID) + intercept)
     return Knots("platt", _floats(_GRID), _floats(ys))
+
+
+def shift(probabilities: Floats, labels: Floats) -> Knots:
+    """The log-odds moved by one number, so that the mean of the probabilities is that of `labels`; on a grid.
+
+    For what ranks and spreads right, but learned at another base rate. Identity with one class.
+    """
+    odds, mean = _logit(probabilities), float(np.mean(labels))
+    if not 0 < mean < 1:
+        return IDENTITY
+    by = brentq(lambda by: float(np.mean(expit(odds + by))) - mean, -_FAR, _FAR)
+    return Knots("shift", _floats(_GRID), _floats(expit(_logit(_GRID) + by)))
 
 
 def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
     """The map with the least log loss on the later half of the rows, fitted anew on all of them.
 
-    Candidates are identity, Platt and isotonic. The choice sees the earlier half only, cut between two
+    Candidates are identity, a shift, Platt and isotonic. The choice sees the earlier half only, cut between two
     as_ofs (between rows if there is one as_of). With few rows or one class: identity.
     """
     early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
     if any(_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
     best, best_loss = None, log_loss(labels[~early], probabilities[~early])
-    for fit in (platt, isotonic):
+    for fit in (shift, platt, isotonic):
         loss = log_loss(labels[~early], fit(probabilities[early], labels[early])(probabilities[~early]))
         if loss < best_loss:
             best, best_loss = fit, loss
