@@ -73,8 +73,8 @@ def shift(probabilities: Floats, labels: Floats) -> Knots:
 def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
     """The map with the least log loss on the later half of the rows, fitted anew on all of them.
 
-    Candidates are identity, a shift, Platt and isotonic. The choice sees the earlier half only, cut between two
-    as_ofs (between rows if there is one as_of). With few rows or one class: identity.
+    Candidates are identity, a shift, Platt and isotonic. The choice sees the earlier half only, cut between
+    two as_ofs (between rows if there is one as_of). With few rows or one class: identity.
     """
     early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
     if any(_too_little(part) for part in (labels[early], labels[~early])):

@@ -1,8 +1,9 @@
-"""One model for one horizon: fitted on the past, calibrated on rows that lie a horizon later, refitted."""
+"""One model for one horizon: calibrated by fits that had not seen the rows they score, then fitted on all."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from models.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
 VALIDATION_SHARE = 0.25
+EARLIER_BLOCKS = 2
+"""Into which the as_ofs before the validation are cut: a quarter alone tells too little of other weeks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,23 +49,45 @@ def probability_and_reads(scores: Floats, calibration: Knots, reads: Knots) -> t
 def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> CalibratedModel:
     """Fit `learner` on `sample`, whose labels all lie in the past.
 
-    The last quarter of the as_ofs validates and calibrates a fit on those at least a horizon earlier; the
-    scorer returned is then fitted on all rows, under that calibration. Too short a past is not calibrated.
-    Raises ModelError with one class.
+    The last quarter of the as_ofs validates a fit on those at least a horizon earlier. The calibration
+    follows from these scores and from those of earlier blocks, each scored by a fit on all that lies at least
+    a horizon before or after it; the scorer returned is then fitted on all rows, under that calibration. Too
+    short a past is not calibrated. Raises ModelError with one class.
     """
     if not 0 < sample.y.sum() < len(sample):
         raise ModelError(f"all {len(sample)} training rows have one label; train on more days")
     parts = validation_parts(sample, horizon_s=horizon_s)
+    scorer = learner.fit(sample.x, sample.y)
     if parts is None:
-        scorer = learner.fit(sample.x, sample.y)
         reads = reads_if_any(scorer.score(sample.x), sample.reads)
         return CalibratedModel(learner.name, scorer, IDENTITY, reads, None)
-    before, after = parts
-    raw = learner.fit(before.x, before.y).score(after.x)
-    calibration = calibrate(raw, after.y, after.as_of)
-    reads = reads_if_any(calibration(raw), after.reads)
-    scorer = learner.fit(sample.x, sample.y)
-    return CalibratedModel(learner.name, scorer, calibration, reads, log_loss(after.y, raw))
+    scored = [
+        (after, learner.fit(before.x, before.y).score(after.x))
+        for before, after in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
+    ]
+    raw = np.concatenate([scores for _, scores in scored])
+    n_reads = np.concatenate([part.reads for part, _ in scored])
+    calibration = calibrate(
+        raw, (n_reads > 0).astype(np.float64), np.concatenate([p.as_of for p, _ in scored])
+    )
+    loss = log_loss(parts[1].y, scored[-1][1])
+    return CalibratedModel(learner.name, scorer, calibration, reads_if_any(calibration(raw), n_reads), loss)
+
+
+def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tuple[Sample, Sample]]:
+    """Rows to fit on and rows to score, for each block of consecutive as_ofs before `until_s`.
+
+    No label of the one reaches into the other. Blocks that lack a class, or leave none, are left out.
+    """
+    as_ofs = np.unique(sample.as_of[sample.as_of < until_s])
+    for block in np.array_split(as_ofs, EARLIER_BLOCKS):
+        if not block.size:
+            continue
+        inside = (sample.as_of >= block[0]) & (sample.as_of <= block[-1])
+        apart = (sample.as_of + horizon_s <= block[0]) | (sample.as_of >= block[-1] + horizon_s)
+        rest, part = sample.where(apart & ~inside), sample.where(inside)
+        if _has_both(rest) and _has_both(part):
+            yield rest, part
 
 
 def validation_parts(sample: Sample, *, horizon_s: int) -> tuple[Sample, Sample] | None:
@@ -75,5 +100,8 @@ def validation_parts(sample: Sample, *, horizon_s: int) -> tuple[Sample, Sample]
         return None
     before = sample.where(np.isin(sample.as_of, split.before))
     after = sample.where(np.isin(sample.as_of, split.after))
-    usable = all(0 < part.y.sum() < len(part) for part in (before, after))
-    return (before, after) if usable else None
+    return (before, after) if _has_both(before) and _has_both(after) else None
+
+
+def _has_both(part: Sample) -> bool:
+    return bool(0 < part.y.sum() < len(part))

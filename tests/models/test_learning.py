@@ -10,10 +10,10 @@ from features.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
 from models.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
 from models.bundle import Bundle, HorizonModel
-from models.calibration import IDENTITY, Knots, calibrate, reads_if_any
+from models.calibration import IDENTITY, Knots, calibrate, reads_if_any, shift
 from models.compare import best, evaluate_baseline, evaluate_learner
 from models.drift import Reference
-from models.fit import fit_calibrated
+from models.fit import earlier_parts, fit_calibrated
 from models.frame import Known, Sample, horizon_parts, model_matrix
 from models.learners import HistBoosting, Learner, LightGBM, load_payload
 from models.metrics import auc, quality
@@ -154,6 +154,31 @@ def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
 def test_a_short_past_leaves_the_learner_uncalibrated() -> None:
     model = fit_calibrated(LightGBM(trees=5, threads=1), planted(4, 100), horizon_s=4 * 3600)
     assert (model.name, model.calibration, model.validation_log_loss) == ("lightgbm", IDENTITY, None)
+
+
+def test_no_label_reaches_into_the_block_that_is_scored() -> None:
+    sample, horizon_s = planted(40, 50), 3 * 3600
+    hours = np.unique(sample.as_of)
+    until_s = int(hours[30])
+    parts = list(earlier_parts(sample, until_s, horizon_s))
+    assert sum(len(part) for _, part in parts) == (sample.as_of < until_s).sum()
+    for rest, part in parts:
+        first, last = part.as_of.min(), part.as_of.max()
+        before, after = rest.as_of[rest.as_of < first], rest.as_of[rest.as_of >= first]
+        assert (before + horizon_s <= first).all()
+        assert (after >= last + horizon_s).all()
+        assert len(rest) + len(part) >= len(sample) - 2 * 50 * (horizon_s // 3600)
+
+
+def test_a_shift_moves_the_mean_and_nothing_else() -> None:
+    rng = np.random.default_rng(4)
+    true = rng.uniform(0.02, 0.6, 40_000)
+    labels = (rng.random(true.size) < true).astype(np.float64)
+    odds = true / (1 - true) * 3
+    told = shift(odds / (1 + odds), labels)
+    np.testing.assert_allclose(told(odds / (1 + odds)), true, atol=0.015)
+    assert told.kind == "shift"
+    assert shift(true, np.zeros(true.size)) is IDENTITY
 
 
 def test_one_class_cannot_be_learned() -> None:
