@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from models.metrics import log_loss
 
 Floats = npt.NDArray[np.float64]
+Fit = Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], "Knots"]
 _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
@@ -71,20 +73,24 @@ def shift(probabilities: Floats, labels: Floats) -> Knots:
 
 
 def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
-    """The map with the least log loss on the later half of the rows, fitted anew on all of them.
+    """A shift, or a map with more freedom where that holds through time; fitted on all rows.
 
-    Candidates are identity, a shift, Platt and isotonic. The choice sees the earlier half only, cut between
-    two as_ofs (between rows if there is one as_of). With few rows or one class: identity.
+    Platt or isotonic serve only where, fitted on either half of the rows, they have less log loss than the
+    shift on the other half: what helps one way alone does not last until the next weeks. Halves are cut
+    between two as_ofs (between rows if there is one as_of). With few rows or one class: identity.
     """
     early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
     if any(_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
-    best, best_loss = None, log_loss(labels[~early], probabilities[~early])
-    for fit in (shift, platt, isotonic):
-        loss = log_loss(labels[~early], fit(probabilities[early], labels[early])(probabilities[~early]))
-        if loss < best_loss:
-            best, best_loss = fit, loss
-    return best(probabilities, labels) if best is not None else IDENTITY
+
+    def losses(fit: Fit) -> Floats:
+        halves = ((early, ~early), (~early, early))
+        maps = ((fit(probabilities[a], labels[a]), b) for a, b in halves)
+        return np.array([log_loss(labels[b], knots(probabilities[b])) for knots, b in maps])
+
+    by = {fit: losses(fit) for fit in (shift, platt, isotonic)}
+    lasting = [fit for fit, lost in by.items() if (lost <= by[shift]).all()]
+    return min(lasting, key=lambda fit: by[fit].sum())(probabilities, labels)
 
 
 def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
