@@ -1,8 +1,8 @@
 """Scoring by Spark against LightGBM alone, and LightGBM's time to learn, on matrices of the real width.
 
 bench/scoring.py [ROWS]           every horizon's models on ROWS rows (1 000 000), medians of three runs:
-                                  Spark from Parquet to predictions (thrown away, and written), and
-                                  `Booster.predict` on the matrix in memory with as many threads
+                                  Spark from rows at hand and from Parquet to predictions (thrown away, and
+                                  written), and `Booster.predict` on the matrix in memory with as many threads
 bench/scoring.py train [ROWS]     one LightGBM model by the default settings on ROWS rows (5 000 000)
 """
 
@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -103,25 +104,31 @@ def scoring(n: int) -> None:
         local = {"master": f"local[{THREADS}]", "driver_memory": "2g", "shuffle_partitions": THREADS}
         spark = spark_session(SparkSettings(**local, conf={}))
 
-        def spark_scores() -> object:
-            return score_spark(spark.read.parquet(str(folder)), models)
+        read = spark.read.parquet(str(folder))
+        at_hand = read.localCheckpoint()
 
-        def thrown_away() -> None:
-            spark_scores().write.format("noop").mode("overwrite").save()  # type: ignore[attr-defined]
+        def thrown_away(features: DataFrame) -> None:
+            score_spark(features, models).write.format("noop").mode("overwrite").save()
 
         def kept() -> None:
-            spark_scores().write.mode("overwrite").parquet(f"{folder}/out")  # type: ignore[attr-defined]
+            score_spark(read, models).write.mode("overwrite").parquet(f"{folder}/out")
 
         def native() -> None:
             for booster in boosters:
                 booster.predict(matrix, num_threads=THREADS)
 
-        thrown_away()
+        thrown_away(at_hand)
         n_scores = n * len(boosters)
         print(f"{n:,} rows × {matrix.shape[1]} columns × {len(boosters)} horizons, {THREADS} threads")
         times: dict[str, list[tuple[float, float]]] = {}
         for _ in range(RUNS):
-            for name, work in (("native", native), ("spark", thrown_away), ("spark to parquet", kept)):
+            works = {
+                "native": native,
+                "rows at hand": lambda: thrown_away(at_hand),
+                "from parquet": lambda: thrown_away(read),
+                "and to parquet": kept,
+            }
+            for name, work in works.items():
                 times.setdefault(name, []).append(seconds(work))
         middle = {name: [statistics.median(one) for one in zip(*t, strict=True)] for name, t in times.items()}
         native_wall, native_cpu = middle["native"]
