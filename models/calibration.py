@@ -20,6 +20,7 @@ Fit = Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], "Knots"]
 _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
+_CLEARLY = 0.98
 _FAR = 40.0
 """Of log-odds: beyond those of any probability that a float can tell from 0 or 1."""
 _N_BINS = 10
@@ -75,9 +76,10 @@ def shift(probabilities: Floats, labels: Floats) -> Knots:
 def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
     """A shift, or a map with more freedom where that holds through time; fitted on all rows.
 
-    Platt or isotonic serve only where, fitted on either half of the rows, they have less log loss than the
-    shift on the other half: what helps one way alone does not last until the next weeks. Halves are cut
-    between two as_ofs (between rows if there is one as_of). With few rows or one class: identity.
+    Platt or isotonic serve only where, fitted on either half of the rows, they have clearly less log loss
+    than the shift on the other half: what helps a little, or one way alone, does not last until the next
+    weeks. Halves are cut between two as_ofs (between rows if there is one). With few rows or one class:
+    identity.
     """
     early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
     if any(_too_little(part) for part in (labels[early], labels[~early])):
@@ -89,8 +91,8 @@ def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64
         return np.array([log_loss(labels[b], knots(probabilities[b])) for knots, b in maps])
 
     by = {fit: losses(fit) for fit in (shift, platt, isotonic)}
-    lasting = [fit for fit, lost in by.items() if (lost <= by[shift]).all()]
-    return min(lasting, key=lambda fit: by[fit].sum())(probabilities, labels)
+    lasting = [fit for fit in (platt, isotonic) if (by[fit] < _CLEARLY * by[shift]).all()]
+    return min(lasting or [shift], key=lambda fit: by[fit].sum())(probabilities, labels)
 
 
 def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
