@@ -46,11 +46,15 @@ def broker_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     yield from needed("a real message broker", stomp_broker.running(tmp_path_factory.mktemp("broker")))
 
 
-@pytest.fixture(scope="module")
+SUBSCRIBED_S = 2.0
+"""A consumer says that it connects just before it subscribes, and a topic keeps nothing for who comes late."""
+
+
+@pytest.fixture
 def consumer(rucio: RucioServer, broker_port: int) -> Iterator[None]:
+    # Each test has its own: two that listen at a time add the same replicas, and one of them fails.
     with rucio_server.consuming(rucio, broker_port):
-        # It says so just before it subscribes, and a topic keeps nothing for who comes late.
-        time.sleep(1.0)
+        time.sleep(SUBSCRIBED_S)
         yield
 
 
@@ -139,7 +143,7 @@ def test_what_the_consumer_missed_is_told_again(
     again = changes(here.files, here.told.states(here.rse))
     assert again.add == here.files
     with rucio_server.consuming(rucio, broker_port):
-        time.sleep(1.0)
+        time.sleep(SUBSCRIBED_S)
         here.sync(broker).tell(again, now_s=2.0)
         assert here.sync(broker).confirm(wait_s=10)["added"] == 2
 
