@@ -47,7 +47,7 @@ def broker_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 SUBSCRIBED_S = 2.0
-"""A consumer says that it connects just before it subscribes, and a topic keeps nothing for who comes late."""
+"""A consumer says that it connects just before it subscribes; a topic keeps nothing for who comes late."""
 
 
 @pytest.fixture
