@@ -10,9 +10,9 @@ _NO_ROOM = (
     "No usable temporary directory",
 )
 _REMEDIES = {
-    ("java.lang.OutOfMemoryError",): "Spark ran out of memory; nothing is half written: "
+    ("java.lang.OutOfMemoryError",): "Spark ran out of memory; no table is half written: "
     "raise [spark] driver_memory and run it again",
-    _NO_ROOM: "a disk is full; nothing is half written: make room where [tables] root, [push] journal and "
+    _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
     "Spark's temporary files (spark.local.dir) are, and run it again",
 }
 

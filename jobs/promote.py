@@ -63,10 +63,10 @@ def run(
     )
     if decision.promote:
         registry.point(CHAMPION, challenger, tags=_tags(promotion, challenger))
-        _retire(registry, present, challenger)
     else:
         registry.tag(challenger, _tags(promotion, challenger))
     _keep(tables, promotion, region)
+    _retire(registry, present, promotion.champion)
     return promotion
 
 

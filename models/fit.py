@@ -66,10 +66,11 @@ def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> Calib
         for before, after in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
     ]
     raw = np.concatenate([scores for _, scores in scored])
-    n_reads = np.concatenate([part.reads for part, _ in scored])
-    calibration = calibrate(
-        raw, (n_reads > 0).astype(np.float64), np.concatenate([p.as_of for p, _ in scored])
+    y, n_reads, as_of = (
+        np.concatenate(column)
+        for column in zip(*((part.y, part.reads, part.as_of) for part, _ in scored), strict=True)
     )
+    calibration = calibrate(raw, y, as_of)
     loss = log_loss(parts[1].y, scored[-1][1])
     return CalibratedModel(learner.name, scorer, calibration, reads_if_any(calibration(raw), n_reads), loss)
 

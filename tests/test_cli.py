@@ -62,7 +62,7 @@ def test_a_full_disk_is_told_in_one_line_with_its_remedy(tmp_path: Path, blocks:
     full = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', blocks, *cli[:3], *words, *cli[3:]]
     answer = subprocess.run(list(map(str, full)), capture_output=True, text=True, timeout=200, check=False)
     assert answer.returncode == 1
-    assert answer.stderr.rstrip().splitlines()[-1].startswith("error: a disk is full; nothing is half")
+    assert answer.stderr.rstrip().splitlines()[-1].startswith("error: a disk is full; no table is half")
     assert "Traceback" not in answer.stderr
 
 

@@ -10,13 +10,13 @@ from features.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
 from models.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
 from models.bundle import Bundle, HorizonModel
-from models.calibration import IDENTITY, Knots, calibrate, reads_if_any, shift
+from models.calibration import IDENTITY, Knots
 from models.compare import best, evaluate_baseline, evaluate_learner
 from models.drift import Reference
 from models.fit import earlier_parts, fit_calibrated
 from models.frame import Known, Sample, horizon_parts, model_matrix
 from models.learners import HistBoosting, Learner, LightGBM, load_payload
-from models.metrics import auc, quality
+from models.metrics import auc
 from models.search import search
 from models.sklearn_learners import Forest, Logistic
 
@@ -112,34 +112,6 @@ def test_constraints_make_recent_files_likelier() -> None:
     assert (np.diff(fitted.score(probe)) <= 1e-12).all()
 
 
-def test_calibration_repairs_overconfidence() -> None:
-    rng = np.random.default_rng(5)
-    truth = rng.random(8000)
-    y = (rng.random(8000) < truth).astype(float)
-    odds = truth / (1 - truth)
-    bold = odds**3 / (1 + odds**3)
-    as_of = np.repeat(np.arange(8), 1000)
-    half = as_of < 4
-    knots = calibrate(bold[half], y[half], as_of[half])
-    before, after = quality(y[~half], bold[~half]), quality(y[~half], knots(bold[~half]))
-    assert knots.kind in {"platt", "isotonic"}
-    assert after.calibration_error < before.calibration_error / 3
-    assert after.log_loss < before.log_loss
-
-
-def test_calibration_of_few_rows_changes_nothing() -> None:
-    assert calibrate(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([1, 2])) is IDENTITY
-
-
-def test_reads_if_any_rise_and_are_at_least_one() -> None:
-    p = np.linspace(0, 1, 1000)
-    reads = np.where(p > 0.2, np.round(1 + 9 * p), 0.0)
-    knots = reads_if_any(p, reads)
-    assert (np.diff(knots.y) >= 0).all()
-    assert knots(np.array([0.95]))[0] == pytest.approx(9.5, rel=0.1)
-    assert reads_if_any(p, np.zeros(1000))(np.array([0.5]))[0] == 1.0
-
-
 def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
     train, test = planted(), planted(seed=8)
     weak, strong = LightGBM(trees=1, threads=1, name="weak"), LightGBM(trees=60, threads=1, name="strong")
@@ -168,17 +140,6 @@ def test_no_label_reaches_into_the_block_that_is_scored() -> None:
         assert (before + horizon_s <= first).all()
         assert (after >= last + horizon_s).all()
         assert len(rest) + len(part) >= len(sample) - 2 * 50 * (horizon_s // 3600)
-
-
-def test_a_shift_moves_the_mean_and_nothing_else() -> None:
-    rng = np.random.default_rng(4)
-    true = rng.uniform(0.02, 0.6, 40_000)
-    labels = (rng.random(true.size) < true).astype(np.float64)
-    odds = true / (1 - true) * 3
-    told = shift(odds / (1 + odds), labels)
-    np.testing.assert_allclose(told(odds / (1 + odds)), true, atol=0.015)
-    assert told.kind == "shift"
-    assert shift(true, np.zeros(true.size)) is IDENTITY
 
 
 def test_one_class_cannot_be_learned() -> None:

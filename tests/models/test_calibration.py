@@ -1,0 +1,48 @@
+"""From scores to probabilities: what each map mends, and when it is left alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models.calibration import IDENTITY, calibrate, reads_if_any, shift
+from models.metrics import quality
+
+
+def test_calibration_repairs_overconfidence() -> None:
+    rng = np.random.default_rng(5)
+    truth = rng.random(8000)
+    y = (rng.random(8000) < truth).astype(float)
+    odds = truth / (1 - truth)
+    bold = odds**3 / (1 + odds**3)
+    as_of = np.repeat(np.arange(8), 1000)
+    half = as_of < 4
+    knots = calibrate(bold[half], y[half], as_of[half])
+    before, after = quality(y[~half], bold[~half]), quality(y[~half], knots(bold[~half]))
+    assert knots.kind in {"platt", "isotonic"}
+    assert after.calibration_error < before.calibration_error / 3
+    assert after.log_loss < before.log_loss
+
+
+def test_calibration_of_few_rows_changes_nothing() -> None:
+    assert calibrate(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([1, 2])) is IDENTITY
+
+
+def test_reads_if_any_rise_and_are_at_least_one() -> None:
+    p = np.linspace(0, 1, 1000)
+    reads = np.where(p > 0.2, np.round(1 + 9 * p), 0.0)
+    knots = reads_if_any(p, reads)
+    assert (np.diff(knots.y) >= 0).all()
+    assert knots(np.array([0.95]))[0] == pytest.approx(9.5, rel=0.1)
+    assert reads_if_any(p, np.zeros(1000))(np.array([0.5]))[0] == 1.0
+
+
+def test_a_shift_moves_the_mean_and_nothing_else() -> None:
+    rng = np.random.default_rng(4)
+    true = rng.uniform(0.02, 0.6, 40_000)
+    labels = (rng.random(true.size) < true).astype(np.float64)
+    odds = true / (1 - true) * 3
+    told = shift(odds / (1 + odds), labels)
+    np.testing.assert_allclose(told(odds / (1 + odds)), true, atol=0.015)
+    assert told.kind == "shift"
+    assert shift(true, np.zeros(true.size)) is IDENTITY
