@@ -23,10 +23,9 @@ import pyarrow as pa
 
 from jobs.plan_rows import items
 from prefetch.control import is_control
-from prefetch.placement.ranges import edges, rebalanced
 from prefetch.plan import Files, Limits, Rule, Scores, ValuePlanner, plain_files, treatments
 from replay.planner import BoolArray, CacheState, IntArray
-from replay.ranges import server_of
+from replay.ranges import layout_of
 
 PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200
@@ -104,8 +103,7 @@ def shared(dids: pa.Array, capacities: dict[str, int], kind: str) -> Iterator[tu
     if kind == "alone":
         yield from ((cache, np.ones(len(dids), np.bool_)) for cache in capacities)
         return
-    layout = rebalanced((), dict(capacities))
-    owner = np.array([part.owner for part in layout])[server_of(dids.to_pylist(), edges(layout))]
+    owner = layout_of(capacities).owners_of(dids.to_pylist())
     yield from ((cache, owner == cache) for cache in capacities)
 
 

@@ -32,8 +32,8 @@ sys.path.insert(0, str(ROOT))
 from prefetch.placement.build import Holding, snapshot_of  # noqa: E402
 from prefetch.placement.database import Database  # noqa: E402
 from prefetch.placement.decide import Supply, placed  # noqa: E402
-from prefetch.placement.rendezvous import keys_of  # noqa: E402
 from prefetch.placement.snapshot import dump  # noqa: E402
+from replay.rendezvous import keys_of  # noqa: E402
 
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2
@@ -84,6 +84,7 @@ def stored(database: Path) -> None:
         as_of="2026-03-01T00:00:00Z",
         sites=sites,
         caches=[(f"xc{i}", site) for i, site in enumerate(sites)],
+        capacities={},
         datasets=keys,
         placed=rows,
         items=names,

@@ -16,15 +16,15 @@ from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
-from jobs.settings import CacheSettings
+from jobs.settings import CacheSettings, site_capacities
 from jobs.tables import Key, Tables, read_partitions
 from jobs.tables import Snapshot as Committed
 from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
-from prefetch.placement.rendezvous import FloatArray, keys_of
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
 from replay.planner import IntArray
+from replay.rendezvous import FloatArray, keys_of
 
 MAX_CACHES = 250
 _GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
@@ -257,6 +257,7 @@ def _snapshot(
         as_of=as_of_label(demand.as_of_s),
         sites=supply.sites,
         caches=[(cache.name, cache.at_site) for cache in caches],
+        capacities=site_capacities(caches),
         datasets=keys,
         placed=rows,
         items=[*files["did"].to_pylist(), *datasets],
@@ -279,9 +280,10 @@ def _with_datasets(one: Holding, of: IntArray, n_files: int, n_datasets: int) ->
 
 
 def _supply(caches: Sequence[CacheSettings], rates_bytes_s: Mapping[str, float]) -> Supply:
-    sites = tuple(sorted({cache.at_site for cache in caches}))
-    weights = [sum(c.capacity for c in caches if c.at_site == site) for site in sites]
-    return Supply(sites, tuple(map(float, weights)), tuple(rates_bytes_s[site] for site in sites))
+    capacities = site_capacities(caches)
+    sites = tuple(sorted(capacities))
+    weights = tuple(float(sum(capacities[site].values())) for site in sites)
+    return Supply(sites, weights, tuple(rates_bytes_s[site] for site in sites))
 
 
 def _packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:

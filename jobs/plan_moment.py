@@ -13,7 +13,7 @@ from features.names import parse_name
 from jobs.inflow import inflows
 from jobs.plan_files import facts, plan_files, read_shares
 from jobs.plan_settings import PlanSettings
-from jobs.settings import CacheSettings, Settings
+from jobs.settings import CacheSettings, Settings, site_capacities
 from jobs.sources_now import origin_bytes
 from jobs.study import benefit_model
 from jobs.tables import Tables
@@ -58,7 +58,7 @@ def state_of(
 
 def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:
     """Which files belong to this cache and not to another one of its site; None: it is alone there."""
-    members = {one.name: one.capacity for one in settings.caches.values() if one.at_site == cache.at_site}
+    members = site_capacities(settings.caches.values()).get(cache.at_site, {})
     return belongs(dids.to_pylist(), members, cache.name) if len(members) > 1 else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -212,6 +212,14 @@ class CacheSettings(Section):
     def at_site(self) -> str:
         """The site whose jobs it serves, as the placement service names it."""
         return self.site or self.name
+
+
+def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]]:
+    """Bytes of `caches` by site and name: what planner and placement service share out files by."""
+    sites: dict[str, dict[str, int]] = {}
+    for cache in caches:
+        sites.setdefault(cache.at_site, {})[cache.name] = cache.capacity
+    return sites
 
 
 class Settings(Section):

@@ -13,7 +13,7 @@ from replay.config import CacheConfig
 from replay.engine import Run, drive
 from replay.kernels.tally import HOUR_S
 from replay.planner import BoolArray, IntArray, Planner
-from replay.ranges import server_of, upper_edges
+from replay.ranges import layout_of
 from replay.result import NO_FILL, Fill, Hourly, Result
 from replay.trace import Trace
 from replay.window import Window, window
@@ -54,7 +54,7 @@ def simulate_federation(
     count_from_s: int | None = None,
     policy: str = "lru",
 ) -> Shares:
-    """`simulate` for caches side by side: each file belongs to one, by the hash of its name.
+    """`simulate` for caches side by side: each file belongs to one, that of `replay.ranges.layout_of`.
 
     `planners(name)` gives each cache's own; all are asked at the same boundaries. `peak_usage_bytes` of the
     total is the sum of the caches' peaks. Raises ConfigError, InputError.
@@ -84,10 +84,15 @@ def _parts(trace: Trace, federation: Federation) -> list[tuple[str, Trace, BoolA
         return [(names[0], trace, None)]
     if trace.names is None:
         raise ConfigError("caches", "the trace has no names to share out by; give one cache")
-    edges = upper_edges([federation.caches[name].capacity_bytes for name in names])
-    server = server_of(trace.names.to_pylist(), edges)
-    asked = server[trace.item]
-    return [(name, _of(trace, asked == i), server != i) for i, name in enumerate(names) if (asked == i).any()]
+    layout = layout_of({name: config.capacity_bytes for name, config in federation.caches.items()})
+    owner = layout.owners_of(trace.names.to_pylist())
+    found = []
+    for name in names:
+        elsewhere: BoolArray = owner != name
+        asked = ~elsewhere[trace.item]
+        if asked.any():
+            found.append((name, _of(trace, asked), elsewhere))
+    return found
 
 
 def _of(trace: Trace, here: BoolArray) -> Trace:

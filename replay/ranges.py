@@ -1,24 +1,83 @@
-"""Which server of a federation holds a file: Rucio's `serverRanges`, weighted by capacity.
+"""The one answer to which server of a site holds a file: Rucio's `serverRanges`, made of capacities alone.
 
-Rucio 41 hashes the name without its scope, and takes the first range whose upper edge is above that.
+Rucio 41 hashes the name without its scope into 0 … 1, and takes the first range whose upper edge is above
+that. A layout cuts that space into ranges with an owner each. It is a pure function of the servers' names
+and capacities: planner, placement service and replay compute the same one wherever they run, and no history
+has to be kept (docs/adr/0009-owner-layout.md).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from replay.rendezvous import scores
+
 FloatArray = npt.NDArray[np.float64]
+OwnerArray = npt.NDArray[np.object_]
+
+SPACE = 2**32
+"""Units of the hash space. A power of two, so that an edge is the same number here, in JSON and in Rucio."""
+SLOTS = 512
+"""Parts of the space that are dealt out whole, except where a share ends: enough that a change moves little
+more than it must, few enough for Rucio, which reads the whole list for each file."""
+SLOT = SPACE // SLOTS
 
 
-def upper_edges(capacities: Sequence[int]) -> FloatArray:
-    """Upper edges in 0 … 1 of the ranges of servers with these capacities, in their order; the last is 1."""
-    edges = np.cumsum(np.asarray(capacities, np.float64))
-    edges /= edges[-1]
-    return edges
+class Range(NamedTuple):
+    """Hashes from the range before up to `upper` (units of SPACE) belong to `owner`."""
+
+    owner: str
+    upper: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The ranges of a site, rising up to SPACE; none: it has no server."""
+
+    ranges: tuple[Range, ...] = ()
+
+    def owners_of(self, names: Iterable[str]) -> OwnerArray:
+        """The server that holds each of `names` (dids or names), as Rucio chooses it; there is a range."""
+        uppers, owners = self._arrays
+        index = np.searchsorted(uppers, positions(names), side="right")
+        # A hash next to 1 rounds to 1.
+        found: OwnerArray = owners[np.minimum(index, owners.size - 1)]
+        return found
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[FloatArray, OwnerArray]:
+        uppers = np.array([part.upper for part in self.ranges], np.float64) / SPACE
+        return uppers, np.array([part.owner for part in self.ranges], np.object_)
+
+
+def layout_of(sizes: Mapping[str, float]) -> Layout:
+    """The layout of servers with these capacities, above 0 and in any unit; no servers: no ranges.
+
+    Each server holds its share by capacity, to one unit of SPACE. The order of `sizes` does not matter.
+    """
+    return _layout(tuple(sorted(sizes.items())))
+
+
+def shares(sizes: Mapping[str, float]) -> dict[str, int]:
+    """SPACE divided by sizes, to the last unit (largest remainders, then by name)."""
+    # Fractions, because a float's rounding would depend on the unit of the sizes.
+    exact = {name: Fraction(sizes[name]) for name in sorted(sizes)}
+    total = sum(exact.values())
+    exact = {name: size * SPACE / total for name, size in exact.items()}
+    whole = {name: int(share) for name, share in exact.items()}
+    left = SPACE - sum(whole.values()) if whole else 0
+    for name in heapq.nlargest(left, exact, key=lambda name: exact[name] - whole[name]):
+        whole[name] += 1
+    return whole
 
 
 def positions(names: Iterable[str]) -> FloatArray:
@@ -28,8 +87,46 @@ def positions(names: Iterable[str]) -> FloatArray:
     return np.frombuffer(digests, "<u8") / 2.0**64
 
 
-def server_of(names: Iterable[str], edges: FloatArray) -> npt.NDArray[np.int64]:
-    """Index of the server that holds each name."""
-    index: npt.NDArray[np.int64] = np.searchsorted(edges, positions(names), side="right")
-    # A hash next to 1 rounds to 1.
-    return np.minimum(index, edges.size - 1)
+def preferences(slots: Iterable[int], servers: Mapping[str, float]) -> FloatArray:
+    """How much each slot prefers each server, by weight and in the order given: the highest goes first."""
+    keys = np.fromiter(slots, np.uint64)
+    return scores(keys, list(servers), list(servers.values()))
+
+
+def merged(ranges: Iterable[Range]) -> Layout:
+    """A layout of ranges in rising order, with neighbours of one owner made one."""
+    found: list[Range] = []
+    for part in ranges:
+        if found and found[-1].owner == part.owner:
+            found.pop()
+        found.append(part)
+    return Layout(tuple(found))
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(sizes: tuple[tuple[str, float], ...]) -> Layout:
+    """The strongest preference of a slot for a server first, each takes what the slot and its share leave."""
+    wanted = {name: n for name, n in shares(dict(sizes)).items() if n}
+    if not wanted:
+        return Layout()
+    names, left = list(wanted), list(wanted.values())
+    free = [SLOT] * SLOTS
+    taken: list[list[tuple[str, int]]] = [[] for _ in range(SLOTS)]
+    # Shares as weights, not sizes: the result must not depend on the unit.
+    order = np.argsort(-preferences(range(SLOTS), wanted), axis=None, kind="stable")
+    for pair in order.tolist():
+        slot, server = divmod(pair, len(names))
+        n = min(free[slot], left[server])
+        if n:
+            free[slot] -= n
+            left[server] -= n
+            taken[slot].append((names[server], n))
+    return merged(_ranges(taken))
+
+
+def _ranges(taken: Iterable[Iterable[tuple[str, int]]]) -> Iterator[Range]:
+    upper = 0
+    for parts in taken:
+        for owner, n in parts:
+            upper += n
+            yield Range(owner, upper)

@@ -181,6 +181,8 @@ class Api:
             "datasets": int(self._service.snapshot.dataset_keys.size),
             "servers": len(servers),
             "servers_alive": sum(is_alive for _, is_alive in servers),
+            "unplanned": ["/".join(key) for key in self._service.unplanned()],
+            "silent": ["/".join(key) for key in self._service.silent()],
         }
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from prefetch.placement.rendezvous import FloatArray, KeyArray, keys_of
 from prefetch.placement.snapshot import Snapshot
 from replay.planner import IntArray
+from replay.rendezvous import FloatArray, KeyArray, keys_of
 
 
 class Holding(NamedTuple):
@@ -26,6 +26,7 @@ def snapshot_of(
     as_of: str,
     sites: Sequence[str],
     caches: Sequence[tuple[str, str]],
+    capacities: Mapping[str, Mapping[str, int]],
     datasets: KeyArray,
     placed: npt.NDArray[np.uint8],
     items: Sequence[str],
@@ -34,6 +35,7 @@ def snapshot_of(
 ) -> Snapshot:
     """The snapshot of `datasets` (keys) with their rows, and of `items` (dids of files and datasets).
 
+    `capacities`: bytes of the caches by site and name.
     `holdings`: one per cache; an item is named at most once in each.
     """
     by_key = np.argsort(datasets, kind="stable")
@@ -53,6 +55,7 @@ def snapshot_of(
         as_of=as_of,
         sites=tuple(sites),
         caches=tuple(caches),
+        capacities=capacities,
         dataset_keys=datasets[by_key],
         placed=placed[by_key],
         item_keys=keys[order],

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from prefetch import databases
 from prefetch.databases import upsert
 from prefetch.placement import tables
-from prefetch.placement.fleet import Home, Server
-from prefetch.placement.ranges import Range
+from prefetch.placement.fleet import Server
 
 KEPT_SNAPSHOTS = 2
 _PATIENCE_S = 5
@@ -24,7 +23,6 @@ class Pending:
 
     heard: Mapping[tuple[str, str], Server]
     dropped: Mapping[tuple[str, str], Server]
-    homes: Mapping[str, Home]
     after: int
 
 
@@ -42,7 +40,6 @@ class Stored:
     """The database's content; `refresh` only where it is newer than asked for."""
 
     servers: tuple[Server, ...]
-    homes: Mapping[str, Home]
     serves: Mapping[str, str]
     reassigned: Mapping[str, tuple[str, ...]]
     refresh: Refresh | None
@@ -67,25 +64,14 @@ class Database:
         self._database.close()
 
     def sync(self, pending: Pending) -> Stored:
-        """Store what is pending, and read all there is.
-
-        A home is stored if the stored one is the version it was made from; else the stored one wins.
-        """
+        """Store what is pending, and read all there is."""
         with self._database.writing() as connection:
             for site, id in pending.dropped:
                 mine = (tables.servers.c.site == site, tables.servers.c.id == id)
                 connection.execute(sa.delete(tables.servers).where(*mine))
             upsert(connection, tables.servers, [dataclasses.asdict(one) for one in pending.heard.values()])
-            stored = _homes(connection)
-            for site, home in pending.homes.items():
-                if stored.get(site, Home(())).version == home.version:
-                    stored[site] = Home(home.layout, home.version + 1)
-                    layout = json.dumps(home.layout)
-                    row = {"site": site, "layout": layout, "version": home.version + 1}
-                    upsert(connection, tables.homes, [row])
             return Stored(
                 tuple(Server(**row) for row in connection.execute(sa.select(tables.servers)).mappings()),
-                stored,
                 {row.client: row.cache_site for row in connection.execute(sa.select(tables.serves))},
                 {
                     row.dataset: tuple(json.loads(row.sites))
@@ -124,13 +110,6 @@ class Database:
             rows = [{"cache": cache, "as_of": as_of, "payload": plan} for cache, plan in plans.items()]
             upsert(connection, tables.plans, rows)
         return number
-
-
-def _homes(connection: sa.Connection) -> dict[str, Home]:
-    rows = connection.execute(sa.select(tables.homes).with_for_update())
-    return {
-        row.site: Home(tuple(Range(*part) for part in json.loads(row.layout)), row.version) for row in rows
-    }
 
 
 def _refresh(connection: sa.Connection, after: int) -> Refresh | None:

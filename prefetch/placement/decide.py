@@ -10,8 +10,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from prefetch.placement.rendezvous import FloatArray, KeyArray, scores
 from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOWHERE
+from replay.rendezvous import FloatArray, KeyArray, scores
 
 _CHUNK = 100_000
 _STEPS = 1000

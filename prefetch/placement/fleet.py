@@ -1,7 +1,9 @@
-"""The servers that caches' heartbeats tell of: who is alive, and which names each holds.
+"""The servers that caches' heartbeats report: who is alive, and which names each holds.
 
-A server joins its site's layout with its first heartbeat and leaves it when it was not heard of for
-`forget_s`. In between, while it is silent for `liveness_s` or more, the others stand in for it.
+The servers of a site's layout and their capacities come from the planner's configuration (`planned`), so that
+both know the same owner of a file; heartbeats say who is alive. At a site that nobody plans for, heartbeats
+alone count: a server joins with its first one, and leaves when it was silent for `forget_s`. While a server
+is silent for `liveness_s` or more, the others stand in for it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from prefetch.placement.ranges import Layout, covered, owner_of, rebalanced, wire
+from prefetch.placement.ranges import covered, wire
+from replay.ranges import Layout, layout_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,23 +31,16 @@ class Server:
         return self.site, self.id
 
 
-@dataclasses.dataclass(frozen=True)
-class Home:
-    """A site's layout with every server alive; `version` counts what was stored, 0: never."""
-
-    layout: Layout
-    version: int = 0
-
-
 class Fleet:
     """The servers of all sites. Not thread-safe: one thread changes and reads it."""
 
     def __init__(self, *, liveness_s: float, forget_s: float) -> None:
         self._liveness_s, self._forget_s = liveness_s, forget_s
         self._servers: dict[tuple[str, str], Server] = {}
-        self._serving: dict[str, dict[str, Server]] = {}
-        self.homes: dict[str, Home] = {}
+        self._alive: dict[str, dict[str, Server]] = {}
+        self.planned: Mapping[str, Mapping[str, float]] = {}
         self._layouts: dict[str, Layout] = {}
+        self._ranges: dict[str, dict[str, list[list[object]]]] = {}
 
     def known(self) -> list[Server]:
         """Every server not forgotten."""
@@ -52,15 +48,27 @@ class Fleet:
 
     def alive(self, site: str) -> Mapping[str, Server]:
         """The live servers of `site` by id, as of the last `settle`."""
-        return self._serving.get(site, {})
+        return self._alive.get(site, {})
 
     def live_sites(self) -> list[str]:
-        """Sites with a live server, by name."""
-        return sorted(self._serving)
+        """Sites with a live server of their layout, by name."""
+        return sorted(self._layouts)
 
     def weights(self) -> dict[str, float]:
         """Sites with a live server, and the sizes of all their servers together."""
         return {site: sum(self._sizes(site).values()) for site in self.live_sites()}
+
+    def serves(self, server: Server) -> bool:
+        """Whether `server` belongs to its site's layout; one that no plan names does not."""
+        return server.site not in self.planned or server.id in self.planned[server.site]
+
+    def silent(self) -> list[tuple[str, str]]:
+        """Site and name of each planned server that is not alive: others stand in for it."""
+        return sorted(
+            (site, name)
+            for site, sizes in self.planned.items()
+            for name in sizes.keys() - self.alive(site).keys()
+        )
 
     def hear(self, server: Server) -> bool:
         """Take a heartbeat, unless a later one was heard; whether servers or sizes changed by it."""
@@ -88,48 +96,45 @@ class Fleet:
         for key, server in list(self._servers.items()):
             if server.seen_at_s <= now_s - self._forget_s:
                 del self._servers[key]
-        before = (self._serving, self._layouts)
-        self._serving = self._alive_at(now_s)
-        sites = {server.site for server in self._servers.values()}
-        for site in sites:
-            home = self.homes.get(site, Home(()))
-            layout = rebalanced(home.layout, self._sizes(site))
-            if layout != home.layout:
-                self.homes[site] = Home(layout, home.version)
-        for site in self.homes.keys() - sites:
-            self.homes[site] = Home((), self.homes[site].version)
-        self._layouts = {
-            site: covered(self.homes[site].layout, self._sizes(site), live.keys())
-            for site, live in self._serving.items()
-        }
-        return self._told(*before) != self._told(self._serving, self._layouts)
+        self._alive = self._alive_at(now_s)
+        self._layouts = {}
+        for site, live in self._alive.items():
+            sizes = self._sizes(site)
+            layout = covered(layout_of(sizes), sizes, live.keys())
+            if layout.ranges:
+                self._layouts[site] = layout
+        before, self._ranges = self._ranges, self._wired()
+        return self._ranges != before
 
     def server_of(self, site: str, name: str) -> Server | None:
         """The live server of `site` that holds file `name`; None if there is none."""
         layout = self._layouts.get(site)
-        return self._serving[site][owner_of(layout, name)] if layout else None
+        return self._alive[site][layout.owners_of([name])[0]] if layout else None
 
     def ranges(self) -> dict[str, dict[str, list[list[object]]]]:
         """What Rucio reads at `/serverRanges`: sites with a live server."""
-        return {
-            site: wire(layout, {i: (s.address, _plain(s.size)) for i, s in self._serving[site].items()})
-            for site, layout in sorted(self._layouts.items())
-        }
+        return self._ranges
+
+    def _wired(self) -> dict[str, dict[str, list[list[object]]]]:
+        wired = {}
+        for site in self.live_sites():
+            sizes, alive = self._sizes(site), self._alive[site]
+            servers = {id: (one.address, _plain(sizes[id])) for id, one in alive.items() if id in sizes}
+            wired[site] = wire(self._layouts[site], servers)
+        return wired
 
     def _alive_at(self, now_s: float) -> dict[str, dict[str, Server]]:
-        serving: dict[str, dict[str, Server]] = {}
+        alive: dict[str, dict[str, Server]] = {}
         for server in sorted(self._servers.values(), key=lambda server: server.key):
             if now_s - server.seen_at_s < self._liveness_s:
-                serving.setdefault(server.site, {})[server.id] = server
-        return serving
+                alive.setdefault(server.site, {})[server.id] = server
+        return alive
 
-    def _sizes(self, site: str) -> dict[str, float]:
-        return {server.id: server.size for server in self._servers.values() if server.site == site}
-
-    @staticmethod
-    def _told(serving: Mapping[str, Mapping[str, Server]], layouts: Mapping[str, Layout]) -> object:
-        return layouts, {s: {i: (v.address, v.size) for i, v in live.items()} for s, live in serving.items()}
+    def _sizes(self, site: str) -> Mapping[str, float]:
+        """The servers of a site's layout, and their capacities."""
+        heard = {server.id: server.size for server in self._servers.values() if server.site == site}
+        return self.planned.get(site, heard)
 
 
 def _plain(size: float) -> float:
-    return int(size) if size.is_integer() else size
+    return int(size) if float(size).is_integer() else size

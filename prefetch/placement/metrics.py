@@ -27,6 +27,8 @@ class Figures:
             ("datasets", "datasets with a placement", snapshot.dataset_keys.size),
             ("items", "files and datasets with known fractions", snapshot.item_keys.size),
             ("reassigned", "datasets placed by hand", len(self._service.reassigned)),
+            ("unplanned_servers", "servers that no configuration names", len(self._service.unplanned())),
+            ("silent_caches", "planned caches that are not alive", len(self._service.silent())),
             ("database_up", "1 if the last exchange with the database worked", self._keeper.fault is None),
             ("database_synced_seconds", "when it last did, since 1970", self._keeper.synced_at_s or 0.0),
         ):

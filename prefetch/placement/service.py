@@ -17,12 +17,12 @@ import numpy as np
 from features.errors import InputError
 from prefetch.placement.answers import Answer, etag, json_answer
 from prefetch.placement.database import Pending, Stored
-from prefetch.placement.fleet import Fleet, Home, Server
+from prefetch.placement.fleet import Fleet, Server
 from prefetch.placement.names import OTHER, checked_name, dataset_of
-from prefetch.placement.rendezvous import key_of, scores
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
 from replay.benefit import Cluster
+from replay.rendezvous import key_of, scores
 
 KEPT_ANSWERS = 100_000
 """Questions whose answers are kept ready, some 20 MB; then they are asked anew."""
@@ -68,7 +68,6 @@ class Service:
         self.snapshot, self._refresh = NOTHING, 0
         self._heard: dict[tuple[str, str], Server] = {}
         self._dropped: dict[tuple[str, str], Server] = {}
-        self._stored_homes: dict[str, Home] = {}
         self._is_restored = False
         self._answers: dict[str, Answer] = {}
         self._by_sites: dict[tuple[str, ...], Answer] = {}
@@ -117,6 +116,14 @@ class Service:
         known = sorted(self._fleet.known(), key=lambda server: server.key)
         return [(server, server.id in self._fleet.alive(server.site)) for server in known]
 
+    def unplanned(self) -> list[tuple[str, str]]:
+        """Site and id of servers that report from a planned site, whose configuration does not name them."""
+        return sorted(server.key for server in self._fleet.known() if not self._fleet.serves(server))
+
+    def silent(self) -> list[tuple[str, str]]:
+        """Site and name of planned caches that are not alive."""
+        return self._fleet.silent()
+
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise InputError for a site that neither heartbeats nor the last refresh know."""
         known = {server.site for server in self._fleet.known()} | set(self.snapshot.sites) | {OTHER}
@@ -158,12 +165,7 @@ class Service:
 
     def pending(self) -> Pending:
         """What is to be stored; from now on it counts as stored, unless it is given back."""
-        homes = {
-            site: home
-            for site, home in self._fleet.homes.items()
-            if self._is_restored and home != self._stored_homes.get(site)
-        }
-        pending = Pending(self._heard, self._dropped, homes, self._refresh)
+        pending = Pending(self._heard, self._dropped, self._refresh)
         self._heard, self._dropped = {}, {}
         return pending
 
@@ -175,14 +177,13 @@ class Service:
     def take(self, stored: Stored, snapshot: Snapshot | None) -> None:
         """Follow what is stored: also other services' heartbeats, operators' changes and new refreshes."""
         self._take_servers(stored.servers)
-        self._stored_homes = dict(stored.homes)
-        self._fleet.homes.update(stored.homes)
         self.serves = dict(stored.serves)
         if self.reassigned != stored.reassigned:
             self.reassigned = dict(stored.reassigned)
             self._answers.clear()
         if stored.refresh is not None and snapshot is not None:
             self._refresh, self.snapshot = stored.refresh.number, snapshot
+            self._fleet.planned = snapshot.capacities
             self.plans = {cache: Plan(packed, etag(packed)) for cache, packed in stored.refresh.plans.items()}
             self._answers.clear()
         self.tick()

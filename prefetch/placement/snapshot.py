@@ -10,20 +10,20 @@ import dataclasses
 import functools
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from features.errors import InputError
-from prefetch.placement.rendezvous import KeyArray, key_of, keys_of
+from replay.rendezvous import KeyArray, key_of, keys_of
 
 MAX_SITES = 5
 """Sites of one dataset at most: as many as Rucio asks for."""
 NOBODY, NOWHERE = 255, 254
 """In a row of `placed`: no further site; and as the first one: not to be placed."""
-_MAGIC = b"CACHECAST-PLACEMENT-1\n"
+_MAGIC = b"CACHECAST-PLACEMENT-2\n"
 _ARRAYS = (
     ("dataset_keys", np.dtype("<u8")),
     ("placed", np.dtype("u1")),
@@ -48,6 +48,7 @@ class Fractions(NamedTuple):
 class Snapshot:
     """Placements and fractions at one moment.
 
+    `capacities`: bytes of the planner's caches, by site and name; from them follows who owns a file.
     `dataset_keys`: uint64[d], rising; `placed`: uint8[d, MAX_SITES], indices into `sites`, best first.
     `item_keys`: uint64[m], rising, of files and datasets; `size_bytes`: int64[m]; the rows of item i are
     `first_row[i]` … `first_row[i + 1]`: a cache (index into `caches`), the fraction it holds, and the one it
@@ -57,6 +58,7 @@ class Snapshot:
     as_of: str
     sites: tuple[str, ...]
     caches: tuple[tuple[str, str], ...]
+    capacities: Mapping[str, Mapping[str, int]]
     dataset_keys: KeyArray
     placed: npt.NDArray[np.uint8]
     item_keys: KeyArray
@@ -105,6 +107,7 @@ NOTHING = Snapshot(
     "",
     (),
     (),
+    {},
     np.empty(0, np.uint64),
     np.empty((0, MAX_SITES), np.uint8),
     np.empty(0, np.uint64),
@@ -121,7 +124,7 @@ def dump(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes: a header line of JSON, the arrays, a checksum."""
     lengths = {name: int(getattr(snapshot, name).size) for name, _ in _ARRAYS}
     names = {"as_of": snapshot.as_of, "sites": snapshot.sites, "caches": snapshot.caches}
-    head = json.dumps(names | {"lengths": lengths}).encode()
+    head = json.dumps(names | {"capacities": snapshot.capacities, "lengths": lengths}).encode()
     # Arrays are used where they lie, so each begins at a multiple of 8.
     parts = [_MAGIC, head, b" " * (-(len(_MAGIC) + len(head) + 1) % 8), b"\n"]
     for name, kind in _ARRAYS:
@@ -146,4 +149,4 @@ def load(data: bytes) -> Snapshot:
         end += n * kind.itemsize + -n * kind.itemsize % 8
     arrays["placed"] = arrays["placed"].reshape(-1, MAX_SITES)
     caches = tuple((cache, site) for cache, site in head["caches"])
-    return Snapshot(head["as_of"], tuple(head["sites"]), caches, **arrays)  # type: ignore[arg-type]
+    return Snapshot(head["as_of"], tuple(head["sites"]), caches, head["capacities"], **arrays)  # type: ignore[arg-type]

@@ -17,13 +17,6 @@ servers = sa.Table(
     sa.Column("size", sa.Double, nullable=False),
     sa.Column("seen_at_s", sa.Double, nullable=False),
 )
-homes = sa.Table(
-    "placement_homes",
-    metadata,
-    sa.Column("site", _NAME, primary_key=True),
-    sa.Column("layout", sa.Text, nullable=False),
-    sa.Column("version", sa.BigInteger, nullable=False),
-)
 serves = sa.Table(
     "placement_serves",
     metadata,

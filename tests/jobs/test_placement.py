@@ -8,12 +8,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pyarrow as pa
 import pytest
+from placement_server import eventually, threaded
+from ranges_oracle import rucio_server
 
 from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, day_label
 from jobs import placement, serve_steps
+from jobs.plan_moment import is_here
 from jobs.serve import rates
 from jobs.settings import CacheSettings, Settings
 from jobs.tables import Tables
@@ -92,17 +97,12 @@ def tables(tmp_path: Path) -> Tables:
 
 def run(tables: Tables, database: Path, **more: Any) -> placement.PlacementSummary:
     knobs: dict[str, Any] = {"region": "default", "as_of_s": AS_OF, "horizon_s": HORIZON, "min_reads": 0.05}
-    return placement.run(
-        tables,
-        database=Database(str(database)),
-        caches=CACHES,
-        rates_bytes_s=rates(SETTINGS.serve, {"EDGE": 2, "FAR": 1}),
-        **knobs | more,
-    )
+    knobs |= {"caches": CACHES, "rates_bytes_s": rates(SETTINGS.serve, {"EDGE": 2, "FAR": 1})}
+    return placement.run(tables, database=Database(str(database)), **knobs | more)
 
 
 def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
-    found = Database(str(database)).sync(Pending({}, {}, {}, 0)).refresh
+    found = Database(str(database)).sync(Pending({}, {}, 0)).refresh
     assert found is not None
     plans = {name: json.loads(gzip.decompress(plan)) for name, plan in found.plans.items()}
     return load(found.snapshot), plans
@@ -215,3 +215,29 @@ def test_without_predictions_or_caches_nothing_is_stored(tables: Tables, tmp_pat
             as_of_s=AS_OF, horizon_s=HORIZON, min_reads=0.0,
         )  # fmt: skip
     assert not (tmp_path / "p.db").exists()
+
+
+def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_path: Path) -> None:
+    caches = [CACHES[0], CACHES[1].model_copy(update={"capacity": 250 * GB}), CACHES[2]]
+    caches += [CACHES[0].model_copy(update={"name": "e3", "capacity": 30 * GB})]
+    configured = SETTINGS.model_copy(update={"caches": {one.name: one for one in caches}})
+    rates_bytes_s = rates(SETTINGS.serve, {"EDGE": 3, "FAR": 1})
+    names = [f"/store/f{i}.root" for i in range(500)]
+    dids = pa.array([f"cms:{name}" for name in names])
+    planned = {}
+    for cache in caches[:2] + caches[3:]:
+        mine = is_here(configured, cache, dids)
+        assert mine is not None
+        planned |= {name: f"{cache.name}:1094" for name, is_mine in zip(names, mine, strict=True) if is_mine}
+    with threaded(tmp_path / "p.db", lambda: AS_OF) as started:
+        # Joined in an order of their own, with sizes that mean something else, beside one nobody configured.
+        for size, id in enumerate(("e3", "stranger", "e2", "e1"), start=1):
+            started.beat(id, size=size)
+        run(tables, tmp_path / "p.db", caches=caches, rates_bytes_s=rates_bytes_s)
+        eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
+        reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]
+        assert {name: rucio_server(reply, name) for name in names} == planned
+        asked = {"client": "EDGE", "filename": names[0]}
+        assert httpx.post(f"{started.url}/prefix", json=asked).text == planned[names[0]]
+        health = httpx.get(f"{started.url}/health").json()
+        assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,35 +13,11 @@ from features.errors import ConfigError
 from replay.config import CacheConfig
 from replay.federation import Federation, simulate_federation
 from replay.planner import Actions
-from replay.ranges import positions, server_of, upper_edges
+from replay.ranges import layout_of
 from replay.trace import Trace
 
 NAMES = [f"mc:file.{i}.root" for i in range(300)]
 MOMENTS = {"cycle_s": 900, "plan_from_s": 0, "count_from_s": 2000}
-
-
-def rucio_server(name, ranges):
-    """As Rucio's client does it, name by name."""
-    bare = name.split(":", 1)[1]
-    place = struct.unpack("Q", hashlib.sha256(bare.encode()).digest()[:8])[0] / 2.0**64
-    return next(index for index, upper in ranges if place < upper)
-
-
-@given(st.lists(st.integers(1, 10**15), min_size=1, max_size=24))
-def test_files_go_where_rucio_looks_for_them(capacities):
-    edges = upper_edges(capacities)
-    ranges = list(enumerate(edges.tolist()))
-    assert edges[-1] == 1
-    assert server_of(NAMES, edges).tolist() == [rucio_server(name, ranges) for name in NAMES]
-
-
-def test_larger_servers_get_more():
-    share = np.bincount(server_of([f"f{i}" for i in range(20_000)], upper_edges([24, 388, 96]))) / 20_000
-    assert share == pytest.approx(np.array([24, 388, 96]) / 508, abs=0.02)
-
-
-def test_a_scope_moves_no_file():
-    assert positions(["mc:a.root"])[0] == positions(["a.root"])[0] == positions(["data:a.root"])[0]
 
 
 class Greedy:
@@ -77,12 +50,11 @@ def test_each_cache_is_replayed_as_if_alone(seed, planned):
     federation = Federation({"small": CacheConfig(30), "large": CacheConfig(90, 0.5, 0.8, 60)})
     planners = {name: Greedy(1, 2, 3, 4) if planned else None for name in federation.caches}
     shares = simulate_federation(trace, federation, planners=planners.get, **MOMENTS)
-    edges = upper_edges([30, 90])
-    holder = server_of(trace.names.to_pylist(), edges)
+    holder = layout_of({"small": 30, "large": 90}).owners_of(trace.names.to_pylist())
     server = holder[trace.item]
     total = {}
-    for index, (name, config) in enumerate(federation.caches.items()):
-        here = server == index
+    for name, config in federation.caches.items():
+        here = server == name
         part = Trace(
             trace.time_s[here],
             trace.item[here],
@@ -96,7 +68,7 @@ def test_each_cache_is_replayed_as_if_alone(seed, planned):
             config,
             planner=planners[name],
             span=span,
-            elsewhere=np.flatnonzero(holder != index).tolist(),
+            elsewhere=np.flatnonzero(holder != name).tolist(),
             **MOMENTS,
         )
         assert {key: getattr(shares.caches[name], key) for key in expect} == expect
@@ -123,8 +95,9 @@ def test_the_link_limits_what_is_prefetched(limit, brought):
 
 def test_the_common_limit_is_shared_by_capacity():
     caches = {"a": CacheConfig(1000), "b": CacheConfig(3000)}
-    first = {server: file for file, server in enumerate(server_of(NAMES, upper_edges([1, 3])))}
-    trace = Trace(ids([5, 10]), ids([first[0], first[1]]), np.full(300, 10), names=pa.array(NAMES))
+    owners = layout_of({"a": 1, "b": 3}).owners_of(NAMES)
+    last = {server: file for file, server in enumerate(owners)}
+    trace = Trace(ids([5, 10]), ids([last["a"], last["b"]]), np.full(300, 10), names=pa.array(NAMES))
     everything = {name: Greedy(*range(3, 300)) for name in caches}.get
 
     def brought(**limits):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from jobs.serve import wired
 from jobs.settings import Settings
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
-from prefetch.placement.rendezvous import keys_of
 from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
+from replay.rendezvous import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
 CACHE = "caches-token-of-the-tests"
@@ -43,14 +43,20 @@ PLACED = {
     "panda:panda.um.known": [0],
 }
 
+NOT_PLANNED: Mapping[str, Mapping[str, int]] = {}
 
-def refresh(database: Path | str) -> None:
-    """Store five datasets, a file and a plan, as `cachecast place` would: EDGE holds 0.8 of the file."""
+
+def refresh(database: Path | str, capacities: Mapping[str, Mapping[str, int]] = NOT_PLANNED) -> None:
+    """Store five datasets, a file and a plan, as `cachecast place` would: EDGE holds 0.8 of the file.
+
+    `capacities`: of planned caches by site and name; of other sites heartbeats alone count.
+    """
     rows = [one + [NOBODY] * (5 - len(one)) for one in PLACED.values()]
     snapshot = snapshot_of(
         as_of="2026-03-01T00:00:00Z",
         sites=["EDGE", "FAR", "DEAD"],
         caches=[("xc1", "EDGE"), ("xf1", "FAR")],
+        capacities=capacities,
         datasets=keys_of(PLACED),
         placed=np.array(rows, np.uint8),
         items=["cms:/f", "cms:/P/E/AOD"],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from prefetch.placement.decide import Supply, placed
-from prefetch.placement.rendezvous import keys_of, scores
 from prefetch.placement.snapshot import NOBODY, NOWHERE
+from replay.rendezvous import keys_of, scores
 
 N = 5000
 KEYS = keys_of(f"cms:/P{i}/E/AOD" for i in range(N))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from prefetch.placement.fleet import Fleet, Home, Server
-from prefetch.placement.ranges import Range
+from prefetch.placement.fleet import Fleet, Server
 
 
 def fleet() -> Fleet:
@@ -54,10 +53,10 @@ def test_a_forgotten_server_gives_its_names_up() -> None:
     one.settle(0)
     one.hear(server("a", 86400))
     one.settle(86400)
-    assert one.homes["EDGE"].layout == (("a", 2**32),)
+    assert one.ranges() == {"EDGE": {"servers": [["a:1094", 100]], "ranges": [[0, 1.0]]}}
     one.settle(3 * 86400)
     assert one.known() == []
-    assert one.homes["EDGE"].layout == ()
+    assert one.ranges() == {}
 
 
 def test_an_older_heartbeat_changes_nothing() -> None:
@@ -71,7 +70,6 @@ def test_an_older_heartbeat_changes_nothing() -> None:
 
 def test_a_restart_counts_the_liveness_time_anew_for_those_who_were_alive() -> None:
     one = fleet()
-    one.homes["EDGE"] = Home((Range("b", 2**31), Range("a", 2**32)), 3)
     one.restore([server("a", 1000), server("b", 990), server("dead", 500)], now_s=5000)
     one.settle(5000)
     assert told(one) == ["a:1094", "b:1094"]
@@ -81,14 +79,66 @@ def test_a_restart_counts_the_liveness_time_anew_for_those_who_were_alive() -> N
     assert one.ranges() == {}
 
 
-HOME = Home((Range("b", 2**30), Range("a", 2**31), Range("c", 2**32)), 1)
-
-
-def test_the_order_of_heartbeats_does_not_matter_to_a_restored_home() -> None:
+def test_neither_history_nor_the_order_of_heartbeats_matters() -> None:
     first, second = fleet(), fleet()
-    for one, order in ((first, "abc"), (second, "cba")):
-        one.homes["EDGE"] = HOME
-        for id in order:
-            one.hear(server(id, 0, size=ord(id)))
-        one.settle(0)
+    for id in "abc":
+        first.hear(server(id, 0, size=ord(id)))
+        first.settle(0)
+    second.hear(server("z", 0))
+    second.settle(0)
+    second.drop("EDGE", "z")
+    for id in "cba":
+        second.hear(server(id, 0, size=7))
+        second.settle(0)
+        second.hear(server(id, 0, size=ord(id)))
+    second.settle(0)
     assert first.ranges() == second.ranges()
+
+
+PLANNED = {"EDGE": {"a": 50 * 10**12, "b": 150 * 10**12}}
+
+
+def test_at_a_planned_site_heartbeats_say_who_is_alive_and_nothing_else() -> None:
+    one = fleet()
+    one.planned = PLANNED
+    one.hear(server("stranger", 0, size=1e18))
+    one.settle(0)
+    assert one.ranges() == {}
+    assert not one.serves(server("stranger", 0))
+    assert one.silent() == [("EDGE", "a"), ("EDGE", "b")]
+    for id in ("a", "b"):
+        one.hear(server(id, 1, size=1))
+    one.settle(1)
+    assert one.ranges()["EDGE"]["servers"] == [["a:1094", 50 * 10**12], ["b:1094", 150 * 10**12]]
+    assert one.weights() == {"EDGE": 200e12}
+    assert one.silent() == []
+    both = one.ranges()
+    one.hear(server("b", 190))
+    assert one.settle(190)
+    assert told(one) == ["b:1094"]
+    assert one.silent() == [("EDGE", "a")]
+    one.hear(server("b", 86_500))
+    one.settle(86_500)
+    assert [each.id for each in one.known()] == ["b"]
+    one.hear(server("a", 86_500))
+    one.settle(86_500)
+    assert one.ranges() == both
+
+
+def test_other_sites_than_the_planned_follow_heartbeats() -> None:
+    one = fleet()
+    one.planned = PLANNED
+    one.hear(server("xf1", 0, site="FAR"))
+    one.settle(0)
+    assert list(one.ranges()) == ["FAR"]
+
+
+def test_a_plan_with_other_capacities_changes_the_replies() -> None:
+    one = fleet()
+    for id in ("a", "b"):
+        one.hear(server(id, 0))
+    one.settle(0)
+    before = one.ranges()
+    one.planned = PLANNED
+    assert one.settle(0)
+    assert one.ranges() != before

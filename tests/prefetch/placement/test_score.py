@@ -28,6 +28,7 @@ def known(files: dict[str, tuple[int, tuple[float, ...], tuple[float, ...]]]) ->
         as_of="2026-03-01T00:00:00Z",
         sites=("A", "B"),
         caches=CACHES,
+        capacities={},
         datasets=np.empty(0, np.uint64),
         placed=np.empty((0, MAX_SITES), np.uint8),
         items=list(files),

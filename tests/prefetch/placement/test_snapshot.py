@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from features.errors import InputError
 from prefetch.placement.build import Holding, snapshot_of
-from prefetch.placement.rendezvous import keys_of
 from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOTHING, NOWHERE, Snapshot, dump, load
+from replay.rendezvous import keys_of
 
 SITES = ("A", "B", "C")
 CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))
@@ -32,6 +32,7 @@ def made(content: Contents) -> Snapshot:
         as_of="2026-03-01T00:00:00Z",
         sites=SITES,
         caches=CACHES,
+        capacities={"A": {"xc1": 10, "xc2": 20}, "B": {"xc3": 30}},
         datasets=keys_of(placed),
         placed=np.array([row(one) for one in placed.values()], np.uint8).reshape(-1, MAX_SITES),
         items=list(items),
@@ -58,6 +59,7 @@ def test_everything_is_found_as_it_was_put_in(content: Contents, asked: list[str
         assert known.cached[i] == pytest.approx(shares[:3])
         assert known.predicted[i] == pytest.approx(shares[3:])
     assert snapshot.caches == CACHES
+    assert snapshot.capacities == {"A": {"xc1": 10, "xc2": 20}, "B": {"xc3": 30}}
     assert snapshot.as_of == "2026-03-01T00:00:00Z"
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import ConfigError
-from prefetch.placement.ranges import rebalanced
 from prefetch.plan import Limits, Rule, Treatment, treatments
 from prefetch.plan.choice import within_groups
 from prefetch.plan.cycle import fitting_cycle_s
@@ -123,12 +122,11 @@ def test_a_federation_holds_every_file_once(capacities: dict[str, int]) -> None:
     assert (held.sum(axis=0) == 1).all()
 
 
-def test_a_new_server_moves_only_what_it_gets() -> None:
+def test_a_new_server_gets_its_share_and_the_others_swap_little() -> None:
     before, after = {"a": 100, "b": 300}, {"a": 100, "b": 300, "c": 100}
-    layout = rebalanced((), before)
-    moved = 0
-    for server in before:
-        had, has = belongs(NAMES, before, server), belongs(NAMES, after, server, layout=layout)
-        assert not (has & ~had).any()
-        moved += int((had & ~has).sum())
-    assert moved == belongs(NAMES, after, "c", layout=layout).sum() == pytest.approx(80, abs=25)
+    moved = sum(
+        int((belongs(NAMES, before, server) & ~belongs(NAMES, after, server)).sum()) for server in before
+    )
+    gained = belongs(NAMES, after, "c").sum()
+    assert gained == pytest.approx(80, abs=25)
+    assert gained <= moved <= gained + 0.05 * len(NAMES)
