@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from jobs.tables import Tables
 from prefetch.control import is_control
 from prefetch.plan import Files, Objective, treatments
 from replay.benefit import BenefitModel, Reads, cost
+from replay.origins import first_fit
 from replay.planner import BoolArray, IntArray
 
 READ_SHARE_DAYS = 7
@@ -61,7 +61,7 @@ def plan_files(
     share = np.array([*((read_share or {}).get(name, 1.0) for name in datasets), 1.0])
     saved = np.zeros(len(origins) + 1)
     if plan.objective is Objective.CPU_HOURS and benefit is not None:
-        saved = np.array([_saved(name, benefit, regions or {}) for name in [*origins, ""]])
+        saved = np.array(_saved([*origins, ""], benefit, list((regions or {}).values())))
     files = Files(
         is_control=is_control(dids.to_pylist(), plan.control_share),
         treatment=treatment,
@@ -105,12 +105,15 @@ def _coded(column: pa.ChunkedArray) -> tuple[IntArray, list[str]]:
     return codes, coded.dictionary.to_pylist()
 
 
-def _saved(origin: str, model: BenefitModel, regions: Mapping[str, OriginSettings]) -> float:
-    """Core hours that a byte read from the cache saves, against one fetched from `origin`."""
-    host = origin.rpartition(":")[0] or origin
-    fits = (region for region in regions.values() if any(fnmatch.fnmatch(host, p) for p in region.hosts))
-    region = next(fits, None)
-    rtt = np.array([np.nan if region is None or region.rtt_ms is None else region.rtt_ms])
+def _saved(origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]) -> list[float]:
+    """Core hours that a byte read from the cache saves, against one fetched from each of `origins`."""
+    fits = first_fit(pa.array(origins, pa.string()), [region.hosts for region in regions])
+    rtt_ms = [region.rtt_ms for region in regions] + [None]
+    return [_saved_per_byte(rtt_ms[code], model) for code in fits.tolist()]
+
+
+def _saved_per_byte(rtt_ms: float | None, model: BenefitModel) -> float:
+    rtt = np.array([np.nan if rtt_ms is None else rtt_ms])
     amount, none = np.array([10**12]), np.array([0])
     missed = cost(Reads(rtt, amount, none[:, None]), model).core_hours
     hit = cost(Reads(rtt, none, amount[:, None]), model).core_hours

@@ -19,6 +19,7 @@ from jobs.study import benefit_model
 from jobs.tables import Tables
 from prefetch.plan import Files
 from prefetch.plan.federation import belongs
+from prefetch.sources import Try
 from prefetch.target import Held
 from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
 
@@ -27,12 +28,16 @@ UNKNOWN_SCOPE = "unknown"
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """A cache at `as_of_s`: what it holds by its own word, and the names that earlier plans hold there."""
+    """A cache at `as_of_s`: what it holds by its own word, and the names that earlier plans hold there.
+
+    `tries`: those of its pushes to fetch from origins, oldest first.
+    """
 
     cache: CacheSettings
     inventory: Iterable[Held]
     pinned: Collection[str]
     as_of_s: int
+    tries: Sequence[Try] = ()
 
 
 def state_of(
@@ -104,7 +109,5 @@ def known_files(
         benefit=benefit_model(settings.benefit),
         regions=settings.regions,
     )
-    budget = origin_bytes(
-        tables, origins, dids=dids, origin=files.origin, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s
-    )
+    budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)
     return files, budget

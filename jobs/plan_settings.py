@@ -9,6 +9,7 @@ import pydantic
 from features.errors import ConfigError
 from jobs.sections import Bytes, Seconds, Section, Share
 from prefetch.plan import Objective, Rule
+from prefetch.sources import SourceLimits
 from replay.benefit import Cluster, best_cached_fraction
 
 
@@ -81,6 +82,11 @@ class PlanSettings(Section):
     source_failures: Share
     reconsider_source: Seconds
     cluster: ClusterSettings | None = None
+
+    @property
+    def source_limits(self) -> SourceLimits:
+        """When an origin is left alone, by plans and by pushes."""
+        return SourceLimits(self.source_failures, self.reconsider_source)
 
     @pydantic.field_validator("quiet_hours")
     @classmethod

@@ -68,7 +68,6 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
     """The bounds of pushes to `cache`."""
     from prefetch.attempt import PushLimits
-    from prefetch.sources import SourceLimits
     from prefetch.touches import UNMEASURED_S
 
     touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
@@ -84,7 +83,7 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
         touch_every_s=touch_every_s,
         breaker=settings.push.breaker,
         evict_guard_s=cache.evict_guard,
-        sources=SourceLimits(settings.plan.source_failures, settings.plan.reconsider_source),
+        sources=settings.plan.source_limits,
     )
 
 

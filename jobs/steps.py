@@ -191,14 +191,15 @@ def explain(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Expla
 
 
 def moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
-    """A cache at `as_of_s`: what it holds by its own word, and what earlier plans hold there."""
+    """A cache at `as_of_s`: what it holds by its own word, what earlier plans hold there, and its tries."""
     from jobs.plan_moment import Moment
     from jobs.targets import target
 
     chosen = settings.cache(cache)
     with contextlib.closing(_journal(settings)) as journal:
         pins = journal.pins(cache, now_s=as_of_s)
-    return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s)
+        tries = journal.tries(cache, since_s=as_of_s - settings.plan.reconsider_source)
+    return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s, tries)
 
 
 def outcomes(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:

@@ -86,7 +86,7 @@ def _parts(trace: Trace, federation: Federation) -> list[tuple[str, Trace, BoolA
         raise ConfigError("caches", "the trace has no names to share out by; give one cache")
     layout = layout_of({name: config.capacity_bytes for name, config in federation.caches.items()})
     owner = layout.owners_of(trace.names.to_pylist())
-    found = []
+    found: list[tuple[str, Trace, BoolArray | None]] = []
     for name in names:
         elsewhere: BoolArray = owner != name
         asked = ~elsewhere[trace.item]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import numpy as np
@@ -12,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.names import MAX_NAME_CHARS, RULES, UNFIT
+from replay.origins import first_fit
 from replay.planner import IntArray
 from replay.trace import ItemArray, Trace
 
 EVERYTHING, OTHER, REST, UNKNOWN = "all", "other", "the rest", "unknown"
 MAX_CATEGORIES = 20
 _SCOPE = "^[^/:]*:"
-_NOT_HOST = r"^[A-Za-z0-9+.-]+://|^[^@/]*@"
-_AFTER_HOST = r"[:/].*$"
 
 
 class Labels(NamedTuple):
@@ -78,21 +76,10 @@ def regions_of(origin: pa.ChunkedArray, regions: Sequence[Region]) -> tuple[Item
     The first region with a pattern that fits counts, capitals or not; the last name is `unknown`.
     """
     encoded = _encoded(origin)
-    host = pc.replace_substring_regex(encoded.dictionary.cast(pa.string()), _NOT_HOST, "")
-    hosts = pc.replace_substring_regex(host, _AFTER_HOST, "").dictionary_encode()
-    of_host = np.array(
-        [_region(str(name), regions) for name in hosts.dictionary.to_pylist()] + [len(regions)]
-    )
-    of_origin = np.append(of_host[hosts.indices.to_numpy()], len(regions))
+    of_origin = first_fit(encoded.dictionary.cast(pa.string()), [region.hosts for region in regions])
+    of_origin = np.append(of_origin, len(regions))
     code = encoded.indices.fill_null(-1).to_numpy()
     return of_origin[code].astype(np.int32), [region.name for region in regions] + [UNKNOWN]
-
-
-def _region(host: str, regions: Sequence[Region]) -> int:
-    for code, region in enumerate(regions):
-        if any(fnmatchcase(host.lower(), pattern.lower()) for pattern in region.hosts):
-            return code
-    return len(regions)
 
 
 def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:

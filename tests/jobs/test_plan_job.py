@@ -6,20 +6,25 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from features.errors import InputError, StaleInputError
-from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
 from jobs import plan
+from jobs.plan_files import plan_files
 from jobs.plan_settings import RuleSettings, SourceSettings
 from jobs.settings import CacheSettings, Settings
 from jobs.sources_now import origin_bytes
+from jobs.study import benefit_model
+from jobs.study_settings import OriginSettings
 from jobs.tables import Tables
 from prefetch.control import is_control
+from prefetch.plan import Objective
+from prefetch.sources import Try
 from prefetch.target import Held
+from replay.study.labels import Region, regions_of
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 MB = 10**6
@@ -184,31 +189,49 @@ def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> N
         plan.explained(tables, SETTINGS, moment, item="/no/such.root")
 
 
-def test_an_origin_that_fails_is_left_alone_for_a_while(tables: Tables) -> None:
-    dids = pa.array([f"cms:{lfn(i)}" for i in range(20)])
-    origin = np.arange(20) % 2
-    key = (day_label(AS_OF - 3600), as_of_label(AS_OF - 3600), "xc1")
-    tables.replace_rows(RECEIPTS, [receipt(i, "failed" if i % 2 else "done") for i in range(20)], key)
-    knobs: dict[str, Any] = {"dids": dids, "origin": origin, "plan": SETTINGS.plan, "cycle_s": 3600}
-    budget = origin_bytes(tables, ["good", "bad"], as_of_s=AS_OF, **knobs)
+def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:
+    tries = [Try(("good", "bad")[i % 2], AS_OF - 600, 1.0, bool(i % 2)) for i in range(20)]
+    later = [Try("good", AS_OF, 1.0, True)] * 20
+    knobs: dict[str, Any] = {"plan": SETTINGS.plan, "cycle_s": 3600}
+    budget = origin_bytes(["good", "bad"], [*tries, *later], as_of_s=AS_OF, **knobs)
     assert budget is not None and budget.tolist() == [2**62, 0]
-    assert origin_bytes(tables, ["good", "bad"], as_of_s=AS_OF + 1800, **knobs) is None
+    assert origin_bytes(["good", "bad"], tries, as_of_s=AS_OF + 1800, **knobs) is None
+    assert origin_bytes([], tries, as_of_s=AS_OF, **knobs) is None
     limited = SETTINGS.plan.model_copy(update={"sources": (SourceSettings(hosts=("go*",), per_hour=7),)})
-    budget = origin_bytes(tables, ["good", "bad"], as_of_s=AS_OF + 1800, **(knobs | {"plan": limited}))
+    budget = origin_bytes(["GOOD:1094", "bad"], tries, as_of_s=AS_OF + 1800, **(knobs | {"plan": limited}))
     assert budget is not None and budget.tolist() == [7, 2**62]
 
 
-def receipt(i: int, state: str) -> dict[str, object]:
-    return {
-        "item_id": f"{i:032}",
-        "did": f"cms:{lfn(i)}",
-        "action": "prefetch",
-        "state": state,
-        "attempts": 1,
-        "bytes": 0,
-        "seconds": 1.0,
-        "updated_at": dt.datetime.fromtimestamp(AS_OF - 600, dt.UTC),
-    }
+def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> None:
+    told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    known = {"scope": "cms", "size_bytes": MB, "origins": ["xrd.cern.ch"]}
+    known |= {"known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
+    files = [known | {"did": f"cms:{lfn(i)}", "name": lfn(i)} for i in range(100)]
+    tables.replace_rows(FILES, files, ())
+    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600})})
+    inventory = [held(i) for i in range(80)]
+    assert run(tables, inventory, settings=slow).prefetch
+    dead = [Try("xrd.cern.ch", AS_OF - 600, 1.0, True)] * 5
+    assert not run(tables, inventory, settings=slow, tries=dead).prefetch
+
+
+@pytest.mark.parametrize(
+    "origin", ["xrd.cern.ch", "XRD.CERN.CH", "Xrd.Cern.CH:1094", "root://u@XRD.CERN.CH//x"]
+)
+def test_a_plan_knows_the_region_that_the_study_knows(origin: str) -> None:
+    benefit = benefit_model(SETTINGS.benefit)
+    known = pa.table({"dataset": ["d"], "tier": ["AOD"], "origin": [origin]})
+    hours = SETTINGS.plan.model_copy(update={"objective": Objective.CPU_HOURS})
+    hosts = {"far": ("*.jp",), "ch": ("*.CERN.ch",)}
+    regions = {name: OriginSettings(hosts=each, rtt_ms=16) for name, each in hosts.items()}
+    files, _ = plan_files(pa.array(["cms:f"]), known, plan=hours, benefit=benefit, regions=regions)
+    other, _ = plan_files(pa.array(["cms:f"]), known, plan=hours, benefit=benefit, regions={})
+    assert files.saved_hours_per_byte[0] != other.saved_hours_per_byte[0]
+    code, names = regions_of(
+        pa.chunked_array([[origin]]), [Region(name, each, 16) for name, each in hosts.items()]
+    )
+    assert names[code[0]] == "ch"
 
 
 def test_without_predictions_there_is_no_plan(tables: Tables) -> None:

@@ -1,0 +1,37 @@
+"""Which patterns fit an origin, however it is written: the one place where origins are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_BEFORE_HOST = r"^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?"
+_AFTER_HOST = r"[:/].*$"
+
+
+def hosts_of(origins: pa.StringArray) -> pa.StringArray:
+    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE is taken for a host."""
+    host = pc.replace_substring_regex(origins, _BEFORE_HOST, "")
+    return pc.utf8_lower(pc.replace_substring_regex(host, _AFTER_HOST, ""))
+
+
+def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> npt.NDArray[np.int64]:
+    """The first of `groups` (patterns of hosts, as `*.fr`) that fits each origin, capitals or not.
+
+    `len(groups)` where none fits, and for null.
+    """
+    coded = hosts_of(origins).dictionary_encode()
+    found = [_first(host, groups) for host in coded.dictionary.to_pylist()]
+    code = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+    first: npt.NDArray[np.int64] = np.array([*found, len(groups)], np.int64)[code]
+    return first
+
+
+def _first(host: str, groups: Sequence[Sequence[str]]) -> int:
+    fits = (code for code, hosts in enumerate(groups) if any(fnmatchcase(host, one.lower()) for one in hosts))
+    return next(fits, len(groups))
