@@ -23,11 +23,13 @@ from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
+from prefetch.plan.federation import belongs
 from replay.planner import IntArray
 from replay.rendezvous import FloatArray, keys_of
 
 MAX_CACHES = 250
 _GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
+_KEPT = pa.array(["pin", "prefetch"])
 _PLAN_COLUMNS = (
     "action",
     "rank",
@@ -43,7 +45,11 @@ _PLAN_COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """What a refresh wrote; `no_inventory`: caches whose contents of the last day are not known."""
+    """What a refresh wrote.
+
+    `no_inventory`: caches whose contents of the last day are not known; `misplaced`: pins and prefetches of
+    files that another cache owns, as their plans were made with other caches or capacities configured.
+    """
 
     as_of: str
     refresh: int
@@ -53,6 +59,7 @@ class PlacementSummary:
     sites: int
     caches: int
     no_inventory: list[str]
+    misplaced: int
     snapshot_bytes: int
 
 
@@ -105,8 +112,17 @@ def run(
         sites=len(snapshot.sites),
         caches=len(caches),
         no_inventory=[c.name for c, one in zip(caches, inventories, strict=True) if not one.num_rows],
+        misplaced=_misplaced(caches, plans),
         snapshot_bytes=len(data),
     )
+
+
+def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> int:
+    capacities, n = site_capacities(caches), 0
+    for cache, plan in zip(caches, plans, strict=True):
+        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["name"].to_pylist()
+        n += int((~belongs(kept, capacities[cache.at_site], cache.name)).sum())
+    return n
 
 
 def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:

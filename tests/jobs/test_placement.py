@@ -24,6 +24,7 @@ from jobs.settings import CacheSettings, Settings
 from jobs.tables import Tables
 from prefetch.placement.database import Database, Pending
 from prefetch.placement.snapshot import Snapshot, load
+from prefetch.plan.federation import belongs
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR, HORIZON = 3600, 2 * 86400
@@ -241,3 +242,12 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         assert httpx.post(f"{started.url}/prefix", json=asked).text == planned[names[0]]
         health = httpx.get(f"{started.url}/health").json()
         assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])
+
+
+def test_plans_made_with_other_caches_configured_are_counted(tables: Tables, tmp_path: Path) -> None:
+    dids = [f"cms:/s{i}" for i in range(40)]
+    # As if e1's own host knew no other cache of the site: it pins all.
+    put(tables, PLANS, [item("pin", did) for did in dids], AS_OF, "e1")
+    others = belongs(dids, {"e1": 1, "e2": 1}, "e2").sum()
+    assert 0 < others < 40
+    assert run(tables, tmp_path / "p.db").misplaced == others
