@@ -23,7 +23,8 @@ SIZES = {"xc1": 100, "xc2": 300, "xc3": 200}
 @pytest.fixture(scope="module")
 def placement(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
     database = tmp_path_factory.mktemp("vp") / "placement.db"
-    refresh(database)
+    # EDGE is configured, FAR is known by its heartbeats alone.
+    refresh(database, {"EDGE": {id: size * 10**12 for id, size in SIZES.items()}})
     with serving(database) as started:
         for id, size in SIZES.items():
             started.beat(id, size=size)
