@@ -18,9 +18,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from features.errors import InputError
 from jobs import pull
+from jobs.cli import app
 from jobs.sources.local import local_files
 from jobs.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
@@ -203,6 +205,29 @@ def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
     for n_new, n_duplicates in ((7, 0), (0, 7)):
         told = pull.run(spark, tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15))
         assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
+
+
+HALVES = (b"\xed\xa0\x80", b"\xff", b"\\ud800", b"\\uD83D")
+"""What no UTF-8 holds: half a surrogate pair, raw and escaped, and a byte of no character."""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_name_that_is_no_text_costs_its_own_row_alone(
+    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path, half: bytes
+) -> None:
+    daemon = start()
+    for number in range(1, 6):
+        whole = datagram(number, lfn="/store/HERE" if number == 3 else "")
+        daemon.socket.send(whole.replace(b"HERE", half))
+    daemon.stop()
+    words = ["--tables", str(tmp_path / "tables"), "--day", "2023-11-15", "--json"]
+    command = ["pull", "--source", "xcache_gstream", "--input", str(tmp_path / "captures"), *words]
+    for more, told in ((["--new-only"], (5, 4)), ([], (5, 0))):
+        answer = CliRunner().invoke(app, [*command, *more])
+        assert answer.exit_code == 0, answer.output
+        summary = json.loads(answer.stdout)
+        assert (summary["n_rows"], summary["n_new"]) == told
+        assert summary["n_rejected"] == {"malformed record": 1}
 
 
 def test_two_collectors_of_one_folder_or_port_are_refused(
