@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any
+from typing import Any, Final
 
 from features import strict_json
+
+MAX_DATAGRAM_BYTES: Final = 65535
+"""No UDP datagram is longer, nor is a line of a capture."""
 
 _INT64_MAX = 2**63 - 1
 _REQUIRED = {"size_bytes": "size"} | {

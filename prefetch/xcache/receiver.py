@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from prefetch.xcache.collector import MAX_DATAGRAM_BYTES, frame, listening
-from prefetch.xcache.events import Source, json_object
+from prefetch.xcache.collector import frame, listening
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
 from prefetch.xcache.numbering import MAX_SENDERS, Numberings
 from prefetch.xcache.rolling import RollingFiles
@@ -128,5 +128,8 @@ class Receiver:
     def _resume(self, newest: Path) -> None:
         """Take up the numbering where the last capture ends, so that what is missed meanwhile counts."""
         offset = max(0, newest.stat().st_size - _RESUME_BYTES)
-        CaptureReader(newest, self._numberings, offset=offset).poll()
+        reader = CaptureReader(newest, self._numberings, offset=offset)
+        for _ in reader.poll():
+            pass
+        reader.close()
         self._numberings.n_lost = 0
