@@ -53,9 +53,10 @@ def collect(
     roll_size: Annotated[str, typer.Option(help="finish a file at this size")] = "64MB",
     roll_every: Annotated[str, typer.Option(help="finish a file this long after its first datagram")] = "1h",
     log_every: Annotated[str, typer.Option(help="time between two lines of counts")] = "1m",
+    conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Keep the g-streams that caches send by UDP, until it is stopped; run it as a service."""
+    """Keep the g-streams that caches send by UDP, up to [collect] quota; run it as a service."""
     from jobs import job_figures
     from jobs.collect import run
 
@@ -65,6 +66,7 @@ def collect(
         out=out,
         roll_bytes=parse_bytes(roll_size),
         roll_s=parse_duration(roll_every),
+        quota_bytes=Settings.load(conf).collect.quota,
         log_every_s=parse_duration(log_every),
         log=lambda line: console.err.print(escape(line), highlight=False, soft_wrap=True),
         now_s=time.time,

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from features.errors import ServiceError
 from features.times import as_of_label
+from features.units import format_bytes
 from jobs.locks import exclusive
+from prefetch.xcache.quota import Quota
 from prefetch.xcache.receiver import Receiver
 from prefetch.xcache.rolling import RollingFiles
 
@@ -26,31 +28,46 @@ def run(
     out: Path,
     roll_bytes: int,
     roll_s: int,
+    quota_bytes: int,
     log_every_s: int,
     log: Callable[[str], None],
     now_s: Callable[[], float],
     figures: Callable[[Mapping[str, int]], None] = lambda _: None,
 ) -> dict[str, int]:
-    """Keep every datagram that comes to UDP `host`:`port` in folder `out` until SIGTERM or SIGINT.
+    """Keep what caches send to UDP `host`:`port` in folder `out` until SIGTERM or SIGINT.
 
     Gives the counts of `receiver.COUNTS`. `log` gets a line at the start, at the end, and every
-    `log_every_s` between, `figures` the counts of then. Raises ServiceError (port, disk), ConflictError
+    `log_every_s` between, `figures` the counts of then; a line of alarm where captures fill `quota_bytes`, as
+    what comes then is counted and not kept. Raises ServiceError (port, disk), ConflictError
     (another one writes to `out`).
     """
     _make_writable(out)
     with exclusive(out / _LOCK, "collect"), _until_signalled() as stopping:
         with contextlib.closing(RollingFiles(out, roll_bytes=roll_bytes, roll_s=roll_s)) as files:
-            receiver = Receiver(files, host=host, port=port, now_s=now_s)
+            quota = Quota(out, quota_bytes)
+            receiver = Receiver(files, quota, host=host, port=port, now_s=now_s)
+            n_told = 0
 
             def report(what: str = "received") -> None:
                 counts = ", ".join(f"{name} {n}" for name, n in receiver.counts.items())
                 log(f"{as_of_label(int(now_s()))} {what}: {counts}")
                 figures(receiver.counts)
+                nonlocal n_told
+                if receiver.counts["over_quota"] > n_told:
+                    n_told = receiver.counts["over_quota"]
+                    log(f"{as_of_label(int(now_s()))} ALARM: {_full(out, quota_bytes, n_told)}")
 
             log(f"{as_of_label(int(now_s()))} listening on UDP {host}:{receiver.port}, writing to {out}")
             receiver.run(stopping, report_every_s=log_every_s, report=report)
         report("stopped")
         return dict(receiver.counts)
+
+
+def _full(out: Path, quota_bytes: int, n_refused: int) -> str:
+    return (
+        f"captures in {out} fill their quota of {format_bytes(quota_bytes)}, {n_refused} datagrams were not "
+        "kept; pull with --new-only, which deletes what is past [collect] keep, or raise [collect] quota"
+    )
 
 
 def _make_writable(folder: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow.parquet as pq
 
+from features import strict_json
 from features.errors import SchemaError
 from features.schema import Table
 from jobs.conform import Key
@@ -122,12 +123,19 @@ def dump(snapshot: Snapshot) -> str:
 
 
 def load(table: Table, store: Store, number: int) -> Snapshot:
-    raw = json.loads(store.read(commit_name(number)))
-    partitions = {
-        tuple(row["key"]): Partition(row["path"], row["n_rows"], row["digest"], tuple(row["files"]))
-        for row in raw["partitions"]
-    }
-    return Snapshot(table, store.root, number, raw["id"], partitions)
+    """The table as commit `number` left it. Raises SchemaError if the commit is damaged."""
+    name = commit_name(number)
+    try:
+        raw = strict_json.loads(store.read(name))
+        partitions = {
+            tuple(row["key"]): Partition(row["path"], row["n_rows"], row["digest"], tuple(row["files"]))
+            for row in raw["partitions"]
+        }
+        return Snapshot(table, store.root, number, raw["id"], partitions)
+    except (ValueError, KeyError, TypeError) as error:
+        raise SchemaError(
+            f"table {table.name}: {store.root}/{name} is damaged ({error!r}); restore it from a backup"
+        ) from None
 
 
 def commit_name(number: int) -> str:

@@ -57,8 +57,10 @@ def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[N
 def leave_counts(
     what: str, labels: Mapping[str, str], counts: Mapping[str, int], warn: Callable[[str], None]
 ) -> None:
-    """Leave a service's counts since its start, as `cachecast_collect_lost`; a warning where that fails."""
-    found = [(f"cachecast_{what}_{name}", "since its start", labels, float(n)) for name, n in counts.items()]
+    """Leave a service's counts, as `cachecast_collect_lost`; a warning where that fails."""
+    found = [
+        (f"cachecast_{what}_{name}", "see docs/hosts.md", labels, float(n)) for name, n in counts.items()
+    ]
     found.append((f"cachecast_{what}_seen_seconds", "when it told this, since 1970", labels, time.time()))
     _leave([], found, f"{what}-{'-'.join(labels.values())}", warn)
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
 
+from features import strict_json
 from features.errors import ConflictError
 
 
@@ -87,7 +88,7 @@ def _read(store: LeaseStore, name: str) -> bytes | None:
 
 def _told(lease: bytes | None) -> str:
     try:
-        words = {key: str(value) for key, value in json.loads(lease or b"{}").items()}
+        words = {key: str(value) for key, value in strict_json.loads(lease or b"{}").items()}
         return f"{words['owner']} on {words['host']}, process {words['pid']}, since {words['since']}"
     except (ValueError, AttributeError, KeyError):
         return "unknown"

@@ -59,6 +59,12 @@ def only_new(
     return summary
 
 
+def taken(spark: SparkSession, tables: Tables, *, source: str, path: str) -> list[Mark]:
+    """The inputs at `path` that are as they were when a pull marked them."""
+    old = _marks(tables, source)
+    return [mark for mark in _inputs(spark, path, whole=reads_whole(source)) if mark in old]
+
+
 def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
     at_once = max(1, len(marks)) if whole else MERGED_AT_ONCE
     return (marks[first : first + at_once] for first in range(0, len(marks), at_once))

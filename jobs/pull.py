@@ -38,6 +38,8 @@ class PullSummary:
     their end, so that features of their days were made without them. `n_rejected` by reason. `days`: days of
     accesses that changed. `n_lost`: records that the source itself says are missing; they are not among
     `n_rows`. `n_unchanged`: inputs that were left out, as they were pulled before (see `new_inputs`).
+    `n_removed`: captures that were deleted, as they are in the tables for longer than `[collect] keep`;
+    `n_not_removed`: those that should be, but this account may not delete them.
     """
 
     n_rows: int
@@ -48,6 +50,8 @@ class PullSummary:
     n_lost: int
     n_unchanged: int = 0
     n_late: int = 0
+    n_removed: int = 0
+    n_not_removed: int = 0
 
 
 class Take(Protocol):

@@ -178,6 +178,13 @@ class UsersSettings(Section):
     salt: pydantic.SecretStr
 
 
+class CollectSettings(Section):
+    """How much the collector keeps, and how long."""
+
+    quota: Bytes
+    keep: Seconds
+
+
 class CacheSettings(Section):
     """One cache."""
 
@@ -244,6 +251,7 @@ class Settings(Section):
     sources: SourcesSettings
     airflow: AirflowSettings
     metrics: MetricsSettings
+    collect: CollectSettings
     caches: dict[str, CacheSettings] = pydantic.Field(default={})
 
     @pydantic.model_validator(mode="after")

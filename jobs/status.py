@@ -16,9 +16,12 @@ from jobs.job_figures import Sample
 from jobs.settings import CacheSettings, Settings
 from jobs.tables import Key, Snapshot, Tables, read_partitions
 from prefetch.journal import Journal
+from prefetch.xcache.quota import held_bytes
 
 LATE_CYCLES = 3
 """A plan or prediction older than so many cycles is late."""
+FULL_SHARE = 0.8
+"""Captures that fill more of their quota than this are an alarm: datagrams are refused soon."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +133,7 @@ def _alarms(told: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
         yield from _late(cache.cache, "plan", cache.plan_at, allowed)
         yield from _push_alarms(cache)
         yield from _disk_alarms(cache, settings)
+        yield from _capture_alarms(settings.caches[cache.cache], settings.collect.quota)
 
 
 def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
@@ -150,6 +154,15 @@ def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
     if cache.pinned_bytes > limit:
         text = f"pins hold {format_bytes(cache.pinned_bytes)}, more than {format_bytes(limit)}"
         yield Alarm("pins-over-limit", cache.cache, text)
+
+
+def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
+    if cache.gstream is None or not cache.gstream.is_dir():
+        return
+    held = held_bytes(cache.gstream)
+    if held > FULL_SHARE * quota_bytes:
+        text = f"captures hold {format_bytes(held)} of {format_bytes(quota_bytes)} ([collect] quota)"
+        yield Alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
 
 
 def _late(about: str, what: str, newest: str | None, allowed: Allowed) -> Iterator[Alarm]:

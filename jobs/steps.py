@@ -83,17 +83,21 @@ def workload(
 
 
 def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
-    """Merge raw records into the tables; of inputs pulled before, with `new_only`, only what changed."""
-    from jobs import new_inputs
+    """Merge raw records into the tables; of inputs pulled before, with `new_only`, only what changed.
+
+    The collector's captures are then deleted `[collect] keep` before `day_s`: they are in the tables.
+    """
+    from jobs import captures, new_inputs
     from jobs import pull as job
     from jobs.session import spark_session
     from jobs.sources import SERVERS
 
     if source in SERVERS:
         return _pull_from_server(settings, source=source, path=path, day_s=day_s, new_only=new_only)
-    return job.run(
-        spark_session(settings.spark),
-        Tables(settings.tables.root),
+    spark, tables = spark_session(settings.spark), Tables(settings.tables.root)
+    summary = job.run(
+        spark,
+        tables,
         source=source,
         path=path,
         day=dt.datetime.fromtimestamp(day_s, dt.UTC).date(),
@@ -101,6 +105,11 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
         caches=settings.sources.cache_hosts,
         take=new_inputs.only_new if new_only else job.everything,
     )
+    if source != "xcache_gstream" or not new_only:
+        return summary
+    taken = new_inputs.taken(spark, tables, source=source, path=path)
+    removed = captures.remove(taken, before_s=day_s - settings.collect.keep)
+    return dataclasses.replace(summary, **removed._asdict())
 
 
 def _pull_from_server(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from features import strict_json
 from features.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
 from features.times import as_of_label
@@ -60,10 +61,10 @@ class Bundle:
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1)
 
     @staticmethod
-    def from_json(text: str) -> Bundle:
+    def from_json(text: str | bytes) -> Bundle:
         """The bundle of `to_json`. Raises ModelError if another version wrote it, or it is damaged."""
         try:
-            raw: dict[str, Any] = json.loads(text)
+            raw: dict[str, Any] = strict_json.loads(text)
             written = raw.pop("format")
             if written != FORMAT:
                 raise ModelError(f"the model bundle has format {written}, not {FORMAT}; train again")

@@ -116,7 +116,7 @@ class Registry:
             folder = Path(scratch) / BUNDLE_FOLDER
             if not (folder / BUNDLE_FILE).is_file():
                 raise StaleInputError(missing)
-            bundle = Bundle.from_json((folder / BUNDLE_FILE).read_text())
+            bundle = Bundle.from_json((folder / BUNDLE_FILE).read_bytes())
             payloads = {
                 one.horizon_s: load_native(one.flavour, folder / one.within).payload()
                 for one in bundle.models

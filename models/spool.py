@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from features import strict_json
 from features.errors import ModelError
 from models.bundle import Bundle
 from models.learners import Fitted
@@ -144,7 +145,7 @@ def waiting(root: Path) -> list[Training]:
 def read(folder: Path) -> Training:
     """The training in `folder`. Raises ModelError if another version wrote it, or it is damaged."""
     try:
-        raw: dict[str, Any] = json.loads((folder / _FILE).read_text())
+        raw: dict[str, Any] = strict_json.loads((folder / _FILE).read_bytes())
         if raw.pop("format") != _FORMAT:
             raise ValueError("written by another version")
         runs = tuple(RunRecord(**run) for run in raw.pop("runs"))

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from untrusted import Target, answers, parsers
 
+from features import strict_json
 from features.errors import ConfigError, InputError
 from features.times import as_of_label, parse_as_of
 from features.units import parse_bytes, parse_duration
@@ -25,6 +26,8 @@ from prefetch.databases import Database, shown
 from prefetch.journal import Journal
 from prefetch.journal_tables import metadata
 from prefetch.xcache.cinfo_rows import batches
+from prefetch.xcache.events import json_object
+from prefetch.xcache.fstream_capture import Fault, FstreamReader
 from prefetch.xcache.gstream import read_capture
 from replay.read import read_trace
 
@@ -88,6 +91,53 @@ def test_half_a_character_in_a_capture_is_a_malformed_record(tmp_path: Path) -> 
     path = tmp_path / "capture"
     path.write_bytes(b"@@1772323200 1 %d\n%s" % (len(body), body))
     assert (read_capture(path).records, read_capture(path).n_malformed) == ((), 1)
+
+
+HALVES = [b"\xed\xa0\x80", b"\\ud800", b"\\uDFFF", b"\xff"]
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_text_that_no_utf8_holds_is_no_json(tmp_path: Path, half: bytes) -> None:
+    told = b'{"remote": "HERE", "data": "x", "job_id": "1"}'.replace(b"HERE", half)
+    for text in (told, b'{"HERE": 1}'.replace(b"HERE", half), b'[[["HERE"]]]'.replace(b"HERE", half)):
+        with pytest.raises(ValueError):
+            strict_json.loads(text)
+    assert json_object(told) is None
+    path = tmp_path / "lines.jsonl"
+    path.write_bytes(told + b"\n")
+    (fault,) = FstreamReader().read(path)
+    assert isinstance(fault, Fault) and fault.reason == "malformed line"
+    path = tmp_path / "queue.json"
+    path.write_bytes(told)
+    with pytest.raises(InputError):
+        entries(str(path), token="", timeout_s=1)
+
+
+def test_whole_characters_are_json_however_they_are_written() -> None:
+    for text in (b'"\\ud83d\\ude00"', '"\U0001f600"'.encode(), '"\U0001f600"'):
+        assert strict_json.loads(text) == "\U0001f600"
+    assert strict_json.loads(b'"\\\\ud800"') == "\\ud800"
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, "{}".encode("utf-16")])
+def test_what_is_no_json_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        strict_json.loads(text)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_body_that_is_no_text_is_a_bad_request(half: bytes) -> None:
+    for body in _HTTP_BODIES:
+        TARGETS["http"].parse(body.replace(b"HERE", half))
+
+
+_HTTP_BODIES = (
+    b'\x00{"id": "HERE", "site": "HERE", "address": "HERE:1094", "size": 100}',
+    b'\x01{"client": "EDGE", "filename": "cms:/HERE"}',
+    b'\x04{"inputs": ["cms:/HERE", {"did": "cms:/HERE", "size_bytes": 5}], "waited_s": 1}',
+    b'\x04{"inputs": [{"did": ["HERE"]}], "HERE": 1}',
+    b"\x04HERE",
+)
 
 
 @pytest.mark.parametrize(

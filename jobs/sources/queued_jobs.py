@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import ipaddress
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 
+from features import strict_json
 from features.errors import InputError, ServiceError
 
 MOST_BYTES = 256 * 2**20
@@ -41,7 +41,7 @@ def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
 
 def _from_json(text: str, source: str) -> list[object]:
     try:
-        told = _parsed(text)
+        told = strict_json.loads(text)
     except ValueError:
         lines = [line for line in text.splitlines() if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
@@ -56,21 +56,9 @@ def _from_json(text: str, source: str) -> list[object]:
 def _lines(lines: list[str]) -> Iterator[object]:
     for line in lines:
         try:
-            yield _parsed(line)
+            yield strict_json.loads(line)
         except ValueError:
             yield line
-
-
-def _parsed(text: str) -> object:
-    """The JSON in `text`. Raises ValueError, also for what is nested too deep or is no text."""
-    try:
-        told = json.loads(text)
-        if "\\u" in text:
-            # Half a surrogate pair is no character that a table could hold.
-            json.dumps(told, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    return told
 
 
 def _from_csv(text: str, source: str) -> list[object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +12,9 @@ from pyspark.sql import functions as F
 
 from features.schema import ACCESSES
 from jobs.sources import base, urls
+from jobs.sources.batches import table_of
 from jobs.sources.local import local_files
-from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, FileClose, read_capture
+from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose
 from prefetch.xcache.numbering import Numberings
 
 _SCHEMA = pa.schema(
@@ -23,6 +26,7 @@ _SCHEMA = pa.schema(
         ("input", pa.string()),
     ]
 )
+_OF_EVENTS = [name for name in _SCHEMA.names if name not in {"remote", "malformed", "input"}]
 
 
 def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
@@ -33,26 +37,23 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
     Raises InputError if nothing is there.
     """
     numberings = Numberings(PSEQ_MODULUS)
-    captures = [(file, read_capture(file, numberings)) for file in local_files(path)]
-    events = pa.concat_tables(
-        [_SCHEMA.empty_table(), *(_events(file, capture) for file, capture in captures)]
-    )
-    rows = _rows(spark.createDataFrame(events))
+    told = chain.from_iterable(_file_rows(file, numberings) for file in local_files(path))
+    rows = _rows(spark.createDataFrame(table_of(told, _SCHEMA)))
     return base.pulled(rows, ACCESSES, "xcache_gstream", numberings.n_lost)
 
 
-def _events(file: Path, capture: Capture) -> pa.Table:
+def _file_rows(file: Path, numberings: Numberings) -> Iterator[dict[str, object]]:
     """The capture's events, then one row for each thing in it that is none."""
-    source = file.absolute().as_uri()
-    told = [_event(record, source) for record in capture.records]
-    malformed = [{"malformed": True, "input": source}] * capture.n_malformed
-    return pa.Table.from_pylist([*told, *malformed], schema=_SCHEMA)
+    source, reader = file.absolute().as_uri(), CaptureReader(file, numberings)
+    for event in reader.poll():
+        yield _event(event, source)
+    reader.close()
+    yield from [{"malformed": True, "input": source}] * reader.n_malformed
 
 
 def _event(record: FileClose, source: str) -> dict[str, object]:
-    names = [name for name in _SCHEMA.names if name not in {"remote", "malformed", "input"}]
     remote = record.remotes[0] if record.remotes else None
-    return {name: getattr(record, name) for name in names} | {
+    return {name: getattr(record, name) for name in _OF_EVENTS} | {
         "remote": remote,
         "malformed": False,
         "input": source,

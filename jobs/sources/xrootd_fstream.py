@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,13 +16,13 @@ from features.spark.schema import struct_type
 from features.times import day_label
 from jobs.merging import merged_accesses
 from jobs.sources import Earlier, base, urls
+from jobs.sources.batches import table_of
 from jobs.sources.local import local_files, local_path
 from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import LONE_CLOSE, Access, Fault, FstreamReader, LoneClose, Server
 
 # An access may be opened in one file and closed in the next.
 READS_WHOLE = True
-_BATCH_ROWS = 50_000
 # An open is looked for in the days before its close that late records re-open.
 _LONGEST_OPEN_S = 3 * 86400
 # No cache has smaller blocks; a prefetch of ours reads one byte of each by a vector read.
@@ -49,7 +49,7 @@ def read(
     reader = FstreamReader()
     rows = chain.from_iterable(_file_rows(reader, file) for file in local_files(path))
     left = (_row(access, local_path(path).absolute().as_uri()) for access in reader.unfinished())
-    events = pa.Table.from_batches(_batches(chain(rows, left)), schema=_SCHEMA)
+    events = table_of(chain(rows, left), _SCHEMA)
     is_lone = pc.fill_null(pc.equal(events["fault"], LONE_CLOSE), False)
     parsed = _rows(spark.createDataFrame(events.filter(pc.invert(is_lone))), salt)
     lone = events.filter(is_lone)
@@ -87,12 +87,6 @@ def _ended(closes: DataFrame, opened: DataFrame) -> DataFrame:
 def _file_rows(reader: FstreamReader, file: Path) -> Iterator[dict[str, object]]:
     source = file.absolute().as_uri()
     return (_row(told, source) for told in reader.read(file))
-
-
-def _batches(rows: Iterable[dict[str, object]]) -> Iterator[pa.RecordBatch]:
-    stream = iter(rows)
-    while batch := list(islice(stream, _BATCH_ROWS)):
-        yield pa.RecordBatch.from_pylist(batch, schema=_SCHEMA)
 
 
 def _row(told: Access | Fault, source: str) -> dict[str, object]:

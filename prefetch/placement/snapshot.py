@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from features import strict_json
 from features.errors import InputError
 from replay.rendezvous import KeyArray, key_of, keys_of
 
@@ -141,7 +142,7 @@ def load(data: bytes) -> Snapshot:
     ):
         raise InputError("the stored placements are damaged or of another version; run `cachecast place`")
     end = data.index(b"\n", len(_MAGIC)) + 1
-    head = json.loads(data[len(_MAGIC) : end])
+    head = strict_json.loads(data[len(_MAGIC) : end])
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     for name, kind in _ARRAYS:
         n = head["lengths"][name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from features.errors import InputError
@@ -13,38 +14,48 @@ from prefetch.xcache.rolling import PART
 class FolderReader:
     """Reads a collector's folder that grows: every `poll` gives what came since the last one.
 
-    Files are read in the order of their names, each once, also while it is being written.
+    Files are read in the order of their names, each once, also while it is being written. One that was begun
+    is read to its end, also if it is moved or deleted meanwhile.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numberings = Numberings(PSEQ_MODULUS)
         self._done = ""
-        self._offset = 0
+        self._begun: tuple[Path, CaptureReader] | None = None
 
     @property
     def n_lost(self) -> int:
         """Datagrams missing so far."""
         return self._numberings.n_lost
 
-    def poll(self) -> list[FileClose]:
-        """Events since the last poll. Raises InputError if a capture cannot be read."""
-        events: list[FileClose] = []
+    def poll(self) -> Iterator[FileClose]:
+        """Events since the last poll, one after the other. Raises InputError if a capture cannot be read."""
+        yield from self._read_on()
         for path in sorted(self._folder.glob("gstream-*.capture*"), key=_name):
-            if _name(path) <= self._done:
-                continue
-            reader = CaptureReader(path, self._numberings, offset=self._offset)
-            try:
-                events += reader.poll()
-            except InputError:
-                if path.exists():
-                    raise
-                break  # finished since it was listed: it has its last name at the next poll
-            self._offset = reader.offset
-            if path.suffix == PART:
-                break
-            self._done, self._offset = path.name, 0
-        return events
+            if self._begun is None and _name(path) > self._done:
+                self._begun = path, CaptureReader(path, self._numberings)
+                yield from self._read_on()
+            if _name(path) > self._done:
+                return  # still being written, or renamed since it was listed: later files wait
+
+    def _read_on(self) -> Iterator[FileClose]:
+        """What is left of the file that was begun, if one was."""
+        if self._begun is None:
+            return
+        path, reader = self._begun
+        # Looked at before reading: nothing is written to a file once it has its last name.
+        is_finished = path.suffix != PART or not path.exists()
+        try:
+            yield from reader.poll()
+        except InputError:
+            self._begun = None
+            if path.exists():
+                raise
+            return  # finished or archived since it was listed, so it has another name at the next poll
+        if is_finished:
+            reader.close()
+            self._begun, self._done = None, _name(path)
 
 
 def capture_reader(path: Path) -> CaptureReader | FolderReader:

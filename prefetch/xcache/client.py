@@ -8,7 +8,6 @@ milliseconds of the close. Every use is noted by the cache as an access: see `Fi
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import capture_reader
-from prefetch.xcache.gstream import FileClose
 from prefetch.xcache.lanes import Lanes
+from prefetch.xcache.latest import LatestCloses
 from prefetch.xcache.namespace import SUFFIX, walk
 from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, version_of
 from prefetch.xcache.version import ServerVersion, parse_version
@@ -65,9 +64,7 @@ class XCacheTarget:
         self._namespace = namespace
         self._spaces = spaces
         self._block_size_bytes = block_size_bytes
-        self._capture = None if gstream is None else capture_reader(gstream)
-        self._latest: dict[str, FileClose] = {}
-        self._capture_lock = threading.Lock()
+        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream))
         self._version: ServerVersion | None = None
         self.n_unreadable = 0
 
@@ -119,14 +116,12 @@ class XCacheTarget:
         told = stat(self._lanes.url(), name)
         if told is None or not told.is_held:
             return Confirmation(None, "stat")
-        event = self._last_event(name)
+        closed = self._last_close(name)
         if self.server_version().stat_tells_whole:
-            last_s = None if event is None else event.detach_t
+            last_s = None if closed is None else closed.last_detach_s
             on_disk = told.size_bytes if told.is_whole else 0
             return Confirmation(Held(name, told.size_bytes, on_disk, told.is_whole, last_s, False), "stat")
-        return Confirmation(
-            Held(name, 0, 0, False, None, False) if event is None else _closed(event), "gstream"
-        )
+        return Confirmation(closed or Held(name, 0, 0, False, None, False), "gstream")
 
     def inventory(self) -> Iterator[Held]:
         """Every file with a cinfo; those that cannot be read are counted in `n_unreadable`."""
@@ -180,14 +175,12 @@ class XCacheTarget:
                 raise
             raise SourceUnavailable(f"{error}; the cache itself answers: it waits for the origin") from None
 
-    def _last_event(self, name: str) -> FileClose | None:
-        assert self._capture is not None
-        with self._capture_lock:
-            try:
-                self._latest.update((event.lfn, event) for event in self._capture.poll())
-            except InputError as error:
-                raise TargetUnavailable(str(error)) from error
-            return self._latest.get(name)
+    def _last_close(self, name: str) -> Held | None:
+        assert self._closes is not None
+        try:
+            return self._closes.of(name)
+        except InputError as error:
+            raise TargetUnavailable(str(error)) from error
 
 
 def _is_empty(path: Path) -> bool:
@@ -198,8 +191,3 @@ def _is_empty(path: Path) -> bool:
 def _held(name: str, info: cinfo.CInfo) -> Held:
     on_disk, size = info.bytes_on_disk, info.size_bytes
     return Held(name, size, on_disk, info.complete, info.last_detach_s, info.is_open)
-
-
-def _closed(event: FileClose) -> Held:
-    on_disk = min(event.n_blks_done * event.blk_size, event.size_bytes)
-    return Held(event.lfn, event.size_bytes, on_disk, event.complete, event.detach_t, False)

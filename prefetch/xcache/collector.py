@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from features.errors import ServiceError
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES
 
-MAX_DATAGRAM_BYTES = 65535
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any
+from typing import Any, Final
+
+from features import strict_json
+
+MAX_DATAGRAM_BYTES: Final = 65535
+"""No UDP datagram is longer, nor is a line of a capture."""
 
 _INT64_MAX = 2**63 - 1
 _REQUIRED = {"size_bytes": "size"} | {
@@ -140,11 +145,9 @@ def _word(value: object) -> str:
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in `line`, or None; one with half a surrogate pair in its text is none."""
+    """The JSON object in `line`, or None; what `strict_json` does not take is none."""
     try:
-        value = json.loads(line.rstrip(b"\0"))
-        if b"\\u" in line:
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
+        value = strict_json.loads(line.rstrip(b"\0"))
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -8,18 +8,19 @@ datagram is a JSON header line, then one JSON record a line, then NUL or a newli
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from features.errors import InputError
-from prefetch.xcache.events import FileClose, Source, file_close, is_int, json_object
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 from prefetch.xcache.numbering import Numberings
 
 __all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
 
-MAX_DATAGRAM_BYTES = 65536
 PSEQ_MODULUS = 1000
 _FRAME = re.compile(rb"@@(\d{1,15}) (\d{1,5}) (\d{1,5})\n")
 _FRAME_MAX_BYTES = 64
@@ -42,35 +43,60 @@ class Capture:
 class CaptureReader:
     """Reads a capture that grows: every `poll` gives what came since the last one.
 
-    `numberings` carries the counting from one file of a capture to the next; `offset` is where to begin.
+    The file stays open between polls, so that one that is renamed, archived or deleted is read to its end;
+    one that takes its place is then read from its beginning. `numberings` carries the counting from one file
+    of a capture to the next; `offset` is where to begin.
     """
 
     def __init__(self, path: Path, numberings: Numberings | None = None, *, offset: int = 0) -> None:
         self.n_malformed = 0
-        self.offset = offset
         self._path = path
+        self._offset = offset
         self._numberings = Numberings(PSEQ_MODULUS) if numberings is None else numberings
+        self._file = -1
+        self._closing: Callable[[], object] | None = None
 
     @property
     def n_lost(self) -> int:
         """Datagrams missing so far; one that comes late is taken off again."""
         return self._numberings.n_lost
 
-    def poll(self) -> list[FileClose]:
-        """Events since the last poll; a frame still being written is left for the next one.
+    def poll(self) -> Iterator[FileClose]:
+        """Events since the last poll, one by one; a frame still being written is left for the next poll.
 
         Raises InputError if the capture cannot be read.
         """
         try:
-            with self._path.open("rb") as stream:
-                stream.seek(self.offset)
-                return [
-                    event
-                    for received_t, body in self._frames(stream)
-                    for event in self._datagram(received_t, body)
-                ]
+            yield from self._rest()
+            if self._is_replaced():
+                self.close()
+                yield from self._rest()
         except OSError as error:
             raise InputError(f"cannot read g-stream capture {self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Give the file back; a further poll opens what is then at the path, from its beginning."""
+        if self._closing is not None:
+            self._closing()
+            self._closing, self._offset = None, 0
+
+    def _rest(self) -> Iterator[FileClose]:
+        if self._closing is None:
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._closing = weakref.finalize(self, os.close, self._file)
+        if os.fstat(self._file).st_size < self._offset:
+            self._offset = 0  # truncated, and written anew
+        with open(self._file, "rb", closefd=False) as stream:
+            stream.seek(self._offset)
+            for received_t, body in self._frames(stream):
+                yield from self._datagram(received_t, body)
+
+    def _is_replaced(self) -> bool:
+        """Whether another file is at the path; nothing there is no other file."""
+        try:
+            return not os.path.samestat(os.fstat(self._file), self._path.stat())
+        except FileNotFoundError:
+            return False
 
     def _frames(self, stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
         while True:
@@ -79,14 +105,14 @@ class CaptureReader:
                 return
             frame = _FRAME.fullmatch(line) if len(line) <= _FRAME_MAX_BYTES else None
             if frame is None:
-                self.offset = stream.tell()
+                self._offset = stream.tell()
                 yield from self._unframed(line)
                 continue
             length = int(frame[3])
             body = stream.read(length)
             if len(body) < length:
                 return
-            self.offset = stream.tell()
+            self._offset = stream.tell()
             yield int(frame[1]), body
 
     def _unframed(self, line: bytes) -> Iterator[tuple[int, bytes]]:
@@ -126,6 +152,7 @@ def read_capture(path: Path, numberings: Numberings | None = None) -> Capture:
     reader = CaptureReader(path, numberings)
     n_lost = reader.n_lost
     records = tuple(reader.poll())
+    reader.close()
     return Capture(records, reader.n_lost - n_lost, reader.n_malformed)
 
 

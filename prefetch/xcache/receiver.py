@@ -11,42 +11,55 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from prefetch.xcache.collector import MAX_DATAGRAM_BYTES, frame, listening
-from prefetch.xcache.events import Source, json_object
+from prefetch.xcache.collector import frame, listening
+from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
 from prefetch.xcache.numbering import MAX_SENDERS, Numberings
+from prefetch.xcache.quota import Quota
 from prefetch.xcache.rolling import RollingFiles
 
 COUNTS: Final = (
-    *("datagrams", "bytes", "caches", "lost", "dropped", "restarts", "other", "malformed"),
-    *("files_recovered",),
+    *("datagrams", "bytes", "caches", "lost", "dropped", "restarts", "other", "malformed", "over_quota"),
+    *("files_recovered", "held_bytes", "quota_bytes"),
 )
-"""What is counted. lost: missing in the caches' numbering; dropped: by this machine's kernel, as they were
-not read in time, or not read at all when it ended; caches: lives of caches seen first, restarts: those of a
-cache seen before; other: datagrams of other streams; malformed: those that no cache sends. All are kept
-but the lost and the dropped."""
+"""What is counted since the start. datagrams, bytes: received. lost: missing in the caches' numbering;
+dropped: by this machine's kernel, as they were not read in time, or not read at all when it ended; caches:
+lives of caches seen first, restarts: those of a cache seen before. Of those received all are kept but other:
+datagrams of other streams, malformed: those that no cache sends, and over_quota: those that found the folder
+full. held_bytes, quota_bytes: of the folder now, and at most."""
 
 _STOP_WITHIN_S: Final = 0.5
 _COUNT_WITHIN_S: Final = 0.2
 # Linux 4.12: a socket's memory as counters of 32 bits, the last of these what it dropped so far.
 _SO_MEMINFO: Final = 55
 _MEMINFO = struct.Struct("=9I")
+# Real ones have some 250.
+_MAX_HEADER_BYTES: Final = 4096
 # So much of the last capture tells where each cache's numbering stood.
 _RESUME_BYTES: Final = 2**20
 
 
 class Receiver:
-    """Listens at `host`:`port` (0: any free one, see `port`) and keeps every datagram in `files`.
+    """Listens at `host`:`port` (0: any free one, see `port`) and keeps in `files` what caches send.
 
-    Raises ServiceError if the port cannot be had. `now_s`: s since 1970.
+    Only the header of a datagram is looked at before it is kept: records are the reader's to judge. Raises
+    ServiceError if the port cannot be had. `now_s`: s since 1970.
     """
 
     def __init__(
-        self, files: RollingFiles, *, host: str, port: int, now_s: Callable[[], float] = time.time
+        self,
+        files: RollingFiles,
+        quota: Quota,
+        *,
+        host: str,
+        port: int,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self.counts["files_recovered"] = files.n_recovered
         self._files = files
+        self._quota = quota
+        self._is_full = False
         self._now_s = now_s
         self._numberings = Numberings(PSEQ_MODULUS)
         self._lives: dict[Hashable, int] = {}
@@ -59,9 +72,9 @@ class Receiver:
     def run(self, stopping: Callable[[], bool], *, report_every_s: float, report: Callable[[], None]) -> None:
         """Receive until `stopping`, and what has arrived by then; `report` is called now and then.
 
-        Ends within a second. Raises ServiceError if the disk fails.
+        Also at once when the folder is full. Ends within a second. Raises ServiceError if the disk fails.
         """
-        report_at = time.monotonic() + report_every_s
+        report_at, full_at = time.monotonic() + report_every_s, 0.0
         stop_at = None
         with self._socket:
             while stop_at is None or time.monotonic() < stop_at:
@@ -69,38 +82,60 @@ class Receiver:
                     break
                 if stop_at is None and stopping():
                     stop_at = time.monotonic() + _STOP_WITHIN_S
-                if time.monotonic() >= report_at:
+                now = time.monotonic()
+                if now >= report_at or (self._is_full and now >= full_at):
                     self._count_dropped()
+                    self._count_held()
                     report()
-                    report_at += report_every_s
+                    full_at = now + report_every_s
+                    report_at += report_every_s if now >= report_at else 0
             self._leave()
 
     def _receive(self) -> bool:
-        """Keep one datagram; False if there was none for a moment."""
+        """Take one datagram; False if there was none for a moment."""
+        arrived = self._arrived()
+        now_s = self._now_s()
+        # Whatever comes, a file is finished in its time: only then is it pulled, and makes room.
+        self._files.roll(now_s)
+        if arrived is not None:
+            self._take(*arrived, now_s)
+        return arrived is not None
+
+    def _arrived(self) -> tuple[bytes, int] | None:
+        """The next datagram and the port that it came from."""
         try:
             datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
         except TimeoutError:
-            self._files.roll(self._now_s())
-            return False
-        now_s = self._now_s()
-        self._files.append(frame(int(now_s), sender[1], datagram), now_s)
-        self._count(datagram, int(now_s))
-        return True
+            return None
+        return datagram, sender[1]
 
-    def _count(self, datagram: bytes, received_t: int) -> None:
+    def _take(self, datagram: bytes, port: int, now_s: float) -> None:
+        """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
-        header = json_object(datagram.split(b"\n", 1)[0])
-        source = None if header is None else Source.of(header)
+        source = _source(datagram)
         if source is None:
             self.counts["malformed"] += 1
             return
         self._life(source)
-        if source.is_cache:
-            note(self._numberings, source, received_t)
-            self.counts["lost"] = self._numberings.n_lost
-        else:
+        if not source.is_cache:
             self.counts["other"] += 1
+            return
+        self._keep(frame(int(now_s), port, datagram), now_s)
+        note(self._numberings, source, int(now_s))
+        self.counts["lost"] = self._numberings.n_lost
+
+    def _keep(self, framed: bytes, now_s: float) -> None:
+        self._is_full = not self._quota.admits(len(framed))
+        if self._is_full:
+            self.counts["over_quota"] += 1
+        else:
+            self._files.append(framed, now_s)
+
+    def _count_held(self) -> None:
+        self._quota.measure()
+        self.counts["held_bytes"] = self._quota.held_bytes
+        self.counts["quota_bytes"] = self._quota.quota_bytes
 
     def _count_dropped(self, n_unread: int = 0) -> None:
         memory = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
@@ -115,6 +150,7 @@ class Receiver:
                 self._socket.recv(1)
                 n_unread += 1
         self._count_dropped(n_unread)
+        self._count_held()
 
     def _life(self, source: Source) -> None:
         before = self._lives.get(source.server)
@@ -128,5 +164,15 @@ class Receiver:
     def _resume(self, newest: Path) -> None:
         """Take up the numbering where the last capture ends, so that what is missed meanwhile counts."""
         offset = max(0, newest.stat().st_size - _RESUME_BYTES)
-        CaptureReader(newest, self._numberings, offset=offset).poll()
+        reader = CaptureReader(newest, self._numberings, offset=offset)
+        for _ in reader.poll():
+            pass
+        reader.close()
         self._numberings.n_lost = 0
+
+
+def _source(datagram: bytes) -> Source | None:
+    """Who sent it, as its header line says; None if no XRootD server sends such a header."""
+    line = datagram[: _MAX_HEADER_BYTES + 1].split(b"\n", 1)[0]
+    header = json_object(line) if len(line) <= _MAX_HEADER_BYTES else None
+    return None if header is None else Source.of(header)

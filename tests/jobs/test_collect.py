@@ -18,9 +18,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from features.errors import InputError
-from jobs import pull
+from features.times import parse_as_of
+from jobs import captures, new_inputs, pull
+from jobs.cli import app
 from jobs.sources.local import local_files
 from jobs.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
@@ -150,13 +153,15 @@ def test_killed_mid_stream_and_started_again_nothing_received_is_lost(
     counts = daemon.stop()
     assert counts == {
         **{"datagrams": 188, "caches": 2, "lost": 15, "dropped": 0, "restarts": 1, "other": 0},
-        **{"malformed": 1, "files_recovered": 1, "bytes": counts["bytes"]},
+        **{"malformed": 1, "over_quota": 0, "files_recovered": 1, "bytes": counts["bytes"]},
+        **{"held_bytes": sum(path.stat().st_size for path in folder.glob("gstream-*"))},
+        **{"quota_bytes": 20 * 10**9},
     }
     capture = captured(folder)
     assert [record.lfn for record in capture.records if record.inst == "cache1"] == [
         f"/store/cache1/{number}" for number in (*range(1, 401), *range(411, 500), *range(505, 601))
     ]
-    assert (capture.n_lost, capture.n_malformed) == (15, 1)
+    assert (capture.n_lost, capture.n_malformed) == (15, 0)
     assert len(list(folder.glob("gstream-*.capture"))) > 3
     assert "lost 15" in daemon.log[-1] and "stopped" in daemon.log[-1]
 
@@ -190,6 +195,38 @@ def test_every_datagram_of_a_flood_is_kept_or_counted(start: Callable[..., Daemo
     assert len(captured(tmp_path / "captures").records) == counts["datagrams"]
 
 
+def test_a_flood_of_garbage_fills_no_disk(start: Callable[..., Daemon], tmp_path: Path) -> None:
+    daemon, n_sent = start(), 5000
+    for number in range(n_sent):
+        daemon.socket.send(b"\xff" * 8000 + b"%d" % number)
+    daemon.socket.send(datagram(1))
+    until(lambda: n_kept(tmp_path / "captures") == 1)
+    counts = daemon.stop()
+    assert counts["malformed"] + counts["dropped"] == n_sent
+    assert (
+        counts["held_bytes"]
+        == len(b"".join(p.read_bytes() for p in (tmp_path / "captures").glob("g*")))
+        < 1000
+    )
+
+
+def test_a_full_folder_is_an_alarm_and_a_count(
+    start: Callable[..., Daemon], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CACHECAST_COLLECT__QUOTA", "2kB")
+    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "prom"))
+    daemon = start("--log-every", "1h")
+    for number in range(1, 101):
+        daemon.socket.send(datagram(number))
+    figures = tmp_path / "prom"
+    until(lambda: any("over_quota" in path.read_text() for path in figures.glob("*.prom")))
+    counts = daemon.stop()
+    assert 0 < len(captured(tmp_path / "captures").records) == 100 - counts["over_quota"] < 100
+    assert 0 < counts["held_bytes"] <= counts["quota_bytes"] == 2000
+    alarms = [line for line in daemon.log if "ALARM" in line]
+    assert "raise [collect] quota" in alarms[0] and len(alarms) == 2
+
+
 def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
     start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -203,6 +240,77 @@ def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
     for n_new, n_duplicates in ((7, 0), (0, 7)):
         told = pull.run(spark, tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15))
         assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
+
+
+def test_captures_that_were_pulled_are_deleted_in_their_time(
+    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "captures"
+    daemon = start("--roll-size", "1kB")
+    for number in range(1, 7):
+        daemon.socket.send(datagram(number))
+    daemon.stop()
+    first, second, *later = sorted(folder.glob("*.capture"))
+    noon = parse_as_of("2026-03-01T12:00:00Z")
+    for path in (first, second, folder / "notes.txt", folder / "gstream-1.capture.part"):
+        path.touch()
+        os.utime(path, (noon, noon))
+    (folder / "notes.txt").write_bytes(first.read_bytes())
+
+    def pulled(day: str, *words: str) -> dict[str, Any]:
+        command = ["pull", "--source", "xcache_gstream", "--input", str(folder), "--day", day, *words]
+        answer = CliRunner().invoke(app, [*command, "--tables", str(tmp_path / "tables"), "--json"])
+        assert answer.exit_code == 0, answer.output
+        told: dict[str, Any] = json.loads(answer.stdout)
+        return told
+
+    assert pulled("2026-03-17")["n_removed"] == 0  # nothing is marked
+    assert pulled("2026-03-15", "--new-only")["n_removed"] == 0  # 14 days after are not over
+    assert first.exists()
+    second.write_bytes(second.read_bytes() + b"more\n")  # not what was pulled
+    os.utime(second, (noon + 1, noon + 1))
+    assert [mark.input.rpartition("/")[2] for mark in marked(spark, tmp_path)].count(second.name) == 0
+    told = pulled("2026-03-17", "--new-only")
+    assert (told["n_removed"], told["n_not_removed"]) == (2, 0)
+    assert sorted(path.name for path in folder.glob("*.*")) == sorted(
+        ["gstream-1.capture.part", "notes.txt", ".collect.lock", *(path.name for path in later)]
+    )
+
+
+def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    old = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    mark = new_inputs.Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
+    assert captures.remove([mark], before_s=int(old.timestamp()) + 1) == (0, 1)
+    assert captures.remove([mark], before_s=int(old.timestamp())) == (0, 0)
+
+
+def marked(spark: SparkSession, tmp_path: Path) -> list[new_inputs.Mark]:
+    tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
+    return new_inputs.taken(spark, tables, source="xcache_gstream", path=folder)
+
+
+HALVES = (b"\xed\xa0\x80", b"\xff", b"\\ud800", b"\\uD83D")
+"""What no UTF-8 holds: half a surrogate pair, raw and escaped, and a byte of no character."""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_name_that_is_no_text_costs_its_own_row_alone(
+    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path, half: bytes
+) -> None:
+    daemon = start()
+    for number in range(1, 6):
+        whole = datagram(number, lfn="/store/HERE" if number == 3 else "")
+        daemon.socket.send(whole.replace(b"HERE", half))
+    daemon.stop()
+    words = ["--tables", str(tmp_path / "tables"), "--day", "2023-11-15", "--json"]
+    command = ["pull", "--source", "xcache_gstream", "--input", str(tmp_path / "captures"), *words]
+    for more, told in ((["--new-only"], (5, 4)), ([], (5, 0))):
+        answer = CliRunner().invoke(app, [*command, *more])
+        assert answer.exit_code == 0, answer.output
+        summary = json.loads(answer.stdout)
+        assert (summary["n_rows"], summary["n_new"]) == told
+        assert summary["n_rejected"] == {"malformed record": 1}
 
 
 def test_two_collectors_of_one_folder_or_port_are_refused(

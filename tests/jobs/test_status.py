@@ -105,6 +105,19 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     assert ("not-pushed", "xc1") in alarms(settings)
 
 
+def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settings, tmp_path: Path) -> None:
+    cache = settings.caches["xc1"].model_copy(update={"gstream": tmp_path / "captures"})
+    quota = settings.collect.model_copy(update={"quota": 100})
+    changed = settings.model_copy(update={"caches": {"xc1": cache}, "collect": quota})
+    assert alarms(changed) == set()
+    (tmp_path / "captures").mkdir()
+    path = tmp_path / "captures" / "gstream-000000000001-20231114T221320Z.capture"
+    path.write_bytes(b"x" * 80)
+    assert alarms(changed) == set()
+    path.write_bytes(b"x" * 81)
+    assert alarms(changed) == {("collector-full", "xc1")}
+
+
 def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
     """The figures in a file, as Prometheus parses them."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}

@@ -283,6 +283,16 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"{}", b"\xff", b'{"id": "\xed\xa0\x80", "partitions": []}', b"[" * 100_000]
+)
+def test_a_damaged_commit_names_itself(local: Tables, content: bytes) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    Path(local.root, "rejects/_commits/000000000001.json").write_bytes(content)
+    with pytest.raises(SchemaError, match=r"000000000001\.json is damaged"):
+        local.snapshot(REJECTS)
+
+
 def test_a_commit_is_readable_by_people(tables: Tables) -> None:
     tables.replace_arrow(REJECTS, rejects(DAY, 1))
     commit = json.loads(rejects_in(tables).read("_commits/000000000001.json"))

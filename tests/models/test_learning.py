@@ -262,8 +262,11 @@ def test_a_bundle_survives_json() -> None:
     assert Bundle.from_json(_bundle().to_json()) == _bundle()
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"format": 99}', '{"format": 2}'])
-def test_a_damaged_bundle_is_a_model_error(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "nonsense", '{"format": 99}', '{"format": 2}', "[" * 100_000, b"\xff", b"\xed\xa0\x80"],
+)
+def test_a_damaged_bundle_is_a_model_error(text: str | bytes) -> None:
     with pytest.raises(ModelError, match="train again"):
         Bundle.from_json(text)
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import ServiceError
-from prefetch.xcache.receiver import COUNTS, Receiver
+from prefetch.xcache.quota import Quota
+from prefetch.xcache.receiver import COUNTS, Receiver, _source
 from prefetch.xcache.rolling import RollingFiles
 
 VALUES = st.recursive(
@@ -31,9 +32,9 @@ DATAGRAMS = st.one_of(
 )
 
 
-def received(folder: Path, datagrams: list[bytes]) -> Receiver:
+def received(folder: Path, datagrams: list[bytes], quota_bytes: int = 10**6) -> Receiver:
     files = RollingFiles(folder, roll_bytes=10**6, roll_s=3600)
-    receiver = Receiver(files, host="127.0.0.1", port=0)
+    receiver = Receiver(files, Quota(folder, quota_bytes), host="127.0.0.1", port=0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for datagram in datagrams:
             sender.sendto(datagram, ("127.0.0.1", receiver.port))
@@ -44,7 +45,7 @@ def received(folder: Path, datagrams: list[bytes]) -> Receiver:
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(DATAGRAMS, max_size=20))
-def test_any_datagrams_are_kept_and_counted(
+def test_any_datagrams_are_kept_or_counted(
     tmp_path_factory: pytest.TempPathFactory, datagrams: list[bytes]
 ) -> None:
     folder = tmp_path_factory.mktemp("captures")
@@ -54,12 +55,89 @@ def test_any_datagrams_are_kept_and_counted(
         assert counts["bytes"] == sum(map(len, datagrams))
         assert set(counts) == set(COUNTS)
         assert all(n >= 0 for n in counts.values())
-        assert counts["malformed"] + counts["other"] <= len(datagrams)
+        n_kept = len(datagrams) - sum(counts[name] for name in ("malformed", "other", "over_quota"))
+        assert n_kept == sum(source.is_cache for one in datagrams if (source := _source(one)) is not None)
+    kept = b"".join(path.read_bytes() for path in folder.glob("*.capture"))
+    assert kept.count(b"@@") == 2 * n_kept
+    assert counts["held_bytes"] == len(kept)
+
+
+def event(pseq: int) -> bytes:
+    header = {"code": "g", "pseq": pseq, "stod": 1, "sid": 1, "src": {"host": "h"}, "gs": {"type": "C"}}
+    return json.dumps(header).encode() + b"\n" + b"x" * 100 + b"\0"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\0",
+        b"\xff" * 1000,
+        b"x" * 60_000,
+        b"{}",
+        b"[" * 60_000,
+        b'{"src": ' * 5000,
+        b"f\1\0\x10\0\0\0\1",
+        event(1).replace(b'"h"', b'"' + b"h" * 5000 + b'"'),
+        event(1).replace(b'"g"', b'"="'),
+    ],
+)
+def test_what_no_reader_takes_is_counted_and_not_kept(tmp_path: Path, garbage: bytes) -> None:
+    counts = received(tmp_path, [garbage] * 3 + [event(1)]).counts
+    assert (counts["datagrams"], counts["malformed"] + counts["other"]) == (4, 3)
+    (path,) = tmp_path.glob("*.capture")
+    assert path.read_bytes().count(b"@@") == 1
+
+
+def test_a_full_folder_takes_no_more_and_counts_it(tmp_path: Path) -> None:
+    counts = received(tmp_path, [event(n) for n in range(1, 21)], quota_bytes=1000).counts
+    kept = b"".join(path.read_bytes() for path in tmp_path.glob("*.capture"))
+    assert counts["held_bytes"] == len(kept) <= counts["quota_bytes"] == 1000
+    assert 0 < kept.count(b"@@") == 20 - counts["over_quota"]
+    assert counts["lost"] == 0
+    again = received(tmp_path, [event(21)], quota_bytes=1000).counts
+    assert again["over_quota"] == 1
+    for path in tmp_path.glob("*.capture"):
+        path.unlink()
+    assert received(tmp_path, [event(22)], quota_bytes=1000).counts["over_quota"] == 0
+
+
+def test_a_quota_sees_what_others_delete_but_does_not_look_all_the_time(tmp_path: Path) -> None:
+    now = [0.0]
+    old = tmp_path / "gstream-000000000001-20231114T221320Z.capture"
+    old.write_bytes(b"x" * 90)
+    quota = Quota(tmp_path, 100, clock=lambda: now[0])
+    assert quota.admits(10) and not quota.admits(1)
+    old.unlink()
+    assert not quota.admits(1)
+    now[0] = 1.0
+    assert quota.admits(100) and not quota.admits(1)
+    (tmp_path / "other").write_bytes(b"x" * 1000)
+    now[0] = 2.0
+    assert quota.admits(100)
+
+
+@pytest.mark.parametrize("flood", [b"x", event(1)])
+def test_a_file_is_finished_in_its_time_while_nothing_is_kept(tmp_path: Path, flood: bytes) -> None:
+    files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=1)
+    quota = Quota(tmp_path, 300)
+    receiver = Receiver(files, quota, host="127.0.0.1", port=0)
+    ends_at = time.monotonic() + 10
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(event(1), ("127.0.0.1", receiver.port))
+
+        def stopping() -> bool:
+            sender.sendto(flood, ("127.0.0.1", receiver.port))
+            return bool(list(tmp_path.glob("*.capture"))) or time.monotonic() > ends_at
+
+        receiver.run(stopping, report_every_s=60, report=lambda: None)
+    files.close()
+    assert time.monotonic() < ends_at
 
 
 def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
     files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=3600)
-    receiver = Receiver(files, host="127.0.0.1", port=0)
+    receiver = Receiver(files, Quota(tmp_path, 10**6), host="127.0.0.1", port=0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
 
         def stopping() -> bool:
@@ -77,5 +155,5 @@ def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
 def test_an_address_that_cannot_be_had_is_a_service_error(tmp_path: Path, host: str, port: int) -> None:
     files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=3600)
     with pytest.raises(ServiceError, match="cannot listen"):
-        Receiver(files, host=host, port=port)
+        Receiver(files, Quota(tmp_path, 10**6), host=host, port=port)
     files.close()
