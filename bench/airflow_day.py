@@ -43,11 +43,11 @@ from airflow_rest import Airflow  # noqa: E402
 from features.schema import OUTCOMES, PLANS, RECEIPTS  # noqa: E402
 from features.times import parse_day  # noqa: E402
 from jobs import steps  # noqa: E402
-from jobs.arguments import moments  # noqa: E402
+from jobs.cli.parsing import moments  # noqa: E402
 from jobs.local.process import seen  # noqa: E402
 from jobs.local.site import CACHE  # noqa: E402
-from jobs.settings import Settings  # noqa: E402
-from jobs.tables import Tables  # noqa: E402
+from jobs.settings.tree import Settings  # noqa: E402
+from jobs.store.tables import Tables  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
 
 DAYS, PIECE_DAYS = 7, 3

@@ -50,7 +50,7 @@ from drill_site import (  # noqa: E402
 )
 
 from features.schema import ACCESSES, PLANS, RECEIPTS, REJECTS, Table  # noqa: E402
-from jobs.settings import Settings  # noqa: E402
+from jobs.settings.tree import Settings  # noqa: E402
 
 _STACK = "Traceback (most recent call last)"
 

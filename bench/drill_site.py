@@ -16,8 +16,8 @@ from pathlib import Path
 
 from features.schema import PREDICTIONS, Table
 from features.times import as_of_label, day_label
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 
 ROOT = Path(__file__).resolve().parents[1]
 N_FILES, SIZE, CAPACITY = 40, 4000, 120_000

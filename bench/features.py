@@ -32,12 +32,12 @@ from pyspark.sql import functions as F  # noqa: E402
 from features.schema import ACCESSES, HISTORIES  # noqa: E402
 from features.spec import FeatureSpec  # noqa: E402
 from features.times import DAY_S, as_of_label, day_label  # noqa: E402
-from jobs import features as job  # noqa: E402
-from jobs.histories import Histories  # noqa: E402
-from jobs.session import spark_session  # noqa: E402
-from jobs.settings import Settings  # noqa: E402
-from jobs.spark_io import replace  # noqa: E402
-from jobs.tables import Tables  # noqa: E402
+from jobs.settings.tree import Settings  # noqa: E402
+from jobs.spark.session import spark_session  # noqa: E402
+from jobs.spark.table_io import replace  # noqa: E402
+from jobs.store.tables import Tables  # noqa: E402
+from jobs.train import features as job  # noqa: E402
+from jobs.train.feature_state import Histories  # noqa: E402
 
 START_S = 1_772_323_200
 FILES_PER_DATASET = 50

@@ -20,11 +20,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracles")]
 from damage import damaged  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
-from jobs import pull  # noqa: E402
-from jobs.session import spark_session  # noqa: E402
-from jobs.settings import Settings  # noqa: E402
-from jobs.sources import SOURCES  # noqa: E402
-from jobs.tables import Tables  # noqa: E402
+from jobs.ingest import input as pull  # noqa: E402
+from jobs.ingest.sources import SOURCES  # noqa: E402
+from jobs.settings.tree import Settings  # noqa: E402
+from jobs.spark.session import spark_session  # noqa: E402
+from jobs.store.tables import Tables  # noqa: E402
 
 GOLDEN = ROOT / "tests" / "golden" / "pull"
 BINARY = {"xcache_cinfo", "rucio_dumps"}

@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 from plan_gap import CANDIDATE_S, DAY_S, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
 
 from features.units import duration_label, parse_duration  # noqa: E402
-from models.metrics import calibration_error, reliability  # noqa: E402
+from models.evaluation.metrics import calibration_error, reliability  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
 from prefetch.plan.items import FloatArray  # noqa: E402
 from replay.planner import IntArray  # noqa: E402

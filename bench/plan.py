@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import pyarrow as pa
 
-from jobs.plan_rows import items
-from prefetch.control import is_control
+from jobs.plan.rows import items
 from prefetch.plan import Files, Limits, Rule, Scores, ValuePlanner, plain_files, treatments
+from prefetch.plan.control import is_control
 from replay.planner import BoolArray, CacheState, IntArray
 from replay.ranges import layout_of
 

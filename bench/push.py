@@ -34,10 +34,10 @@ import postgres_server
 import psycopg
 from XRootD import client
 
-from jobs.demo.xrootd import Loopback, loopback
-from prefetch.directory import DirectoryTarget
-from prefetch.journal import Item, Journal
-from prefetch.push import PushLimits, push
+from jobs.xrootd import Loopback, loopback
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Item, Journal
+from prefetch.push.push import PushLimits, push
 from prefetch.target import Confirmation, Held
 from prefetch.xcache.client import XCacheTarget
 

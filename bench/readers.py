@@ -24,11 +24,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from jobs import pull  # noqa: E402
-from jobs.session import spark_session  # noqa: E402
-from jobs.sources import rucio_traces  # noqa: E402
-from jobs.tables import Tables  # noqa: E402
-from jobs.workload import load, run  # noqa: E402
+from jobs.ingest import input as pull  # noqa: E402
+from jobs.ingest.sources import rucio_traces  # noqa: E402
+from jobs.simulate.workload import load, run  # noqa: E402
+from jobs.spark.session import spark_session  # noqa: E402
+from jobs.store.tables import Tables  # noqa: E402
 
 RUNS = 2
 SPARK: dict[str, Any] = {"master": "local[1]", "driver_memory": "2g", "shuffle_partitions": 2}

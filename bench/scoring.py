@@ -30,14 +30,14 @@ sys.path.insert(0, str(ROOT))
 
 from features.spec import FeatureSpec  # noqa: E402
 from features.units import duration_label  # noqa: E402
-from jobs.session import spark_session  # noqa: E402
-from jobs.settings import Settings, SparkSettings  # noqa: E402
-from models.bundle import Bundle, HorizonModel  # noqa: E402
-from models.calibration import platt, reads_if_any  # noqa: E402
-from models.drift import Reference  # noqa: E402
-from models.frame import arrow_matrix  # noqa: E402
-from models.learners import FittedLightGBM, LightGBM  # noqa: E402
-from models.scoring import ServedModels, score_spark  # noqa: E402
+from jobs.settings.tree import Settings, SparkSettings  # noqa: E402
+from jobs.spark.session import spark_session  # noqa: E402
+from models.learning.calibration import platt, reads_if_any  # noqa: E402
+from models.learning.frame import arrow_matrix  # noqa: E402
+from models.learning.learners import FittedLightGBM, LightGBM  # noqa: E402
+from models.serving.bundle import Bundle, HorizonModel  # noqa: E402
+from models.serving.drift import Reference  # noqa: E402
+from models.serving.scoring import ServedModels, score_spark  # noqa: E402
 
 RUNS, THREADS = 3, 2
 LEARN_ROWS, FILES = 100_000, 8

@@ -32,9 +32,9 @@ import numpy.typing as npt
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # before this folder, whose replay.py is no room
 
-from jobs.arguments import shares, spans  # noqa: E402
-from models.series import Series, read_series  # noqa: E402
-from models.series_reuse import Reuse, reuse  # noqa: E402
+from jobs.cli.parsing import shares, spans  # noqa: E402
+from models.series.reuse import Reuse, reuse  # noqa: E402
+from models.series.series import Series, read_series  # noqa: E402
 from replay.kernels.jit import bare  # noqa: E402
 from replay.planner import BoolArray, IntArray  # noqa: E402
 from replay.policies import POLICIES, Policy, score_policies  # noqa: E402
@@ -50,7 +50,7 @@ _WARM_WEEKS = 4
 
 
 class Chances(NamedTuple):
-    """float64[datasets, weeks]: as `models.series_reuse.Reuse`, made at the end of the week before."""
+    """float64[datasets, weeks]: as `models.series.reuse.Reuse`, made at the end of the week before."""
 
     next1: Floats
     next2: Floats

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 TASK_FAILED, DEADLINE_MISSED = "task-failed", "deadline-missed"
 """Sections of docs/troubleshoot.md."""

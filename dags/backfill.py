@@ -20,7 +20,7 @@ from airflow.sdk import task, task_group
 
 from dags import moments
 from dags.steps import day_param, pipeline, spark_step
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 days = {"first": day_param("first day"), "last": day_param("last day")}
 

@@ -21,7 +21,7 @@ from airflow.sdk import Param
 
 from dags.moments import DAY
 from dags.steps import at, pipeline, step
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 told = scheduling().airflow
 asked = {

@@ -19,7 +19,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dags.steps import CANDIDATE, after, pipeline, spark_step, step
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 days = Param(
     scheduling().test_days,

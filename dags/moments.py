@@ -12,7 +12,7 @@ from typing import Protocol
 
 from features.errors import ConfigError
 from features.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 """Of partition keys: an as_of."""

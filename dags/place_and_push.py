@@ -26,7 +26,7 @@ from airflow.sdk import task_group
 
 from dags.moments import AS_OF, CURRENT
 from dags.steps import CACHE, FEATURES, WAN, after, ended, listed, pipeline, spark_step, step
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import TaskGroup

@@ -23,7 +23,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags.moments import DAY, cron
 from dags.steps import ACCESSES, at, ended, pipeline, spark_step
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 told = scheduling()
 

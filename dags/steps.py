@@ -15,7 +15,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from dags import alarms, moments
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

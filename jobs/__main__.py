@@ -1,6 +1,6 @@
 """`python -m jobs`: the command line, where the script `cachecast` is not on the path."""
 
-from jobs.cli import main
+from jobs.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from features.times import as_of_label, day_label
 from jobs import model_steps, steps
-from jobs.console import Advance
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.cli.console import Advance
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 
 SPARE = 1.5
 """Candidates were more at some moments than they are now."""

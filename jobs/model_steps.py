@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from features.errors import InputError
 from features.times import DAY_S
 from features.units import duration_label
-from jobs.console import Advance
-from jobs.settings import Settings
+from jobs.cli.console import Advance
+from jobs.settings.tree import Settings
 from jobs.steps import Written, on_grid, written
-from jobs.tables import Tables
+from jobs.store.tables import Tables
 
 if TYPE_CHECKING:
-    from jobs.deliver import TrainingAnswer
-    from jobs.evaluate import EvaluationAnswer
-    from jobs.promote import Promotion
+    from jobs.evaluate.evaluate import EvaluationAnswer
+    from jobs.evaluate.promote import Promotion
+    from jobs.train.deliver import TrainingAnswer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,9 @@ def train(
 
     `sample_share`: below 1 from the samples that `steps.features` took, whatever their share.
     """
-    from jobs.features import run_labels
-    from jobs.session import spark_session
-    from jobs.train import run
+    from jobs.spark.session import spark_session
+    from jobs.train.features import run_labels
+    from jobs.train.training import run
 
     tables = Tables(settings.tables.root)
     spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
@@ -66,15 +66,15 @@ def train(
 
 def resume(settings: Settings) -> list[TrainingAnswer]:
     """Bring trainings into MLflow that it was not there for."""
-    from jobs.deliver import resume as run
+    from jobs.train.deliver import resume as run
 
     return run(Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow)
 
 
 def predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> Predicted:
     """Score the candidates at `as_ofs`; `alias`: by the models there, instead of those that serve."""
-    from jobs.predict import run
-    from jobs.session import spark_session
+    from jobs.spark.session import spark_session
+    from jobs.train.predict import run
 
     spec = settings.features.spec
     on_grid(as_ofs, spec.cycle_s)
@@ -102,9 +102,9 @@ def evaluate(
     fractions: Sequence[float],
     on_progress: Advance,
 ) -> EvaluationAnswer:
-    """Walk through past accesses and replay the service against its rivals; see `jobs.evaluate`."""
-    from jobs.evaluate import Asked, run
-    from jobs.session import spark_session
+    """Walk through past accesses and replay the service against its rivals; see `jobs.evaluate.evaluate`."""
+    from jobs.evaluate.evaluate import Asked, run
+    from jobs.spark.session import spark_session
 
     grid_s = settings.features.cycle
     if cycle_s is not None and grid_s % cycle_s and (cycle_s % grid_s or DAY_S % cycle_s):
@@ -118,7 +118,7 @@ def evaluate(
 
 def promote(settings: Settings) -> Promotion:
     """Decide about the region's champion by its newest evaluation."""
-    from jobs.promote import run
+    from jobs.evaluate.promote import run
 
     return run(
         Tables(settings.tables.root),
@@ -132,7 +132,7 @@ def promote(settings: Settings) -> Promotion:
 
 def rollback(settings: Settings) -> Promotion:
     """Take the region's last promotion back."""
-    from jobs.promote import rollback as run
+    from jobs.evaluate.promote import rollback as run
 
     return run(
         Tables(settings.tables.root),
@@ -144,6 +144,6 @@ def rollback(settings: Settings) -> Promotion:
 
 def why(settings: Settings) -> Promotion:
     """The newest decision about the region's champion."""
-    from jobs.promote import why as run
+    from jobs.evaluate.promote import why as run
 
     return run(Tables(settings.tables.root), region=settings.region.name)

@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from features.times import as_of_label
-from jobs.console import Advance
-from jobs.settings import CacheSettings, Settings
-from jobs.tables import Tables
+from jobs.cli.console import Advance
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Tables
 
 if TYPE_CHECKING:
-    from jobs.push import Cancelled, DryRun, PushStatus, Work
-    from prefetch.attempt import PushLimits
-    from prefetch.journal import Journal
-    from prefetch.push import PushSummary
+    from jobs.push.push import Cancelled, DryRun, PushStatus, Work
+    from prefetch.journal.journal import Journal
+    from prefetch.push.attempt import PushLimits
+    from prefetch.push.push import PushSummary
 
 
 def push(settings: Settings, *, cache: str, as_of_s: int, on_progress: Advance) -> PushSummary:
     """Carry out one cache's plan."""
-    from jobs.push import run
+    from jobs.push.push import run
 
     with _work(settings, cache) as work:
         return run(work, as_of_s=as_of_s, on_progress=on_progress)
@@ -29,14 +29,14 @@ def push(settings: Settings, *, cache: str, as_of_s: int, on_progress: Advance) 
 
 def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
     """Count what a push would do."""
-    from jobs.push import dry_run as count
+    from jobs.push.push import dry_run as count
 
     return count(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
 
 
 def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSummary:
     """Go on with every plan that the journal has for a cache."""
-    from jobs.push import resume as go_on
+    from jobs.push.push import resume as go_on
 
     with _work(settings, cache) as work:
         return go_on(work, on_progress=on_progress)
@@ -44,7 +44,7 @@ def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSumma
 
 def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
     """How far a cache's pushes are, of one plan or of all."""
-    from jobs.push import status as tell
+    from jobs.push.push import status as tell
 
     chosen = settings.cache(cache)
     with _journal(settings) as journal:
@@ -54,7 +54,7 @@ def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus
 
 def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
     """Withdraw what of a cache's plans, or of one, is not done yet."""
-    from jobs.push import Cancelled, write_receipts
+    from jobs.push.push import Cancelled, write_receipts
 
     name, began_s = settings.cache(cache).name, time.time()
     with _journal(settings) as journal:
@@ -67,8 +67,8 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
 
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
     """The bounds of pushes to `cache`."""
-    from prefetch.attempt import PushLimits
-    from prefetch.touches import UNMEASURED_S
+    from prefetch.push.attempt import PushLimits
+    from prefetch.push.touches import UNMEASURED_S
 
     touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
     if touch_every_s is None and cache.kind == "xcache" and cache.namespace is None:
@@ -89,8 +89,8 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 
 @contextmanager
 def _work(settings: Settings, cache: str) -> Iterator[Work]:
-    from jobs.push import Work
-    from jobs.targets import target
+    from jobs.push.push import Work
+    from jobs.push.targets import target
 
     chosen = settings.cache(cache)
     with _journal(settings) as journal:
@@ -100,7 +100,7 @@ def _work(settings: Settings, cache: str) -> Iterator[Work]:
 
 @contextmanager
 def _journal(settings: Settings) -> Iterator[Journal]:
-    from prefetch.journal import Journal
+    from prefetch.journal.journal import Journal
 
     journal = Journal(settings.push.journal)
     try:

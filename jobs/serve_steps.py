@@ -6,17 +6,17 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from jobs.settings import Settings
+from jobs.settings.tree import Settings
 
 if TYPE_CHECKING:
-    from jobs.placement import PlacementSummary
+    from jobs.placement.refresh import PlacementSummary
 
 
 def place(settings: Settings, *, as_of_s: int) -> PlacementSummary:
     """Refresh what the placement service knows."""
-    from jobs.placement import run
-    from jobs.serve import rates
-    from jobs.tables import Tables
+    from jobs.placement.refresh import run
+    from jobs.placement.serve import rates
+    from jobs.store.tables import Tables
     from prefetch.placement.database import Database
 
     caches = list(settings.caches.values())
@@ -36,7 +36,7 @@ def place(settings: Settings, *, as_of_s: int) -> PlacementSummary:
 
 def serve(settings: Settings, *, host: str | None, port: int | None, log: Callable[[str], None]) -> None:
     """Run the placement service until it is stopped."""
-    from jobs.serve import run
+    from jobs.placement.serve import run
 
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     chosen = settings.serve.model_copy(update=given)

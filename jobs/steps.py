@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 
 from features.errors import ConfigError, InputError
 from features.times import as_of_label
-from jobs.console import Advance
-from jobs.settings import Settings
-from jobs.tables import Snapshot, Tables
+from jobs.cli.console import Advance
+from jobs.settings.tree import Settings
+from jobs.store.tables import Snapshot, Tables
 
 if TYPE_CHECKING:
-    from jobs.forecast import ForecastSummary, HorizonQuality
-    from jobs.outcomes import OutcomeSummary
-    from jobs.plan import PlanSummary
-    from jobs.plan_moment import Moment
-    from jobs.pull import PullSummary
-    from jobs.scan import ScanSummary
-    from jobs.workload import WorkloadSummary
-    from prefetch.journal import Journal
+    from jobs.ingest.input import PullSummary
+    from jobs.ingest.scan import ScanSummary
+    from jobs.outcomes.items import OutcomeSummary
+    from jobs.plan.cache_state import Moment
+    from jobs.plan.plan import PlanSummary
+    from jobs.simulate.workload import WorkloadSummary
+    from jobs.train.forecast import ForecastSummary, HorizonQuality
+    from prefetch.journal.journal import Journal
     from prefetch.plan.explain import Explanation
 
 
@@ -70,7 +70,7 @@ def workload(
 
     `pull_too` writes raw files and pulls them, dated to their first day.
     """
-    from jobs.workload import load, run
+    from jobs.simulate.workload import load, run
 
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     chosen = str(own) if own is not None and own.is_file() else scenario
@@ -87,10 +87,11 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
 
     The collector's captures are then deleted `[collect] keep` before `day_s`: they are in the tables.
     """
-    from jobs import captures, new_inputs
-    from jobs import pull as job
-    from jobs.session import spark_session
-    from jobs.sources import SERVERS
+    from jobs.ingest import captures
+    from jobs.ingest import incremental as new_inputs
+    from jobs.ingest import input as job
+    from jobs.ingest.sources import SERVERS
+    from jobs.spark.session import spark_session
 
     if source in SERVERS:
         return _pull_from_server(settings, source=source, path=path, day_s=day_s, new_only=new_only)
@@ -115,9 +116,9 @@ def pull(settings: Settings, *, source: str, path: str, day_s: int, new_only: bo
 def _pull_from_server(
     settings: Settings, *, source: str, path: str, day_s: int, new_only: bool
 ) -> PullSummary:
-    from jobs.catalogue import run
-    from jobs.rucio import session
-    from jobs.session import spark_session
+    from jobs.ingest.catalogue import run
+    from jobs.push.rucio_sync import session
+    from jobs.spark.session import spark_session
 
     if new_only:
         raise InputError(
@@ -141,8 +142,8 @@ def scan(
 
     `namespace` and `spaces` are those of the cache's settings where they are not given. Raises ConfigError.
     """
-    from jobs.scan import run
-    from jobs.session import spark_session
+    from jobs.ingest.scan import run
+    from jobs.spark.session import spark_session
 
     if namespace is None:
         known = settings.cache(cache)
@@ -167,8 +168,8 @@ def unlock(settings: Settings) -> Unlocked:
 
 def features(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0) -> Written:
     """Compute the features at `as_ofs`, or of a sample of their candidates."""
-    from jobs.features import run
-    from jobs.session import spark_session
+    from jobs.spark.session import spark_session
+    from jobs.train.features import run
 
     spec, region = settings.features.spec, settings.region.name
     spec = dataclasses.replace(spec, sample_share=sample_share)
@@ -187,22 +188,22 @@ def features(settings: Settings, *, as_ofs: Sequence[int], sample_share: float =
 
 def plan(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:
     """Plan for one cache, from its own inventory."""
-    from jobs.plan import run
+    from jobs.plan.plan import run
 
     return run(Tables(settings.tables.root), settings, moment(settings, cache, as_of_s))
 
 
 def explain(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
     """Why one file would be planned now, or would not; nothing is written."""
-    from jobs.plan import explained
+    from jobs.plan.plan import explained
 
     return explained(Tables(settings.tables.root), settings, moment(settings, cache, as_of_s), item=item)
 
 
 def moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
     """A cache at `as_of_s`: what it holds by its own word, what earlier plans hold there, and its tries."""
-    from jobs.plan_moment import Moment
-    from jobs.targets import target
+    from jobs.plan.cache_state import Moment
+    from jobs.push.targets import target
 
     chosen = settings.cache(cache)
     with contextlib.closing(_journal(settings)) as journal:
@@ -213,7 +214,7 @@ def moment(settings: Settings, cache: str, as_of_s: int) -> Moment:
 
 def outcomes(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
     """Account what one plan's files have earned."""
-    from jobs.outcomes import run
+    from jobs.outcomes.items import run
 
     return run(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
 
@@ -230,7 +231,7 @@ def report(settings: Settings, *, out: Path) -> dict[str, object]:
 
 def forecast(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
     """Forecast a popularity series."""
-    from jobs.forecast import run
+    from jobs.train.forecast import run
 
     return run(series=series, as_of=as_of, horizons=horizons, out=out)
 
@@ -239,13 +240,13 @@ def forecast_quality(
     *, series: Path, as_of: str, horizons: Sequence[int], cuts: Sequence[int], out: Path
 ) -> list[HorizonQuality]:
     """Judge forecasts of a popularity series at past units."""
-    from jobs.forecast import judge
+    from jobs.train.forecast import judge
 
     return judge(series=series, as_of=as_of, horizons=horizons, cuts=cuts, out=out)
 
 
 def _journal(settings: Settings) -> Journal:
-    from prefetch.journal import Journal
+    from prefetch.journal.journal import Journal
 
     return Journal(settings.push.journal)
 

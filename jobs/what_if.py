@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from features.errors import InputError
-from jobs.console import Advance
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.cli.console import Advance
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 
 if TYPE_CHECKING:
-    from jobs.curve import CurveAnswer
-    from jobs.replay_trace import ReplayAnswer
-    from jobs.study import StudySummary
-    from jobs.traces import TraceFile
+    from jobs.simulate.curve import CurveAnswer
+    from jobs.simulate.replay_trace import ReplayAnswer
+    from jobs.simulate.study import StudySummary
+    from jobs.store.traces import TraceFile
     from replay.read import LoadedTrace
 
 
@@ -40,7 +40,7 @@ def replay(
     on_progress: Advance,
 ) -> ReplayAnswer:
     """Replay `trace`, or without one the days `first_day_s` … `last_day_s` of the tables, as an XCache."""
-    from jobs import replay_trace
+    from jobs.simulate import replay_trace
 
     caches = replay_trace.Caches(
         policies=policies,
@@ -55,7 +55,7 @@ def replay(
     if trace is not None:
         on_progress(0, 1, "reading")
         return replay_trace.run(trace.load(), caches, count_from_s=first_day_s, on_progress=on_progress)
-    from jobs import replay as of_tables
+    from jobs.simulate import site_replay as of_tables
 
     first_s, last_s = _days(first_day_s, last_day_s)
     return of_tables.run(
@@ -83,7 +83,7 @@ def fleet(
     site: str | None,
 ) -> ReplayAnswer:
     """Replay the caches of a TOML file side by side, on `trace` or on days of the tables."""
-    from jobs import fleet as job
+    from jobs.simulate import fleet as job
 
     federation = job.load(caches)
     loaded = _loaded(settings, trace, first_day_s, last_day_s, site)
@@ -108,7 +108,7 @@ def curve(
 
     Of the tables, what doubling brings is told of the configured caches where no capacity is asked for.
     """
-    from jobs.curve import run
+    from jobs.simulate.curve import run
 
     on_progress(0, 1, "reading")
     if trace is None and not (capacities or fractions):
@@ -137,7 +137,7 @@ def study(
     on_progress: Advance,
 ) -> StudySummary:
     """Write the caching study of a trace, from `since_s` on."""
-    from jobs.study import DETAILS, run
+    from jobs.simulate.study import DETAILS, run
 
     on_progress(0, 1, "reading")
     return run(
@@ -165,7 +165,7 @@ def _loaded(
     last_day_s: int | None,
     site: str | None,
 ) -> LoadedTrace:
-    from jobs.traces import from_tables
+    from jobs.store.traces import from_tables
 
     if trace is not None:
         return trace.load()

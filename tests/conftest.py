@@ -32,7 +32,7 @@ class LocalSpark:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run."""
-    from jobs.session import spark_session  # noqa: PLC0415  rooms without Spark must not load it
+    from jobs.spark.session import spark_session  # noqa: PLC0415  rooms without Spark must not load it
 
     session = spark_session(LocalSpark())
     yield session

@@ -14,8 +14,8 @@ import pytest
 from command_line import called, options, required
 
 from dags import alarms
-from jobs.settings import Settings
-from jobs.status import CacheStatus, Status, samples
+from jobs.operate.status import CacheStatus, Status, samples
+from jobs.settings.tree import Settings
 from prefetch.xcache.receiver import COUNTS
 
 DEPLOY = Path(__file__).parents[1] / "conf" / "deploy"

@@ -9,7 +9,7 @@ import pytest
 from command_line import COMMANDS, options
 from typer.testing import CliRunner
 
-from jobs.cli import app
+from jobs.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}

@@ -19,8 +19,8 @@ from placement_server import serving
 
 from features.errors import ConfigError
 from features.redaction import secrets_of, without_login, without_secrets
-from jobs.settings import Settings
-from prefetch.journal import Item, Journal
+from jobs.settings.tree import Settings
+from prefetch.journal.journal import Item, Journal
 
 ROOT = Path(__file__).parents[1]
 PASSWORD = "pass-4711/word"
@@ -132,7 +132,7 @@ def test_mlflow_by_a_url_with_a_password(
 
 
 def test_mlflow_that_sends_back_what_it_was_sent(tmp_path: Path, echo: ThreadingHTTPServer) -> None:
-    from models.mlflow_session import connect  # noqa: PLC0415  takes seconds to import
+    from models.serving.mlflow_session import connect  # noqa: PLC0415  takes seconds to import
 
     for status, is_healthy in ((401, False), (401, True), (500, True)):
         echo.status, echo.is_healthy = status, is_healthy  # type: ignore[attr-defined]

@@ -19,12 +19,12 @@ from features import strict_json
 from features.errors import ConfigError, InputError
 from features.times import as_of_label, parse_as_of
 from features.units import parse_bytes, parse_duration
-from jobs.queue_entries import checked
-from jobs.settings import Settings
-from jobs.sources.queued_jobs import entries
+from jobs.ingest.queue_entries import checked
+from jobs.ingest.sources.queued_jobs import entries
+from jobs.settings.tree import Settings
 from prefetch.databases import Database, shown
-from prefetch.journal import Journal
-from prefetch.journal_tables import metadata
+from prefetch.journal.journal import Journal
+from prefetch.journal.tables import metadata
 from prefetch.xcache.cinfo_rows import batches
 from prefetch.xcache.events import json_object
 from prefetch.xcache.fstream_capture import Fault, FstreamReader

@@ -1,6 +1,6 @@
 """What spark-submit runs, beside `--py-files rooms.zip`; docs/cluster.md."""
 
-from jobs.cli import main
+from jobs.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from features.times import DAY_S, day_label
-from jobs import console, model_steps, steps, what_if
-from jobs import workload as workload_job
+from jobs import model_steps, steps, what_if
+from jobs.cli import console
 from jobs.demo import summary
 from jobs.demo.caches import running
 from jobs.demo.serve import Reads, serve
 from jobs.demo.site import fresh
 from jobs.demo.walk import Walk
+from jobs.simulate import workload as workload_job
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
 TRAIN_EVERY_S = 12 * 3600

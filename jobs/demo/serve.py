@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from features.errors import ServiceError
 from features.schema import FILES, PREDICTIONS, RECEIPTS
-from jobs import console, push_steps, steps
+from jobs import push_steps, steps
+from jobs.cli import console
 from jobs.demo.caches import NAME, DemoCache, read_all
 from jobs.demo.walk import Walk
-from jobs.targets import target
+from jobs.push.targets import target
 
 READS = 700
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""

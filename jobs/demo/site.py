@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from features.errors import InputError
-from jobs.settings import Settings
+from jobs.settings.tree import Settings
 
 MARKER = ".cachecast-demo"
 CAPACITY = 600_000_000

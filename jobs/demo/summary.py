@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from features.schema import OUTCOMES, PLANS
-from jobs import console
+from jobs.cli import console
 from jobs.demo.caches import NAME
 from jobs.demo.walk import Walk
 from jobs.report.build import answers

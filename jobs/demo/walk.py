@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from rich.markup import escape
 
 from features.times import DAY_S, as_of_label
-from jobs import console
+from jobs.cli import console
 from jobs.demo.site import Site
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 
 STEPS = 9
 HELD_OUT_DAYS = 7

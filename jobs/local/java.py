@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from features.errors import ServiceError
-from jobs.user_cache import user_cache
+from jobs.store.user_cache import user_cache
 
 
 def java() -> str:

@@ -12,11 +12,11 @@ from importlib import resources
 from pathlib import Path
 
 from features.errors import ServiceError
-from jobs.demo.xrootd import Daemon, prepared
 from jobs.local import hdfs
 from jobs.local.health import airflow_part, answers, takes_datagrams
 from jobs.local.process import Service
 from jobs.local.site import LocalSite, write_private
+from jobs.xrootd import Daemon, prepared
 
 _LOCAL = "http://127.0.0.1"
 _DAGS = Path(__file__).parents[2] / "dags"

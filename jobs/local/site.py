@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from features.errors import InputError
-from jobs.ports import free_ports
+from jobs.local.ports import free_ports
 
 CACHE = "cache"
 CAPACITY = "2GB"

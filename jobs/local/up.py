@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 from features.errors import InputError
-from jobs.console import Advance
-from jobs.demo.xrootd import available
+from jobs.cli.console import Advance
 from jobs.local.process import Keeper, ServiceState
 from jobs.local.services import prepare_airflow, services
 from jobs.local.site import LocalSite, found, opened
-from jobs.locks import exclusive
+from jobs.store.locks import exclusive
+from jobs.xrootd import available
 
 
 @dataclasses.dataclass(frozen=True)

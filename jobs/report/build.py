@@ -9,10 +9,10 @@ from features.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from features.units import duration_label, format_bytes
-from jobs.console import Row
+from jobs.cli.console import Row
 from jobs.report import plots
 from jobs.report.page import Figure, Section, page
-from jobs.tables import Tables, read_partitions
+from jobs.store.tables import Tables, read_partitions
 
 PLAN_ROWS = 12
 """Plan items shown per action; the table has them all."""

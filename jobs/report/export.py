@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 
 from features.errors import InputError
 from features.results import CHALLENGER_PLAN, LRU
-from jobs.console import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
+from jobs.cli.console import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
 
 if TYPE_CHECKING:
-    from jobs.curve import CurveAnswer
-    from jobs.evaluate import EvaluationAnswer
-    from jobs.replay_trace import ReplayAnswer
+    from jobs.evaluate.evaluate import EvaluationAnswer
+    from jobs.simulate.curve import CurveAnswer
+    from jobs.simulate.replay_trace import ReplayAnswer
 
 SUFFIXES = (".html", ".svg", ".csv", ".parquet", ".json")
 

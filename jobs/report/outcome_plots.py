@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import matplotlib as mpl
 
-from jobs.console import Row
+from jobs.cli.console import Row
 from jobs.report.drawing import STYLE, dated, new_figure, svg
 
 _TERA = 1e12

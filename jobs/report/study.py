@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from features.times import day_label
 from features.units import format_bytes
-from jobs.console import count, percent
+from jobs.cli.console import count, percent
 from jobs.report.page import page
 from jobs.report.study_cache import cache_sections
 from jobs.report.study_files import file_sections

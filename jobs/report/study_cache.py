@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.units import format_bytes
-from jobs.console import percent
+from jobs.cli.console import percent
 from jobs.report import study_plots as plots
 from jobs.report.page import Figure, Section
 from replay.study.study import Study

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from features.units import format_bytes
-from jobs.console import percent
+from jobs.cli.console import percent
 from jobs.report import study_plots as plots
 from jobs.report.page import Figure, Section
 from replay.planner import IntArray

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from features.units import format_bytes
-from jobs.console import count
+from jobs.cli.console import count
 from jobs.report.drawing import STYLE, dated, new_figure, svg
 from replay.benefit import FloatArray
 from replay.curve import Curve

@@ -9,10 +9,10 @@ import numpy as np
 from features.units import duration_label, format_bytes
 from prefetch.plan.items import Action
 from prefetch.plan.planner import Judgement
+from prefetch.plan.reasons import reasons
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import UNKNOWN, places
 from prefetch.plan.valued import Valued
-from prefetch.reasons import reasons
 
 
 @dataclasses.dataclass(frozen=True)

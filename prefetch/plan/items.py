@@ -24,7 +24,7 @@ class Action(enum.IntEnum):
 
 
 class Cause(enum.IntEnum):
-    """What put an item into the plan; each has words in `prefetch.reasons`."""
+    """What put an item into the plan; each has words in `prefetch.plan.reasons`."""
 
     VALUE = 0
     PIN_RULE = 1

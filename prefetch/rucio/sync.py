@@ -10,8 +10,8 @@ from typing import NamedTuple
 from prefetch.rucio import bulk
 from prefetch.rucio.broker import Broker
 from prefetch.rucio.names import Did
+from prefetch.rucio.reported import Told
 from prefetch.rucio.session import Session
-from prefetch.rucio.told import Told
 
 _POLL_S = 0.5
 

@@ -15,7 +15,7 @@ import pytest
 
 from dags import alarms, moments
 from features.errors import ConfigError, InputError
-from jobs.airflow_settings import scheduling
+from jobs.settings.airflow import scheduling
 
 T = dt.datetime(2026, 3, 1, 4, 59, 59, tzinfo=dt.UTC)
 

@@ -12,8 +12,9 @@ from features.demand import demand as demand_of_arrow
 from features.errors import StaleInputError
 from features.spark.demand import demand
 from features.spec import FeatureSpec
-from jobs import features, pull
-from jobs.tables import Tables
+from jobs.ingest import input as pull
+from jobs.store.tables import Tables
+from jobs.train import features
 
 SHAPE = "cache string, site string, source string"
 ROWS = [

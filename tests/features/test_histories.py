@@ -12,10 +12,10 @@ import pytest
 
 from features.schema import ACCESSES, FILES, HISTORIES
 from features.spark.features import features
-from jobs import features as job
-from jobs.histories import Histories
-from jobs.spark_io import read, replace
-from jobs.tables import Tables
+from jobs.spark.table_io import read, replace
+from jobs.store.tables import Tables
+from jobs.train import features as job
+from jobs.train.feature_state import Histories
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

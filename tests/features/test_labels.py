@@ -14,9 +14,9 @@ from features.spark.features import features
 from features.spark.grid import as_of_text, day_text, hour_of_day, instant_of_text, weekday
 from features.spark.labels import labels
 from features.units import duration_label
-from jobs import features as job
-from jobs.spark_io import read, replace
-from jobs.tables import Tables
+from jobs.spark.table_io import read, replace
+from jobs.store.tables import Tables
+from jobs.train import features as job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

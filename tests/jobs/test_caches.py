@@ -10,9 +10,9 @@ import pytest
 from features.results import WORTH
 from features.schema import RECEIPTS
 from features.times import parse_as_of, parse_day
-from jobs.caches import Wanted, listed
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.operate.caches import Wanted, listed
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 
 AT, DAY = "2026-03-01T04:00:00Z", "2026-03-01"
 GSTREAM = '{ xcache_gstream = "/gstream/" }'

@@ -22,10 +22,12 @@ from typer.testing import CliRunner
 
 from features.errors import InputError
 from features.times import parse_as_of
-from jobs import captures, new_inputs, pull
-from jobs.cli import app
-from jobs.sources.local import local_files
-from jobs.tables import Tables
+from jobs.cli.main import app
+from jobs.ingest import captures
+from jobs.ingest import incremental as new_inputs
+from jobs.ingest import input as pull
+from jobs.ingest.sources.local import local_files
+from jobs.store.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
 from prefetch.xcache.numbering import Numberings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs import console
+from jobs.cli import console
 
 NAME = "/store/[red]/[/bold]/f[1].root"
 

@@ -10,7 +10,7 @@ import pytest
 from features.errors import InputError
 from jobs.demo import caches
 from jobs.demo.site import CAPACITY, fresh
-from jobs.targets import target
+from jobs.push.targets import target
 from prefetch.xcache.gstream import read_capture
 
 N_FILES = 14

@@ -19,14 +19,14 @@ from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
 from features.times import DAY_S
 from features.units import format_bytes
-from jobs import walk_inputs
-from jobs.cli import app
-from jobs.settings import Settings
-from jobs.tables import Tables
-from jobs.walk import SCORERS, Walk, score, weeks
-from jobs.walk_scores import ScoreStore
-from jobs.workload import load
-from jobs.workload import run as generate
+from jobs.cli.main import app
+from jobs.evaluate import inputs as walk_inputs
+from jobs.evaluate.scores import ScoreStore
+from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
+from jobs.settings.tree import Settings
+from jobs.simulate.workload import load
+from jobs.simulate.workload import run as generate
+from jobs.store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

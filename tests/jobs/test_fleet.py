@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from features.errors import ConfigError
-from jobs import fleet
+from jobs.simulate import fleet
 from replay.read import LoadedTrace
 from replay.trace import Trace
 

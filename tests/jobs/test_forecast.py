@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 from features.errors import InputError, SchemaError
-from jobs.arguments import spans
-from jobs.forecast import judge, run
-from models.metrics import auc, average_precision
-from models.series import read_series
+from jobs.cli.parsing import spans
+from jobs.train.forecast import judge, run
+from models.evaluation.metrics import auc, average_precision
+from models.series.series import read_series
 
 COLUMNS = ["dataset", "horizon", "probability", "expected_accesses"]
 

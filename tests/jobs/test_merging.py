@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from features.schema import ACCESSES, FILES, Table
 from features.spark.schema import struct_type
-from jobs.merging import merged_accesses, merged_files
+from jobs.ingest.merging import merged_accesses, merged_files
 
 Row = dict[str, Any]
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

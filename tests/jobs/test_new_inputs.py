@@ -11,9 +11,10 @@ from rucio_avro import write_dump
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS
-from jobs import new_inputs, pull
-from jobs.pull import PullSummary
-from jobs.tables import Tables
+from jobs.ingest import incremental as new_inputs
+from jobs.ingest import input as pull
+from jobs.ingest.input import PullSummary
+from jobs.store.tables import Tables
 
 DAY = dt.date(2026, 3, 5)
 DUMP = Path(__file__).parents[1] / "golden/pull/rucio_dumps/atlas_and_cms/input.json"

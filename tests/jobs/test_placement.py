@@ -17,11 +17,12 @@ from ranges_oracle import rucio_server
 from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, day_label
-from jobs import placement, serve_steps
-from jobs.plan_moment import is_here
-from jobs.serve import rates
-from jobs.settings import CacheSettings, Settings
-from jobs.tables import Tables
+from jobs import serve_steps
+from jobs.placement import refresh as placement
+from jobs.placement.serve import rates
+from jobs.plan.cache_state import is_here
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Tables
 from prefetch.placement.database import Database, Pending
 from prefetch.placement.snapshot import Snapshot, load
 from prefetch.plan.federation import belongs

@@ -12,17 +12,17 @@ import pytest
 from features.errors import InputError, StaleInputError
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
-from jobs import plan
-from jobs.plan_files import plan_files
-from jobs.plan_settings import RuleSettings, SourceSettings
-from jobs.settings import CacheSettings, Settings
-from jobs.sources_now import origin_bytes
-from jobs.study import benefit_model
-from jobs.study_settings import OriginSettings
-from jobs.tables import Tables
-from prefetch.control import is_control
+from jobs.plan import plan
+from jobs.plan.file_facts import plan_files
+from jobs.plan.origin_limits import origin_bytes
+from jobs.settings.plan import RuleSettings, SourceSettings
+from jobs.settings.study import OriginSettings
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.simulate.study import benefit_model
+from jobs.store.tables import Tables
 from prefetch.plan import Objective
-from prefetch.sources import Try
+from prefetch.plan.control import is_control
+from prefetch.push.origins import Try
 from prefetch.target import Held
 from replay.study.labels import Region, regions_of
 

@@ -13,10 +13,10 @@ from rucio_avro import write_dump
 
 from features.errors import ConfigError, ConflictError, InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs import pull
-from jobs.locks import exclusive
-from jobs.sources import SOURCES
-from jobs.tables import Tables
+from jobs.ingest import input as pull
+from jobs.ingest.sources import SOURCES
+from jobs.store.locks import exclusive
+from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[1] / "golden/pull"
 DAY = dt.date(2026, 3, 5)

@@ -16,8 +16,8 @@ from rucio_avro import write_dump, write_part
 
 from features.errors import InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs import pull
-from jobs.tables import Tables
+from jobs.ingest import input as pull
+from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[1] / "golden/pull"
 DUMP = GOLDEN / "rucio_dumps/atlas_and_cms/input.json"

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from features.errors import InputError
 from features.schema import ACCESSES
-from jobs import pull
-from jobs.tables import Tables
+from jobs.ingest import input as pull
+from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[1] / "golden/pull"
 DAY = dt.date(2026, 3, 5)

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from features.errors import CachecastError, InputError, StaleInputError
 from features.schema import FILES, PLANS, RECEIPTS
 from features.times import as_of_label, day_label
-from jobs import push as job
 from jobs import push_steps
-from jobs.cli import app
-from jobs.settings import CacheSettings, Settings
-from jobs.tables import Tables
-from jobs.targets import target
-from prefetch.journal import Item, Journal, Patience
-from prefetch.touches import UNMEASURED_S
+from jobs.cli.main import app
+from jobs.push import push as job
+from jobs.push.targets import target
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Tables
+from prefetch.journal.journal import Item, Journal, Patience
+from prefetch.push.touches import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8

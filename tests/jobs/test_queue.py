@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 from features.errors import InputError, ServiceError
 from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from features.times import as_of_label, day_label, parse_as_of
-from jobs import plan, prefill, queue
-from jobs.cli import app
-from jobs.plan_moment import Moment
-from jobs.settings import CacheSettings, Settings
-from jobs.tables import Tables
-from prefetch.control import is_control
+from jobs.cli.main import app
+from jobs.ingest import queue
+from jobs.plan import plan
+from jobs.plan.cache_state import Moment
+from jobs.push import prefill
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Tables
+from prefetch.plan.control import is_control
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR_S, DAY_S, MB = 3600, 86400, 10**6

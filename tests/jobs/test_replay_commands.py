@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from features.errors import CachecastError
-from jobs.cli import app
+from jobs.cli.main import app
 
 ROW = [
     *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),

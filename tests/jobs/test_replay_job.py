@@ -15,11 +15,11 @@ from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
-from jobs import replay
-from jobs.cli import app
-from jobs.replay_trace import Caches
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.cli.main import app
+from jobs.settings.tree import Settings
+from jobs.simulate import site_replay as replay
+from jobs.simulate.replay_trace import Caches
+from jobs.store.tables import Tables
 
 START = 1_772_323_200  # 2026-03-01T00:00:00Z
 CYCLE = 3600

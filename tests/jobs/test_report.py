@@ -12,7 +12,7 @@ from features.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PLANS
 from jobs.report.build import answers, build
-from jobs.tables import Tables
+from jobs.store.tables import Tables
 
 WATERMARKS = (0.90, 0.95)
 EVIL = "/store/<script>alert(1)</script>"

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from features.schema import ACCESSES, arrow_schema
-from jobs.retained import clairvoyant_hits
-from jobs.tables import Tables
+from jobs.store.tables import Tables
+from jobs.train.clairvoyant_hits import clairvoyant_hits
 
 START = 1_772_323_200
 GB = 10**9

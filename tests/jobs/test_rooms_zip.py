@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobs import rooms_zip
+from jobs.spark import code_zip as rooms_zip
 
 
 def test_it_is_importable_and_holds_the_shipped_settings(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs import rucio
-from jobs.rucio import Drift
-from jobs.settings import Settings
+from jobs.push import rucio_sync as rucio
+from jobs.push.rucio_sync import Drift
+from jobs.settings.tree import Settings
 
 HELD = ("/store/mc/Run3/TT/AODSIM/v1/0/f.root", "/store/user/alice/f.root", "/store/data/x/f.root")
 

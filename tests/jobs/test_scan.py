@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from features.errors import ConfigError, InputError, SchemaError
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from features.times import as_of_label
-from jobs import pull, scan
-from jobs.cli import app
-from jobs.tables import Tables
+from jobs.cli.main import app
+from jobs.ingest import input as pull
+from jobs.ingest import scan
+from jobs.store.tables import Tables
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 
 BLOCK = 131072

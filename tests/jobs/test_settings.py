@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import ConfigError
-from jobs.settings import Settings
+from jobs.settings.tree import Settings
 
 HOUR = 3600
 

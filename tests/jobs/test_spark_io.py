@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from features.errors import SchemaError, StaleInputError
 from features.schema import REJECTS
 from features.spark.schema import struct_type
-from jobs import spark_io
-from jobs.tables import Tables
+from jobs.spark import table_io as spark_io
+from jobs.store.tables import Tables
 
 DAYS = ("2026-03-01", "2026-03-02")
 

@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
 from features.times import parse_as_of
-from jobs import job_figures
-from jobs.settings import Settings
-from jobs.status import run, samples
-from jobs.tables import Tables
-from prefetch.journal import Item, Journal, Patience, Receipt
+from jobs.operate import prometheus as job_figures
+from jobs.operate.status import run, samples
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from prefetch.journal.journal import Item, Journal, Patience, Receipt
 
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from features.errors import ConfigError
-from jobs.cli import app
+from jobs.cli.main import app
 from jobs.report.study import answers, study_page
-from jobs.settings import Settings
-from jobs.study import benefit_model, run, thresholds
+from jobs.settings.tree import Settings
+from jobs.simulate.study import benefit_model, run, thresholds
 from replay.benefit import DOMA_JOB_TYPES, HDD, SSD, BenefitModel
 from replay.config import CacheConfig
 from replay.read import LoadedTrace

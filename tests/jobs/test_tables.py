@@ -17,8 +17,8 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 from features.errors import ConfigError, ConflictError, SchemaError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
-from jobs.stores import Store, store_at
-from jobs.tables import StagedPartition, Tables, read_partitions
+from jobs.store.filesystems import Store, store_at
+from jobs.store.tables import StagedPartition, Tables, read_partitions
 
 DAY = "2026-03-01"
 

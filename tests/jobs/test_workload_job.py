@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from features.errors import ConfigError, InputError
 from features.schema import ACCESSES, FILES
 from features.times import parse_day
-from jobs import pull, workload
-from jobs.tables import Tables
+from jobs.ingest import input as pull
+from jobs.simulate import workload
+from jobs.store.tables import Tables
 from replay.read import read_trace
 
 START = parse_day("2026-03-01")

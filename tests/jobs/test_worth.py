@@ -17,14 +17,14 @@ from features.errors import InputError, StaleInputError
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from features.times import as_of_label, day_label
-from jobs.cli import app
-from jobs.earnings import history
-from jobs.plan_rows import item_ids
-from jobs.settings import Settings
-from jobs.tables import Tables
-from prefetch.control import is_control
+from jobs.cli.main import app
+from jobs.outcomes.history import history
+from jobs.plan.rows import item_ids
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from prefetch.accounting.day_verdict import worth
 from prefetch.plan import Action
-from prefetch.worth import worth
+from prefetch.plan.control import is_control
 from replay.planner import DAY_S
 
 CACHE = "xc1"

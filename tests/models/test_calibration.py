@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.calibration import IDENTITY, calibrate, reads_if_any, shift
-from models.metrics import quality
+from models.evaluation.metrics import quality
+from models.learning.calibration import IDENTITY, calibrate, reads_if_any, shift
 
 
 def test_calibration_repairs_overconfidence() -> None:

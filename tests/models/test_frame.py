@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from features.errors import ModelError, SchemaError
 from features.spec import FeatureSpec
-from models.frame import (
+from models.learning.frame import (
     HorizonParts,
     arrow_matrix,
     horizon_parts,

@@ -8,17 +8,17 @@ import pytest
 
 from features.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
-from models.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
-from models.bundle import Bundle, HorizonModel
-from models.calibration import IDENTITY, Knots
-from models.compare import best, evaluate_baseline, evaluate_learner
-from models.drift import Reference
-from models.fit import earlier_parts, fit_calibrated
-from models.frame import Known, Sample, horizon_parts, model_matrix
-from models.learners import HistBoosting, Learner, LightGBM, load_payload
-from models.metrics import auc
-from models.search import search
-from models.sklearn_learners import Forest, Logistic
+from models.evaluation.metrics import auc
+from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
+from models.learning.calibration import IDENTITY, Knots
+from models.learning.fit import earlier_parts, fit_calibrated
+from models.learning.frame import Known, Sample, horizon_parts, model_matrix
+from models.learning.learners import HistBoosting, Learner, LightGBM, load_payload
+from models.learning.sklearn_learners import Forest, Logistic
+from models.serving.bundle import Bundle, HorizonModel
+from models.serving.drift import Reference
+from models.training.compare import best, evaluate_baseline, evaluate_learner
+from models.training.search import search
 
 SPEC = FeatureSpec(
     cycle_s=3600,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as reference
 
-from models.metrics import quality, ranking_quality, reliability
+from models.evaluation.metrics import quality, ranking_quality, reliability
 
 
 def _example(weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

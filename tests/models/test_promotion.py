@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO_PLAN
-from models.bootstrap import mean_interval
-from models.promotion import Walk, decide
+from models.evaluation.bootstrap import mean_interval
+from models.evaluation.promotion import Walk, decide
 
 TB = 10**12
 

@@ -15,14 +15,14 @@ from features.errors import ModelError
 from features.schema import PREDICTIONS
 from features.spark.schema import struct_type
 from features.spec import FeatureSpec
-from models.baselines import S3FifoCounts
-from models.bundle import Bundle, HorizonModel
-from models.calibration import Knots
-from models.drift import Reference
-from models.frame import learn_vocabulary, model_matrix
-from models.learners import SKOPS_TRUSTED, HistBoosting, LightGBM
-from models.scoring import LoadedModels, ServedModels, score_spark
-from models.training import fit_in_memory
+from models.learning.baselines import S3FifoCounts
+from models.learning.calibration import Knots
+from models.learning.frame import learn_vocabulary, model_matrix
+from models.learning.learners import SKOPS_TRUSTED, HistBoosting, LightGBM
+from models.serving.bundle import Bundle, HorizonModel
+from models.serving.drift import Reference
+from models.serving.scoring import LoadedModels, ServedModels, score_spark
+from models.training.training import fit_in_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from models.series import Series
-from models.series_features import SeriesFeatures
+from models.series.features import SeriesFeatures
+from models.series.series import Series
 
 NAMES = sorted(f"/MC/{year}/B{b}/R/S{i}/{b}.DST" for year in (2011, 2012) for b in "XY" for i in range(3))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from models.forecast import forecast
-from models.rolling import CutQuality, rolling_quality
-from models.series import Series, read_series
-from models.series_reuse import reuse
+from models.series.forecast import forecast
+from models.series.reuse import reuse
+from models.series.rolling import CutQuality, rolling_quality
+from models.series.series import Series, read_series
 from replay.policies import POLICIES
 from replay.series import weekly_trace
 

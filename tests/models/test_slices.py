@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from models.drift import drifts, psi, reference, references
-from models.frame import Sample
-from models.slices import holdings, slices
+from models.learning.frame import Sample
+from models.serving.drift import drifts, psi, reference, references
+from models.training.slices import holdings, slices
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 
 from features.errors import ModelError
 from features.spec import FeatureSpec
-from models import spool
-from models.training import LEARNERS, Effort, train
+from models.serving import spool
+from models.training.training import LEARNERS, Effort, train
 
 HOUR = 3600
 SPEC = FeatureSpec(

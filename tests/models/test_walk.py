@@ -8,8 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.results import LRU
-from models.bootstrap import mean_interval, ratio_interval
-from models.walk import BOUND, IN_LINE, Rivals, day_rows, fitting_cycle_s, replay_rivals, warm_age_s
+from models.evaluation.bootstrap import mean_interval, ratio_interval
+from models.evaluation.rivals import (
+    BOUND,
+    IN_LINE,
+    Rivals,
+    day_rows,
+    fitting_cycle_s,
+    replay_rivals,
+    warm_age_s,
+)
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState

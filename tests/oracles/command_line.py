@@ -7,7 +7,7 @@ from typing import Any
 
 import typer.main
 
-from jobs.cli import app
+from jobs.cli.main import app
 
 
 def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:

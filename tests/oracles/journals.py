@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefetch.journal import Item, Journal, Patience, Receipt
-from prefetch.journal_tables import PLAN
+from prefetch.journal.journal import Item, Journal, Patience, Receipt
+from prefetch.journal.tables import PLAN
 
 DAY = 86400
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from prefetch.accounting.day_verdict import Done, Inventory, Record, beginning
 from prefetch.plan import Action, Limits, Scores, ValuePlanner, plain_files
-from prefetch.worth import Done, Inventory, Record, beginning
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT

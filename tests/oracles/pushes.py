@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prefetch.journal import Item, Journal
-from prefetch.push import PushLimits, PushSummary, push
+from prefetch.journal.journal import Item, Journal
+from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.target import Confirmation, Held
 
 AS_OF_S = int(time.time())

@@ -27,13 +27,13 @@ from features.names import parse_name
 from features.schema import QUEUE, arrow_schema
 from features.times import parse_as_of, parse_day
 from features.units import format_bytes, parse_bytes, parse_duration
-from jobs import fleet, workload
-from jobs.queue_entries import checked
-from jobs.serve import wired
-from jobs.settings import Settings
-from jobs.sources.queued_jobs import entries
+from jobs.ingest.queue_entries import checked
+from jobs.ingest.sources.queued_jobs import entries
+from jobs.placement.serve import wired
+from jobs.settings.tree import Settings
+from jobs.simulate import fleet, workload
 from prefetch.databases import Database, shown
-from prefetch.journal_tables import metadata
+from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.placement.front import Front
 from prefetch.xcache import cinfo

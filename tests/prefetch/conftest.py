@@ -15,9 +15,9 @@ import xcache_server
 from daemons import needed
 from postgres_server import PostgresServer
 
-from jobs.demo.xrootd import Loopback
-from prefetch.directory import DirectoryTarget
-from prefetch.journal import Journal
+from jobs.xrootd import Loopback
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Journal
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
 

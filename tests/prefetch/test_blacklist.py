@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.names import parse_name
-from prefetch.blacklist import DEPTH, blacklist
+from prefetch.plan.blacklist import DEPTH, blacklist
 from prefetch.plan.rules import Rule, Treatment, treatments
 from prefetch.rucio.names import did_of_path
 

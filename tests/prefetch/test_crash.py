@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from prefetch.directory import DirectoryTarget
-from prefetch.journal import Item, Journal
-from prefetch.push import PushLimits, push
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Item, Journal
+from prefetch.push.push import PushLimits, push
 
 N_FILES = 120
 CHILD = """

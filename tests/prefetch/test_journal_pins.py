@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from journals import DAY, claim_all, due, finish, item, pinned, states
 
-from prefetch.journal import LEASE_S, Journal, Receipt
+from prefetch.journal.journal import LEASE_S, Journal, Receipt
 
 
 @pytest.fixture

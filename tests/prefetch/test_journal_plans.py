@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from journals import DAY, claim, claim_all, due, finish, item, pinned, states
 
-from prefetch.journal import Journal, Receipt
-from prefetch.journal_tables import PLAN, PREFILL
+from prefetch.journal.journal import Journal, Receipt
+from prefetch.journal.tables import PLAN, PREFILL
 
 LATER = 1000 + 3 * DAY
 

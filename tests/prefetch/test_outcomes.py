@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.schema import OUTCOMES, arrow_schema
-from prefetch.outcomes import outcomes
+from prefetch.accounting.outcomes import outcomes
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 

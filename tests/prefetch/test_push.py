@@ -10,9 +10,9 @@ import pytest
 from pushes import Fake, item, raising, run
 
 from features.errors import PushRejected, TargetUnavailable
-from prefetch.directory import DirectoryTarget
-from prefetch.journal import Journal
-from prefetch.push import PushSummary, push
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Journal
+from prefetch.push.push import PushSummary, push
 from prefetch.target import Held
 
 

@@ -11,9 +11,9 @@ import pytest
 from pushes import AT_ONCE, Fake, item, lfn_of, run
 
 from features.errors import SourceUnavailable
-from prefetch.hand import AHEAD_S, WRITE_S
-from prefetch.journal import LEASE_S, Journal, Patience
-from prefetch.push import PushLimits, PushSummary, push
+from prefetch.journal.journal import LEASE_S, Journal, Patience
+from prefetch.push.lease_buffer import AHEAD_S, WRITE_S
+from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.target import Held
 
 

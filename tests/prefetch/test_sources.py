@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from prefetch.sources import SourceLimits, Sources, Try
+from prefetch.push.origins import SourceLimits, Sources, Try
+from prefetch.push.touches import UNMEASURED_S, touch_every_s
 from prefetch.target import Held
-from prefetch.touches import UNMEASURED_S, touch_every_s
 
 
 def tries(source: str, n_failed: int, n_good: int, at_s: float = 1000) -> list[Try]:

@@ -9,8 +9,8 @@ import pytest
 from pushed_world import PushedWorld, pushed_world
 from xcache_oracle import brute_simulate
 
+from prefetch.accounting.day_verdict import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
 from prefetch.plan import Action
-from prefetch.worth import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
 from replay.engine import simulate
 from replay.planner import DAY_S, CacheState
 

@@ -22,8 +22,8 @@ import numpy as np
 import uvicorn
 from daemons import PATIENCE_S
 
-from jobs.serve import wired
-from jobs.settings import Settings
+from jobs.placement.serve import wired
+from jobs.settings.tree import Settings
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.snapshot import NOBODY, NOWHERE, dump

@@ -13,10 +13,10 @@ from daemons import free_ports
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
-from jobs import train
-from jobs.deliver import TrainingAnswer
-from jobs.tables import Tables
-from models.registry import Registry
+from jobs.store.tables import Tables
+from jobs.train import training as train
+from jobs.train.deliver import TrainingAnswer
+from models.serving.registry import Registry
 
 HOUR, DAY = 3600, 86400
 FIRST, SECOND = "cachecast-emea/1", "cachecast-emea/2"

@@ -29,8 +29,8 @@ from features.schema import ACCESSES, OUTCOMES, RECEIPTS
 from jobs.local.process import Keeper, seen
 from jobs.local.services import airflow, airflow_env, prepare_airflow
 from jobs.local.site import LocalSite, opened
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 
 pytestmark = pytest.mark.service
 

@@ -18,9 +18,9 @@ from daemons import needed
 
 from features.schema import HISTORIES
 from features.times import as_of_label
-from jobs import rooms_zip
-from jobs.settings import Settings
-from jobs.tables import Tables
+from jobs.settings.tree import Settings
+from jobs.spark import code_zip as rooms_zip
+from jobs.store.tables import Tables
 
 ROOT = Path(__file__).parents[2]
 

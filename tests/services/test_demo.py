@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS
-from jobs.tables import Tables
+from jobs.store.tables import Tables
 
 pytestmark = pytest.mark.service
 

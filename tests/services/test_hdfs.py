@@ -22,10 +22,12 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 from features.errors import ConflictError, InputError, ServiceError
 from features.schema import ACCESSES, CONTENTS, REJECTS
-from jobs import doctor, pull, spark_io
-from jobs.settings import Settings
-from jobs.stores import store_at
-from jobs.tables import Tables
+from jobs.ingest import input as pull
+from jobs.operate import doctor
+from jobs.settings.tree import Settings
+from jobs.spark import table_io as spark_io
+from jobs.store.filesystems import store_at
+from jobs.store.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.evaluate import EvaluationAnswer, EvaluationRow
+from jobs.evaluate.evaluate import EvaluationAnswer, EvaluationRow
 from jobs.report.export import export_evaluation
 
 pytestmark = pytest.mark.service

@@ -13,9 +13,9 @@ from daemons import needed
 from typer.testing import CliRunner
 
 from features.schema import FILES, RECEIPTS
-from jobs.cli import app
-from jobs.demo.xrootd import Loopback
-from jobs.tables import Tables
+from jobs.cli.main import app
+from jobs.store.tables import Tables
+from jobs.xrootd import Loopback
 from prefetch.xcache.client import XCacheTarget
 
 pytestmark = pytest.mark.service

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from features.errors import CachecastError, ConfigError, InputError, ServiceError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs import catalogue
-from jobs.cli import app
-from jobs.pull import PullSummary
-from jobs.sources import rucio_catalogue
-from jobs.tables import Tables
+from jobs.cli.main import app
+from jobs.ingest import catalogue
+from jobs.ingest.input import PullSummary
+from jobs.ingest.sources import rucio_catalogue
+from jobs.store.tables import Tables
 from prefetch.rucio import bulk
 from prefetch.rucio.session import Access, Session
 

@@ -20,16 +20,16 @@ from rucio_server import RucioServer
 from typer.testing import CliRunner
 
 from features.errors import CachecastError, ConfigError, ServiceError
-from jobs.cli import app
-from jobs.sources import rucio_catalogue
-from prefetch.directory import DirectoryTarget
+from jobs.cli.main import app
+from jobs.ingest.sources import rucio_catalogue
+from prefetch.directory.cache import DirectoryTarget
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
 from prefetch.rucio.names import Did
+from prefetch.rucio.reported import Told
 from prefetch.rucio.rse import RseDoor
 from prefetch.rucio.session import Access, Session
 from prefetch.rucio.sync import Sync, changes
-from prefetch.rucio.told import Told
 
 pytestmark = pytest.mark.service
 TOPIC = "/topic/rucio.fax"

@@ -13,9 +13,9 @@ import xcache_server
 from daemons import needed
 
 from features.errors import PushRejected, ServiceError, TargetUnavailable
-from jobs.demo.xrootd import Loopback, loopback
-from prefetch.journal import Item, Journal
-from prefetch.push import PushLimits, PushSummary, push
+from jobs.xrootd import Loopback, loopback
+from prefetch.journal.journal import Item, Journal
+from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.gstream import read_capture
 

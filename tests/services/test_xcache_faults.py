@@ -20,9 +20,9 @@ import trickling_proxy
 import xcache_server
 from daemons import needed
 
-from jobs.demo.xrootd import Loopback, loopback
-from prefetch.journal import Item, Journal, Receipt
-from prefetch.push import PushLimits, PushSummary, push
+from jobs.xrootd import Loopback, loopback
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
 

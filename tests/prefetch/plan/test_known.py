@@ -13,9 +13,9 @@ from prefetch.plan import Action, Limits, Scores, Treatment, ValuePlanner, plain
 from prefetch.plan.known import KnownWork, certain, with_known
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
+from prefetch.plan.reasons import reasons
 from prefetch.plan.value import Objective
 from prefetch.plan.valued import absent, on_disk
-from prefetch.reasons import reasons
 from replay.planner import CacheState
 
 N = 40

@@ -18,7 +18,7 @@ from prefetch.plan import (
     plain_files,
 )
 from prefetch.plan.explain import explain
-from prefetch.reasons import reasons
+from prefetch.plan.reasons import reasons
 from replay.planner import CacheState
 
 DAY_S = 86400

@@ -12,8 +12,8 @@ import pytest
 from daemons import needed
 from planted_region import FIRST, SECOND, Knobs, Mlflow, fit, planted
 
-from jobs.deliver import TrainingAnswer
-from jobs.tables import Tables
+from jobs.store.tables import Tables
+from jobs.train.deliver import TrainingAnswer
 
 
 @pytest.fixture(scope="session")

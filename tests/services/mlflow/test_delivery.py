@@ -12,13 +12,13 @@ from planted_region import FIRST, MLFLOW_WARNINGS, Knobs, Mlflow, away, fit, reg
 
 from features.errors import InputError, ServiceError
 from features.results import MODEL_METRICS
-from jobs import deliver
-from jobs.deliver import TrainingAnswer
-from jobs.tables import Tables
-from models import spool
-from models.mlflow_session import mlflow
-from models.registry import Registry
-from models.upload import upload
+from jobs.store.tables import Tables
+from jobs.train import deliver
+from jobs.train.deliver import TrainingAnswer
+from models.serving import spool
+from models.serving.mlflow_session import mlflow
+from models.serving.registry import Registry
+from models.serving.upload import upload
 
 pytestmark = MLFLOW_WARNINGS
 

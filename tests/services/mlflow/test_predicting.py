@@ -17,13 +17,13 @@ from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
-from jobs import predict
-from jobs.deliver import TrainingAnswer
-from jobs.tables import Tables
-from models.frame import model_matrix
-from models.mlflow_session import mlflow
-from models.registry import model_name
-from models.scoring import ServedModels
+from jobs.store.tables import Tables
+from jobs.train import predict
+from jobs.train.deliver import TrainingAnswer
+from models.learning.frame import model_matrix
+from models.serving.mlflow_session import mlflow
+from models.serving.registry import model_name
+from models.serving.scoring import ServedModels
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

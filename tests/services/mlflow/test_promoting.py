@@ -11,9 +11,9 @@ from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, registry
 from features.errors import StaleInputError
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, PROMOTIONS, S3FIFO_PLAN
 from features.times import as_of_label, day_label
-from jobs import promote
-from jobs.tables import Tables
-from models.mlflow_session import mlflow
+from jobs.evaluate import promote
+from jobs.store.tables import Tables
+from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS
 

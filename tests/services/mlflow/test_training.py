@@ -22,9 +22,9 @@ from planted_region import (
 
 from features.errors import ModelError, StaleInputError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
-from jobs.deliver import TrainingAnswer
-from jobs.tables import Tables
-from models.mlflow_session import mlflow
+from jobs.store.tables import Tables
+from jobs.train.deliver import TrainingAnswer
+from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS
 

@@ -9,13 +9,13 @@ from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, M
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO_PLAN
 from features.times import as_of_label
-from jobs import promote
-from jobs.evaluation_record import contest, record
-from jobs.settings import Settings
-from jobs.tables import Tables
-from models.mlflow_session import mlflow
-from models.registry import model_name
-from models.walk import Rivals, replay_rivals
+from jobs.evaluate import promote
+from jobs.evaluate.record import contest, record
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from models.evaluation.rivals import Rivals, replay_rivals
+from models.serving.mlflow_session import mlflow
+from models.serving.registry import model_name
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.trace import Trace

@@ -1,0 +1,49 @@
+"""The command `cycle`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from features.errors import InputError
+from features.times import parse_as_of
+from jobs.cli import console, options
+from jobs.settings.tree import Settings
+
+
+def cycle(
+    as_of: Annotated[str, typer.Option(help="moment of the cycle, as 2026-03-01T04:00:00Z")],
+    pull: Annotated[
+        list[str] | None,
+        typer.Option(help="SOURCE=PATH to pull first, as rucio_traces=hdfs://nn/traces/; may be repeated"),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="train on the days before, and score with the new candidate")
+    ] = False,
+    conf: options.Conf = None,
+    tables: options.TablesRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Pull what is new, compute features, and predict: one cycle of the service in one command."""
+    from jobs import cycle as job
+
+    settings = Settings.load(conf, tables=tables)
+    with console.progress("cycle", quiet=as_json) as advance:
+        answer = job.run(
+            settings,
+            as_of_s=parse_as_of(as_of),
+            inputs=[_input(text) for text in pull or []],
+            train=train,
+            on_progress=advance,
+        )
+    console.show(answer, as_json=as_json)
+    for alarm in answer.alarms:
+        console.warn(alarm)
+
+
+def _input(text: str) -> tuple[str, str]:
+    source, equals, path = text.partition("=")
+    if not (source and equals and path):
+        raise InputError(f"not SOURCE=PATH: {text!r}; write for example rucio_traces=/data/traces/")
+    return source, path

@@ -1,0 +1,66 @@
+"""The command that writes pages: `report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from features.errors import InputError
+from features.times import DAY_S, parse_day
+from features.units import parse_bytes
+from jobs.cli import console, options
+from jobs.cli import parsing as arguments
+from jobs.settings.tree import Settings
+
+
+def report(
+    out: Annotated[Path, typer.Option(help="the HTML file to write")] = Path("report.html"),
+    trace: Annotated[
+        Path | None, typer.Option(help="study this trace: accesses table, Parquet, CSV, libCacheSim's")
+    ] = None,
+    capacity: Annotated[str, typer.Option(help="the studied cache's capacity, as 50TB")] = "",
+    capacity_fraction: Annotated[
+        str, typer.Option(help="or its share of the bytes of all files read, as 0.05")
+    ] = "",
+    watermarks: Annotated[str, typer.Option(help="low and high; default [replay] watermarks")] = "",
+    columns: options.Columns = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="first UTC day of the study; earlier ones are left out")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="last UTC day of the study")] = None,
+    conf: options.Conf = None,
+    tables: options.TablesRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write one HTML page: the newest replay, training, plan and push, or the caching study of a trace."""
+    from jobs import steps, what_if
+    from jobs.store.traces import TraceFile
+
+    settings = Settings.load(conf, tables=tables)
+    if trace is None:
+        if any((capacity, capacity_fraction, watermarks, columns, sort, site, since, until)):
+            raise InputError("options that describe a study need a trace; give --trace")
+        console.show(steps.report(settings, out=out), as_json=as_json)
+        return
+    if capacity and capacity_fraction:
+        raise InputError("give either --capacity or --capacity-fraction")
+    end_s = None if until is None else parse_day(until) + DAY_S
+    file = TraceFile(trace, arguments.columns(columns), time_unit, kind, sort, site, end_s)
+    with console.progress("study", quiet=as_json) as advance:
+        answer = what_if.study(
+            settings,
+            file,
+            since_s=None if since is None else parse_day(since),
+            capacity_bytes=parse_bytes(capacity) if capacity else None,
+            capacity_fraction=arguments.share(capacity_fraction) if capacity_fraction else None,
+            watermarks=arguments.watermarks(watermarks) if watermarks else None,
+            out=out,
+            on_progress=advance,
+        )
+    console.show(answer, as_json=as_json)

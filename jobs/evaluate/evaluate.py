@@ -1,0 +1,231 @@
+"""Step `evaluate`: the whole service walks through past accesses, and is measured against its rivals."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from features.errors import InputError
+from features.results import CHAMPION_PLAN
+from features.times import DAY_S, day_label
+from features.units import duration_label
+from jobs.cli.console import Advance
+from jobs.evaluate import inputs as walk_inputs
+from jobs.evaluate.record import NOBODY, Contest, contest, record
+from jobs.evaluate.scores import ScoreStore
+from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
+from jobs.plan.file_facts import facts, plan_files
+from jobs.plan.planner import limits
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from jobs.store.traces import from_tables
+from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
+from prefetch.plan import ValuePlanner
+from replay.config import CacheConfig
+from replay.trace import Trace
+
+WATCHED_EVERY_S = 3600
+LAST_S = 2**32
+"""After all accesses."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is to be evaluated: accesses of a file, or of the site's tables, from and to days (both count).
+
+    `cycle_s` None: chosen by each capacity's LRU age; `to_s` None: the last day there is.
+    """
+
+    accesses: Path | None
+    from_s: int
+    to_s: int | None
+    cycle_s: int | None
+    fractions: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRow:
+    """One policy at one capacity over the counted days.
+
+    `cycle`: between plans, None for what makes none. `byte_gap_closed_lower` and `_upper`: what it lies above
+    and below with 95 % probability each, by a block bootstrap over days; None where LRU is at the bound.
+    """
+
+    policy: str
+    capacity_fraction: float
+    cycle: str | None
+    hit_ratio: float
+    byte_hit_ratio: float
+    wan_bytes: int
+    prefetch_bytes: int
+    wasted_bytes: int
+    byte_gap_closed: float | None
+    byte_gap_closed_lower: float | None
+    byte_gap_closed_upper: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationAnswer:
+    """A row per capacity and policy. `model_version`: whose record it is; None: nobody's."""
+
+    model_version: str | None
+    first_day: str
+    last_day: str
+    rows: tuple[EvaluationRow, ...]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cache:
+    """A capacity, planned for each `cycle_s` on predictions made each `predicted_every_s`."""
+
+    fraction: float
+    config: CacheConfig
+    cycle_s: int
+    predicted_every_s: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scene:
+    """The accesses of a walk, the tables made of them, and the caches that are replayed."""
+
+    tables: Tables
+    demand: Mapping[str, str]
+    trace: Trace
+    caches: Sequence[_Cache]
+
+    @property
+    def last_day_s(self) -> int:
+        """First second of the last day with an access."""
+        return int(self.trace.time_s[-1]) // DAY_S * DAY_S
+
+
+def run(spark: SparkSession, settings: Settings, asked: Asked, *, on_progress: Advance) -> EvaluationAnswer:
+    """Walk through the accesses, replay every rival, and record the days where they are the site's own.
+
+    Accesses before `asked.from_s` warm the caches and teach the first models. The table evaluations and the
+    candidate's MLflow run get the figures of the site's accesses; those of a file are only answered. Raises
+    InputError, StaleInputError, ModelError, ServiceError.
+    """
+    on_progress(0, 1, "reading")
+    known = NOBODY if asked.accesses is not None else contest(settings, from_s=asked.from_s)
+    with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
+        scene = _scene(spark, settings, asked, Tables(f"{scratch}/tables"))
+        assert scene.trace.names is not None
+        store = ScoreStore(Path(scratch), scene.trace.names)
+        walked = weeks(
+            first_s=int(scene.trace.time_s[0]),
+            from_s=asked.from_s,
+            until_s=int(scene.trace.time_s[-1]) + 1,
+            cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
+            every_s=settings.training.every,
+            span_s=settings.training.span,
+        )
+        walk = Walk(
+            scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
+        )
+        notes = score(spark, walk, walked, store, champion=known.champion, on_progress=on_progress)
+        rivals = _replayed(settings, scene, store, known, asked.from_s, on_progress=on_progress)
+    record(settings, known, rivals, last_day_s=scene.last_day_s)
+    return EvaluationAnswer(
+        model_version=known.candidate,
+        first_day=day_label(asked.from_s),
+        last_day=day_label(scene.last_day_s),
+        rows=tuple(_row(at, policy) for at in rivals for policy in at.replayed),
+        notes=(*known.notes, *notes),
+    )
+
+
+def _scene(spark: SparkSession, settings: Settings, asked: Asked, tables: Tables) -> _Scene:
+    """The accesses asked for, copied into `tables`, and the caches. Raises InputError."""
+    until_s = asked.to_s or LAST_S
+    demand: Mapping[str, str] = {}
+    if asked.accesses is not None:
+        walk_inputs.from_file(asked.accesses, tables)
+    else:
+        demand = settings.sources.demand
+        since_s = asked.from_s - max(settings.features.spec.history_s, settings.training.span)
+        site = Tables(settings.tables.root)
+        walk_inputs.from_tables(spark, site, tables, since_s=since_s, until_s=until_s)
+    trace = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand).trace
+    first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
+    if not first_s < asked.from_s <= last_s:
+        raise InputError(
+            f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
+            f"{day_label(asked.from_s)} must leave some before it, to learn from, and some after it"
+        )
+    caches = [_cache(settings, trace, asked, fraction) for fraction in asked.fractions]
+    return _Scene(tables, demand, trace, caches)
+
+
+def _cache(settings: Settings, trace: Trace, asked: Asked, fraction: float) -> _Cache:
+    low, high = settings.replay.watermarks
+    capacity = int(fraction * trace.footprint_bytes)
+    if capacity <= 0:
+        raise InputError(f"a capacity of {fraction:%} of the files read has no room for any")
+    config = CacheConfig(capacity, low, high, settings.replay.purge_interval)
+    grid_s, cycle_s = settings.features.cycle, asked.cycle_s
+    if cycle_s is None:
+        age_s = warm_age_s(trace, config, until_s=asked.from_s, every_s=WATCHED_EVERY_S)
+        cycle_s = fitting_cycle_s(age_s, grid_s)
+    return _Cache(fraction, config, cycle_s, max(grid_s, cycle_s))
+
+
+def _replayed(
+    settings: Settings,
+    scene: _Scene,
+    store: ScoreStore,
+    known: Contest,
+    from_s: int,
+    *,
+    on_progress: Advance,
+) -> list[Rivals]:
+    """Every rival at every capacity, planned by the object that plans in production."""
+    names, plan = scene.trace.names, settings.plan
+    assert names is not None
+    files = plan_files(names, facts(scene.tables, names), plan=plan)[0]
+    scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
+    total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 2)
+    done: list[str] = []
+
+    def tell(policy: str) -> None:
+        done.append(policy)
+        on_progress(len(done), total, f"{policy} replayed")
+
+    def planner(scorer: str, cache: _Cache) -> ValuePlanner:
+        scores_at = store.reader(scorer, every_s=cache.predicted_every_s)
+        return ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
+
+    return [
+        replay_rivals(
+            scene.trace,
+            cache.config,
+            {scorer: planner(scorer, cache) for scorer in scorers},
+            capacity_fraction=cache.fraction,
+            cycle_s=cache.cycle_s,
+            from_s=from_s,
+            on_done=tell,
+        )
+        for cache in scene.caches
+    ]
+
+
+def _row(at: Rivals, policy: str) -> EvaluationRow:
+    result, gap = at.replayed[policy].result, at.gap_closed(policy)
+    return EvaluationRow(
+        policy=policy,
+        capacity_fraction=at.capacity_fraction,
+        cycle=duration_label(at.cycle_s) if policy.startswith("lru+") else None,
+        hit_ratio=result.hit_ratio,
+        byte_hit_ratio=result.byte_hit_ratio,
+        wan_bytes=result.wan_bytes,
+        prefetch_bytes=result.prefetch_bytes,
+        wasted_bytes=result.wasted_bytes,
+        byte_gap_closed=None if gap is None else gap.mean,
+        byte_gap_closed_lower=None if gap is None else gap.lower,
+        byte_gap_closed_upper=None if gap is None else gap.upper,
+    )

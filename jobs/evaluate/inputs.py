@@ -1,0 +1,106 @@
+"""The tables that a walk-forward evaluation works on: a copy, so that the site's own stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from features.errors import InputError, SchemaError
+from features.schema import ACCESSES, FILES, Table, arrow_schema
+from features.times import day_label
+from jobs.spark.table_io import read, replace
+from jobs.store.tables import Tables
+
+FROM_FILE = "file"
+"""Source of accesses that do not tell theirs."""
+
+_NEEDED = ("did", "accessed_at", "size_bytes")
+_DID = r"^(?P<scope>[^:]*):(?P<name>.*)$"
+
+
+def from_file(path: Path, tables: Tables) -> None:
+    """Bring the accesses table in `path`, with `files.parquet` beside it if there is one, into `tables`.
+
+    What a column of ours lacks is derived: scope and name from the did, `known_at` from the end of the read
+    (of a file: from its creation), one read a row. Raises InputError, SchemaError.
+    """
+    rows = _read(path)
+    if missing := [name for name in _NEEDED if name not in rows.column_names]:
+        raise SchemaError(f"{path.name} has no column {missing[0]!r}; give a table of accesses")
+    if not rows.num_rows:
+        raise InputError(f"{path.name} holds no access")
+    n = rows.num_rows
+    ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
+    told = _with_names(rows)
+    defaults = {
+        "known_at": rows["accessed_at"] if ends is None else ends,
+        "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
+        "source": pa.repeat(FROM_FILE, n),
+        "event_id": pc.binary_join_element_wise(_digest(path), pa.array(range(n)).cast(pa.string()), "-"),
+    }
+    placed = _fitted(ACCESSES, told, defaults)
+    day = pc.strftime(placed["accessed_at"], format="%Y-%m-%d")
+    tables.replace_arrow(ACCESSES, placed.append_column("day", day))
+    catalogue = path.with_name("files.parquet")
+    if catalogue.is_file() and catalogue != path:
+        files = _with_names(_read(catalogue))
+        begin = pa.scalar(0, pa.timestamp("us", tz="UTC"))
+        known = pc.coalesce(files["created_at"], begin) if "created_at" in files.column_names else begin
+        known = pa.repeat(begin, files.num_rows) if known is begin else known
+        tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
+
+
+def from_tables(spark: SparkSession, site: Tables, tables: Tables, *, since_s: int, until_s: int) -> None:
+    """Copy the site's accesses of the days of `since_s` to `until_s`, and its catalogue, into `tables`."""
+    days = read(spark, site, ACCESSES, since=day_label(since_s), until=day_label(until_s))
+    replace(days, tables, ACCESSES)
+    if site.exists(FILES):
+        replace(read(spark, site, FILES), tables, FILES)
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"cannot read {path.name} as Parquet: {error}") from None
+
+
+def _with_names(rows: pa.Table) -> pa.Table:
+    """`rows` with scope and name of their did, where they do not tell them, and a list of origins."""
+    dids = rows["did"].cast(pa.string()).combine_chunks()
+    parts = pc.extract_regex(dids, _DID)
+    if parts.null_count:
+        wrong = dids.filter(pc.is_null(parts))[0].as_py()
+        raise SchemaError(f"{wrong!r} is no did; write scope:name")
+    for name in ("scope", "name"):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pc.struct_field(parts, name))
+    if "origins" not in rows.column_names and "origin" in rows.column_names:
+        origin = rows["origin"].cast(pa.string()).combine_chunks()
+        offsets = pa.array(range(len(origin) + 1), pa.int32())
+        rows = rows.append_column("origins", pa.ListArray.from_arrays(offsets, origin))
+    return rows
+
+
+def _fitted(table: Table, rows: pa.Table, defaults: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+    """The columns of `table`: told by `rows`, else by `defaults`, else null."""
+    columns = {}
+    for field in arrow_schema(table):
+        if field.name in rows.column_names:
+            columns[field.name] = rows[field.name].cast(field.type)
+        elif field.name in defaults:
+            columns[field.name] = defaults[field.name].cast(field.type)
+        else:
+            columns[field.name] = pa.nulls(rows.num_rows, field.type)
+    return pa.table(columns)
+
+
+def _digest(path: Path) -> str:
+    """What tells the events of this file from those of others."""
+    return hashlib.sha256(path.name.encode()).hexdigest()[:12]

@@ -1,0 +1,197 @@
+"""Step `promote`: a region's champion follows from the record of an evaluation; decisions are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from features.errors import StaleInputError
+from features.results import CHAMPION_PLAN, EVALUATIONS, PROMOTIONS
+from features.times import as_of_label, day_label, parse_as_of
+from features.units import duration_label
+from jobs.store.tables import Tables
+from jobs.train.deliver import MlflowKnobs
+from models.evaluation.promotion import Comparison, Decision, Walk, decide
+from models.serving.mlflow_session import patiently
+from models.serving.registry import CHAMPION, MAY_PUSH_TAG, Registry
+
+Row = Mapping[str, Any]
+_TAG_CHARS = 4000
+
+
+@dataclasses.dataclass(frozen=True)
+class Promotion:
+    """One decision, as the table promotions keeps it. `champion`: from then on; None: there is none."""
+
+    action: str
+    decided_at: str
+    model_version: str
+    champion: str | None
+    evaluated_as_of: str | None
+    reasons: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+def run(
+    tables: Tables, *, region: str, mlflow: MlflowKnobs, max_age_s: int, now_s: int, min_days: int
+) -> Promotion:
+    """Promote the model of the region's newest evaluation if it won there, else refuse; either is recorded.
+
+    A champion that is too old to serve at the evaluation's end is no rival. Raises StaleInputError (no
+    evaluation, or its model is gone), ServiceError (MLflow is away; nothing has changed).
+    """
+    as_of, rows = _newest(tables, region)
+    challenger = str(rows[0]["model_version"])
+    registry = _registry(mlflow)
+    present = registry.version_at(region, CHAMPION)
+    remarks = []
+    rival = present if present != challenger else None
+    if rival and parse_as_of(as_of) - registry.until_s(rival) > max_age_s:
+        remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
+        rival = None
+    decision = _decided(rows, rival, min_days)
+    promotion = Promotion(
+        action="promote" if decision.promote else "refuse",
+        decided_at=as_of_label(now_s),
+        model_version=challenger,
+        champion=challenger if decision.promote else present,
+        evaluated_as_of=as_of,
+        reasons=(*remarks, *decision.reasons),
+        comparisons=decision.comparisons,
+    )
+    if decision.promote:
+        registry.point(CHAMPION, challenger, tags=_tags(promotion, challenger))
+    else:
+        registry.tag(challenger, _tags(promotion, challenger))
+    _keep(tables, promotion, region)
+    _retire(registry, present, promotion.champion)
+    return promotion
+
+
+def rollback(tables: Tables, *, region: str, mlflow: MlflowKnobs, now_s: int) -> Promotion:
+    """Make the champion before the present one champion again; none, if there was none before.
+
+    If the alias is not where the last decision put it, it is put back there and no step further. Raises
+    StaleInputError if there is nothing to take back, ServiceError.
+    """
+    registry = _registry(mlflow)
+    champions = _champions(_decisions(tables, region))
+    if not champions:
+        raise StaleInputError(f"region {region!r} never had a champion; there is nothing to take back")
+    present = registry.version_at(region, CHAMPION)
+    strayed = present != champions[-1]
+    before = champions[-2] if len(champions) > 1 else None
+    back = champions[-1] if strayed else before
+    reason = "the alias was not where the last decision put it" if strayed else "asked for by an operator"
+    promotion = Promotion("rollback", as_of_label(now_s), present or champions[-1], back, None, (reason,), ())
+    if not strayed:
+        _keep(tables, promotion, region)
+    if back is None:
+        registry.unpoint(region, CHAMPION)
+    else:
+        registry.point(CHAMPION, back, tags=_tags(promotion, back))
+    _retire(registry, present, back)
+    return promotion
+
+
+def why(tables: Tables, *, region: str) -> Promotion:
+    """The newest decision about the region. Raises StaleInputError if there was none."""
+    decisions = _decisions(tables, region)
+    if not decisions:
+        raise StaleInputError(f"nothing was decided about region {region!r} yet; run `cachecast promote`")
+    return decisions[-1]
+
+
+def _registry(mlflow: MlflowKnobs) -> Registry:
+    return patiently(
+        lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
+    )
+
+
+def _newest(tables: Tables, region: str) -> tuple[str, list[Row]]:
+    """The as_of and the rows of the region's newest evaluation."""
+    keys = tables.head(EVALUATIONS).select(owner=region)
+    if not keys:
+        raise StaleInputError(
+            f"region {region!r} has no evaluation; run `cachecast evaluate` for its candidate first"
+        )
+    as_of = max(key[1] for key in keys)
+    rows = tables.read_arrow(EVALUATIONS, as_of=as_of, owner=region).to_pylist()
+    if not rows:
+        raise StaleInputError(f"the evaluation of region {region!r} at {as_of} is empty; evaluate again")
+    return as_of, rows
+
+
+def _decided(rows: Sequence[Row], rival: str | None, min_days: int) -> Decision:
+    judged = {row["scored_by"] for row in rows if row["policy"] == CHAMPION_PLAN}
+    if rival and judged and judged != {rival}:
+        others = ", ".join(sorted(map(str, judged)))
+        told = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
+        return Decision(False, (told,), ())
+    return decide(_walks(rows), has_champion=rival is not None, min_days=min_days)
+
+
+def _walks(rows: Sequence[Row]) -> list[Walk]:
+    walks: dict[float, dict[str, dict[str, int]]] = {}
+    for row in rows:
+        policies = walks.setdefault(row["capacity_fraction"], {})
+        policies.setdefault(row["policy"], {})[row["on_day"]] = row["wan_bytes"]
+    return [Walk(fraction, policies) for fraction, policies in sorted(walks.items())]
+
+
+def _champions(decisions: Sequence[Promotion]) -> list[str]:
+    """The champions one after the other, without those that were taken back."""
+    found: list[str] = []
+    for one in decisions:
+        if one.action == "rollback":
+            found.pop()
+        elif one.action == "promote" and one.model_version not in found[-1:]:
+            found.append(one.model_version)
+    return found
+
+
+def _decisions(tables: Tables, region: str) -> list[Promotion]:
+    """Every decision about the region, the oldest first."""
+    if not tables.exists(PROMOTIONS):
+        return []
+    rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
+    return [
+        Promotion(
+            action=row["action"],
+            decided_at=row["as_of"],
+            model_version=row["model_version"],
+            champion=row["champion"],
+            evaluated_as_of=row["evaluated_as_of"],
+            reasons=tuple(row["reasons"]),
+            comparisons=tuple(Comparison(**one) for one in json.loads(row["comparisons"])),
+        )
+        for row in sorted(rows, key=lambda row: str(row["as_of"]))
+    ]
+
+
+def _keep(tables: Tables, promotion: Promotion, region: str) -> None:
+    at = parse_as_of(promotion.decided_at)
+    row = dataclasses.asdict(promotion) | {
+        "comparisons": json.dumps([dataclasses.asdict(one) for one in promotion.comparisons])
+    }
+    tables.replace_rows(PROMOTIONS, [row], (day_label(at), promotion.decided_at, region))
+
+
+def _retire(registry: Registry, before: str | None, champion: str | None) -> None:
+    """Say of the champion before that it may not push any more."""
+    if before is not None and before != champion:
+        registry.tag(before, {MAY_PUSH_TAG: f"no: the champion is {champion or 'none'}"})
+
+
+def _tags(promotion: Promotion, version: str) -> dict[str, str]:
+    reasons = "; ".join(promotion.reasons)
+    may_push = "yes" if promotion.champion == version else f"no: {reasons}"
+    return {
+        MAY_PUSH_TAG: may_push[:_TAG_CHARS],
+        "decision": promotion.action,
+        "decided_at": promotion.decided_at,
+        "evaluated_as_of": promotion.evaluated_as_of or "",
+        "reasons": reasons[:_TAG_CHARS],
+    }

@@ -1,0 +1,99 @@
+"""Whose evaluation it is, and its record: the table evaluations, and figures in the MLflow run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU
+from features.times import DAY_S, as_of_label, day_label
+from jobs.cli.console import percent
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from models.evaluation.rivals import Rivals, day_rows
+from models.serving.mlflow_session import patiently
+from models.serving.registry import CANDIDATE, CHAMPION, Registry
+from models.serving.scoring import LoadedModels
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """The candidate that an evaluation is about, and the champion that it must beat, if it can be asked.
+
+    None for `candidate`: nobody's evaluation, nothing is recorded.
+    """
+
+    candidate: str | None = None
+    champion: LoadedModels | None = None
+    notes: tuple[str, ...] = ()
+
+
+NOBODY = Contest()
+
+
+def contest(settings: Settings, *, from_s: int) -> Contest:
+    """The region's candidate, and its champion if that has seen nothing from `from_s` on.
+
+    Raises ServiceError, ModelError if the champion was trained with other settings.
+    """
+    region = settings.region.name
+    registry = _registry(settings)
+    candidate, champion = (registry.version_at(region, alias) for alias in (CANDIDATE, CHAMPION))
+    notes = []
+    if candidate is None:
+        notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
+    if champion is None or champion == candidate:
+        return Contest(candidate, None, tuple(notes))
+    if (seen_s := registry.until_s(champion)) > from_s:
+        notes.append(
+            f"the champion {champion} has seen accesses until {as_of_label(seen_s)}, so it is no rival here"
+        )
+        return Contest(candidate, None, tuple(notes))
+    served = registry.load_version(champion)
+    served.bundle.check(spec=settings.features.spec, region=region)
+    return Contest(candidate, served.load(), tuple(notes))
+
+
+def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last_day_s: int) -> None:
+    """Keep the days in the table evaluations, at the end of `last_day_s`, and the figures in MLflow."""
+    if known.candidate is None:
+        return
+    scored_by = {CHALLENGER_PLAN: known.candidate}
+    if known.champion is not None:
+        scored_by[CHAMPION_PLAN] = known.champion.version
+    end_s = last_day_s + DAY_S
+    key = (day_label(end_s), as_of_label(end_s), settings.region.name)
+    rows = day_rows(rivals, model_version=known.candidate, scored_by=scored_by)
+    Tables(settings.tables.root).replace_rows(EVALUATIONS, rows, key)
+    registry = _registry(settings)
+    registry.log(known.candidate, _figures(rivals))
+    registry.tag(known.candidate, {"wan_saved": _saved(rivals)})
+
+
+def _figures(rivals: Sequence[Rivals]) -> dict[str, float]:
+    """`walk/lru_challenger/at_10pct/wan_bytes` and the like; MLflow takes no plus sign in a name."""
+    figures = {}
+    for at in rivals:
+        for policy, one in at.replayed.items():
+            name = f"walk/{policy.replace('+', '_')}/at_{100 * at.capacity_fraction:g}pct"
+            figures[f"{name}/wan_bytes"] = float(one.result.wan_bytes)
+            figures[f"{name}/byte_hit_ratio"] = one.result.byte_hit_ratio
+            if (gap := at.gap_closed(policy)) is not None:
+                figures[f"{name}/byte_gap_closed"] = gap.mean
+    return figures
+
+
+def _saved(rivals: Sequence[Rivals]) -> str:
+    """How much better than LRU, in words: `4.2 % at 5 % of the bytes read, …`."""
+    told = []
+    for at in rivals:
+        ours, lru = (at.replayed[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))
+        told.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
+    return f"{', '.join(told)} of the bytes read"
+
+
+def _registry(settings: Settings) -> Registry:
+    mlflow = settings.mlflow
+    return patiently(
+        lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
+    )

@@ -1,0 +1,78 @@
+"""The scores of a walk's boundaries, on disk: a file per scorer and moment, read again at each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import StaleInputError
+from features.times import as_of_label
+from models.serving.scoring import ROWS_AT_A_TIME, LoadedModels
+from prefetch.plan import Scores
+
+KEPT_MOMENTS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreStore:
+    """Scores under `folder`, of files numbered by their place in `dids`."""
+
+    folder: Path
+    dids: pa.Array
+
+    def score(self, rows: pa.Table, models: Mapping[str, LoadedModels], as_of_s: int) -> None:
+        """Score one moment's rows of the features table by every one of `models`, by name, and keep it."""
+        item = pc.index_in(rows["did"], value_set=self.dids)
+        usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
+        rows = rows.append_column("item", item).filter(usable)
+        ids = rows["item"].to_numpy().astype(np.int64)
+        size = rows["size_bytes"].to_numpy().astype(np.int64)
+        was_read = pc.is_valid(rows["recency_s"]).to_numpy()
+        for name, loaded in models.items():
+            np.savez(
+                self._path(name, as_of_s),
+                item=ids,
+                size_bytes=size,
+                was_read=was_read,
+                horizons_s=np.array([model.horizon_s for model, _ in loaded.fitted]),
+                probability=_probabilities(rows, loaded),
+            )
+
+    def at(self, name: str, as_of_s: int) -> Scores:
+        """What the scorer called `name` said at a moment. Raises StaleInputError if it was not asked."""
+        path = self._path(name, as_of_s)
+        if not path.is_file():
+            raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
+        with np.load(path) as kept:
+            return Scores(
+                as_of_s,
+                kept["item"],
+                kept["size_bytes"],
+                tuple(kept["horizons_s"].tolist()),
+                kept["probability"].astype(np.float64),
+                kept["was_read"],
+            )
+
+    def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
+        """What one scorer said last, at a moment; asked each `every_s`. The latest answers stay in memory."""
+        kept = functools.lru_cache(maxsize=KEPT_MOMENTS)(functools.partial(self.at, name))
+        return lambda as_of_s: kept(as_of_s - as_of_s % every_s)
+
+    def _path(self, name: str, as_of_s: int) -> Path:
+        return self.folder / f"{name}-{as_of_s}.npz"
+
+
+def _probabilities(rows: pa.Table, loaded: LoadedModels) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """float32[k, n]: per horizon, the probability of every row."""
+    pieces = [np.zeros((len(loaded.fitted), 0), np.float32)]
+    for batch in rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME):
+        if batch.num_rows:
+            found = [probability for _, probability, _ in loaded.probabilities(loaded.matrix(batch))]
+            pieces.append(np.array(found, np.float32))
+    return np.concatenate(pieces, axis=1)

@@ -1,0 +1,161 @@
+"""The walk of an evaluation: features of every moment, a training each week, and scores of every boundary.
+
+A training at T learns from the features of moments before T and from labels made of what was known before T,
+as `cachecast train` at T would; its models score the boundaries of the week that follows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from features.errors import StaleInputError
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
+from features.spec import FeatureSpec
+from features.times import DAY_S, as_of_label, day_label
+from jobs.cli.console import Advance
+from jobs.evaluate.scores import ScoreStore
+from jobs.store.tables import Tables, read_partitions
+from jobs.train.features import run as compute_features
+from jobs.train.features import run_labels
+from jobs.train.samples import training_sample
+from jobs.train.training import Knobs
+from models.learning.baselines import baselines
+from models.learning.learners import Learner, LightGBM
+from models.serving.scoring import LoadedModels
+from models.training.training import fit_in_memory
+
+RETRAIN_S = 7 * DAY_S
+RECENCY_PLAN = "lru+recency"
+SCORERS = (CHALLENGER_PLAN, S3FIFO_PLAN, RECENCY_PLAN)
+"""Policies that plan by what is learned on the way."""
+
+By = Callable[[int], Learner]
+"""What learns, by horizon."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Week:
+    """A training at `trained_s` from the moments `learned_s`, and the boundaries that its models score."""
+
+    trained_s: int
+    learned_s: tuple[int, ...]
+    boundaries_s: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Walk:
+    """What a walk works on: `tables` of its own, with accesses and catalogue; `demand` names what counts."""
+
+    tables: Tables
+    spec: FeatureSpec
+    region: str
+    training: Knobs
+    demand: Mapping[str, str]
+
+
+def weeks(
+    *, first_s: int, from_s: int, until_s: int, cycles_s: Sequence[int], every_s: int, span_s: int
+) -> list[Week]:
+    """The weeks of a walk from `from_s` to before `until_s`, planned at the multiples of all `cycles_s`.
+
+    Trainings learn from a moment each `every_s`, not before `first_s` and no longer than `span_s` ago.
+    """
+    walked = []
+    for trained_s in range(from_s, until_s, RETRAIN_S):
+        end_s = min(until_s, trained_s + RETRAIN_S)
+        boundaries = {at for cycle in cycles_s for at in range(-(-trained_s // cycle) * cycle, end_s, cycle)}
+        first = max(first_s, trained_s - span_s)
+        # One grid for all weeks, so that their moments are mostly the same ones.
+        back = (from_s - first) // every_s
+        learned = range(from_s - back * every_s, trained_s, every_s)
+        walked.append(Week(trained_s, tuple(learned), tuple(sorted(boundaries))))
+    return walked
+
+
+def score(
+    spark: SparkSession,
+    walk: Walk,
+    walked: Sequence[Week],
+    store: ScoreStore,
+    *,
+    champion: LoadedModels | None,
+    on_progress: Advance,
+) -> tuple[str, ...]:
+    """Scores of every boundary by every scorer into `store`; what had to be left out, in words.
+
+    The scorers are the challenger, its rivals that need no learning, calibrated alike, and `champion`. Raises
+    StaleInputError if there is nothing to learn from before the first boundary.
+    """
+    moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
+    on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
+    compute_features(
+        spark, walk.tables, spec=walk.spec, region=walk.region, as_ofs=moments, demand_sources=walk.demand
+    )
+    dropped: dict[str, str] = {}
+    for done, week in enumerate(walked, start=1):
+        on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
+        models = _trained(spark, walk, week)
+        dropped |= models[CHALLENGER_PLAN].bundle.dropped
+        if champion is not None:
+            models[CHAMPION_PLAN] = champion
+        on_progress(done, len(walked) + 1, f"scores from {as_of_label(week.trained_s)}")
+        _score_week(walk, week, models, store)
+    on_progress(len(walked) + 1, len(walked) + 1, "scored")
+    return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
+
+
+def _trained(spark: SparkSession, walk: Walk, week: Week) -> dict[str, LoadedModels]:
+    """Every learner's models by what was known before the week."""
+    soonest = min(walk.spec.horizons_s)
+    learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
+    if not learned:
+        raise StaleInputError(
+            f"nothing to learn from before {as_of_label(week.trained_s)}; choose a later --from, "
+            "or more accesses before it"
+        )
+    run_labels(
+        spark, walk.tables, spec=walk.spec, until_s=week.trained_s, as_ofs=learned, demand_sources=walk.demand
+    )
+    rows = training_sample(
+        walk.tables.snapshot(walk.spec.features_table),
+        walk.tables.snapshot(walk.spec.labels_table),
+        spec=walk.spec,
+        region=walk.region,
+        max_rows=walk.training.max_rows,
+        until_s=week.trained_s,
+    )
+    rows = rows[rows["as_of_s"] >= learned[0]]
+    return {
+        name: fit_in_memory(
+            rows,
+            spec=walk.spec,
+            region=walk.region,
+            until_s=week.trained_s,
+            learner=by,
+            version=f"{name} at {as_of_label(week.trained_s)}",
+        )
+        for name, by in learners(walk.spec, walk.training).items()
+    }
+
+
+def learners(spec: FeatureSpec, training: Knobs) -> dict[str, By]:
+    """What learns, by the policy that plans by it."""
+
+    def baseline(name: str) -> By:
+        return lambda horizon_s: next(one for one in baselines(spec, horizon_s) if one.name == name)
+
+    return {
+        CHALLENGER_PLAN: lambda _: LightGBM(trees=training.trees, seed=training.seed),
+        S3FIFO_PLAN: baseline("s3fifo_counts"),
+        RECENCY_PLAN: baseline("recency"),
+    }
+
+
+def _score_week(walk: Walk, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore) -> None:
+    snapshot = walk.tables.snapshot(walk.spec.features_table)
+    for as_of_s in week.boundaries_s:
+        key = (day_label(as_of_s), as_of_label(as_of_s), walk.region)
+        store.score(read_partitions(snapshot, {key: snapshot.partitions[key]}), models, as_of_s)

@@ -1,0 +1,62 @@
+"""Pull from a Rucio server: the files of listed datasets, or of those in use, into the files table."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from features.errors import InputError
+from features.schema import ACCESSES, FILES
+from jobs.ingest import input as pull
+from jobs.ingest.sources import base, rucio_catalogue, rucio_server
+from jobs.spark import table_io as spark_io
+from jobs.store.tables import Tables
+from prefetch.rucio.session import Session
+
+IN_USE = "in-use"
+_COMMENT = "#"
+
+
+def run(
+    spark: SparkSession, tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int
+) -> pull.PullSummary:
+    """Merge what the server knows of the datasets at `path` into the files table; `day` dates the refusals.
+
+    `path`: a file (or a glob) with one DID or `scope:pattern` a line, or `IN_USE`: the datasets that were
+    read in the `in_use_days` up to `day`, as the accesses table knows them. Raises InputError if it names
+    none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
+    """
+    wanted = _in_use(spark, tables, day, in_use_days) if path == IN_USE else _listed(spark, path)
+    if wanted.isEmpty():
+        raise InputError(
+            f"{path} names no dataset; give lines as mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
+        )
+    with tables.scratch(FILES) as scratch:
+        # Before the lock of pulls: a large catalogue takes its time.
+        folder = f"{scratch}/told"
+        rucio_server.fetch(spark, rucio_catalogue.rows(session, _names(wanted)), folder, day=day.isoformat())
+        return pull.merge(
+            spark,
+            tables,
+            lambda: rucio_server.read(spark, folder, input=path, day=day.isoformat()),
+            source=rucio_server.NAME,
+            day=day,
+        )
+
+
+def _in_use(spark: SparkSession, tables: Tables, day: dt.date, days: int) -> DataFrame:
+    since = day - dt.timedelta(days=days)
+    accesses = spark_io.read(spark, tables, ACCESSES, since=since.isoformat(), until=day.isoformat())
+    return accesses.select(F.col("dataset").alias("name")).filter("name is not null").distinct().sort("name")
+
+
+def _listed(spark: SparkSession, path: str) -> DataFrame:
+    lines = base.read_lines(spark, path)
+    return lines.select(F.trim("value").alias("name")).filter(~F.col("name").startswith(_COMMENT)).distinct()
+
+
+def _names(wanted: DataFrame) -> Iterator[str]:
+    return (row["name"] for row in wanted.toLocalIterator())

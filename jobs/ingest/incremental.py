@@ -1,0 +1,126 @@
+"""Pull only what is new: a mark per input, its size and modification time, in the table `pulls`.
+
+An input is marked after its rows are merged; after a crash it is pulled again, and nothing changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from features.errors import InputError
+from features.schema import ACCESSES, FILES, PULLS, arrow_schema
+from jobs.ingest.input import PullSummary, merge
+from jobs.ingest.sources import Reader, reads_whole
+from jobs.ingest.sources.base import Pulled, pulled, readable
+from jobs.ingest.sources.local import BEING_WRITTEN
+from jobs.store.tables import Tables
+
+# Inputs whose rows are merged at once: each more makes Spark's plan longer, each merge rewrites its days.
+MERGED_AT_ONCE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """What was there when an input was pulled; it is unchanged while the same is there."""
+
+    input: str
+    size_bytes: int
+    modified_at: dt.datetime
+
+
+def only_new(
+    spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
+) -> PullSummary:
+    """For `pull.run`: of the inputs at `path` merge those that are new or changed since they were marked.
+
+    Where files mean something only together (`reads_whole`) they are one input. Raises ConflictError if
+    another pull set marks in the meantime.
+    """
+    whole = reads_whole(source)
+    found = _inputs(spark, path, whole=whole)
+    old = _marks(tables, source)
+    new = [mark for mark in found if mark not in old]
+    summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(found) - len(new))
+    for marks in _batches(found if whole and new else new, whole=whole):
+        paths = [path] if whole else [_as_given(mark.input, path) for mark in marks]
+        reading = functools.partial(_read_all, spark, paths, read, source)
+        with readable(path):
+            summary = _sum(summary, merge(spark, tables, reading, source=source, day=day))
+        _mark(tables, source, marks)
+    return summary
+
+
+def taken(spark: SparkSession, tables: Tables, *, source: str, path: str) -> list[Mark]:
+    """The inputs at `path` that are as they were when a pull marked them."""
+    old = _marks(tables, source)
+    return [mark for mark in _inputs(spark, path, whole=reads_whole(source)) if mark in old]
+
+
+def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
+    at_once = max(1, len(marks)) if whole else MERGED_AT_ONCE
+    return (marks[first : first + at_once] for first in range(0, len(marks), at_once))
+
+
+def _read_all(spark: SparkSession, paths: Sequence[str], read: Reader, source: str) -> Pulled:
+    pieces = [read(spark, path) for path in paths]
+    parsed = functools.reduce(DataFrame.unionByName, (piece.parsed for piece in pieces))
+    table = FILES if pieces[0].files is not None else ACCESSES
+    return pulled(parsed, table, source, sum(piece.n_lost for piece in pieces))
+
+
+def _inputs(spark: SparkSession, path: str, *, whole: bool) -> list[Mark]:
+    """The files at `path` (a folder, a file or a glob), in order; none that is still being written."""
+    try:
+        files = spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
+    except AnalysisException as error:
+        raise InputError(
+            f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?"
+        ) from None
+    rows = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
+    marks = [Mark(row["path"], row["length"], row["modificationTime"]) for row in rows]
+    return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
+
+
+def _as_given(input: str, path: str) -> str:
+    """A local file's path without `file:` if `path` has none: readers of local files know only paths."""
+    return input if path.startswith("file:") else re.sub("^file:/+", "/", input)
+
+
+def _marks(tables: Tables, source: str) -> set[Mark]:
+    if not tables.exists(PULLS):
+        return set()
+    columns = ["source", *(field.name for field in dataclasses.fields(Mark))]
+    rows = tables.read_arrow(PULLS, columns=columns).to_pylist()
+    return {Mark(**row) for row in rows if row.pop("source") == source}
+
+
+def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
+    base = tables.head(PULLS)
+    old = tables.read_arrow(PULLS).to_pylist() if base.number else []
+    done = {mark.input for mark in marks}
+    kept = [row for row in old if (row["source"], row["input"] in done) != (source, True)]
+    rows = [*kept, *({"source": source, **dataclasses.asdict(mark)} for mark in marks)]
+    rows.sort(key=lambda row: (row["source"], row["input"]))
+    tables.replace_arrow(PULLS, pa.Table.from_pylist(rows, schema=arrow_schema(PULLS)), base=base)
+
+
+def _sum(one: PullSummary, other: PullSummary) -> PullSummary:
+    return PullSummary(
+        n_rows=one.n_rows + other.n_rows,
+        n_new=one.n_new + other.n_new,
+        n_duplicates=one.n_duplicates + other.n_duplicates,
+        n_rejected=dict(sorted((Counter(one.n_rejected) + Counter(other.n_rejected)).items())),
+        days=tuple(sorted({*one.days, *other.days})),
+        n_lost=one.n_lost + other.n_lost,
+        n_unchanged=one.n_unchanged + other.n_unchanged,
+        n_late=one.n_late + other.n_late,
+    )

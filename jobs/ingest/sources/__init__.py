@@ -1,0 +1,93 @@
+"""Readers of raw formats, by name. A reader is loaded when it is used."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from features.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jobs.ingest.sources.base import Pulled
+
+SOURCES: dict[str, str] = {
+    "rucio_traces": "jobs.ingest.sources.rucio_traces",
+    "rucio_files": "jobs.ingest.sources.rucio_files",
+    "rucio_dumps": "jobs.ingest.sources.rucio_dumps",
+    "atlas_popularity": "jobs.ingest.sources.atlas_popularity",
+    "cms_aaa": "jobs.ingest.sources.cms_aaa",
+    "cmssw_pop": "jobs.ingest.sources.cmssw_pop",
+    "xcache_gstream": "jobs.ingest.sources.xcache_gstream",
+    "xcache_cinfo": "jobs.ingest.sources.xcache_cinfo",
+    "xrootd_fstream": "jobs.ingest.sources.xrootd_fstream",
+    "osdf_accesses": "jobs.ingest.sources.osdf_accesses",
+    "osdf_log": "jobs.ingest.sources.osdf_log",
+    "popularity_series": "jobs.ingest.sources.popularity_series",
+}
+
+# Sources that are asked, not read: `--input` names what to ask for.
+SERVERS = ("rucio_server",)
+
+# Sources in which caches themselves tell what they had on disk.
+OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
+
+# Readers of records that an origin makes too, whose client may be a cache: they are told the site's caches.
+_ORIGIN_SIDE = frozenset({"cms_aaa", "cmssw_pop"})
+
+# Readers of opens and closes: a close may come in a later pull than its open.
+_IN_TWO_PARTS = frozenset({"xrootd_fstream"})
+
+Earlier = Callable[[str, str], "DataFrame | None"]
+"""The accesses that a source told before, of the days (`2026-03-01`) from … to; None: nothing."""
+
+Reader = Callable[["SparkSession", str], "Pulled"]
+"""Reads what is at a path, knowing what the site says."""
+
+
+class Read(Protocol):
+    """Reads what is at `path`.
+
+    `salt` hashes users (empty: no users); `day` (`2026-03-01`) dates records that do not say when they
+    were made; `caches`, hosts and domains of caches, is for readers of an origin's records alone, `earlier`
+    for those whose records come in two parts. Raises InputError if nothing is at `path`, SchemaError if
+    columns are missing.
+    """
+
+    def __call__(
+        self,
+        spark: SparkSession,
+        path: str,
+        *,
+        salt: str = "",
+        day: str = "",
+        caches: Sequence[str] = (),
+        earlier: Earlier | None = None,
+    ) -> Pulled: ...
+
+
+def source_reader(name: str) -> Read:
+    """The reader called `name`. Raises ConfigError naming those there are."""
+    if name not in SOURCES:
+        raise ConfigError(
+            "source", f"there is no {name!r}; there are {', '.join(sorted([*SOURCES, *SERVERS]))}"
+        )
+    return cast(Read, importlib.import_module(SOURCES[name]).read)
+
+
+def site_reader(
+    name: str, *, salt: str, day: str, caches: Sequence[str], earlier: Earlier | None = None
+) -> Reader:
+    """The reader called `name`, told what `Read` says. Raises ConfigError."""
+    told = functools.partial(source_reader(name), salt=salt, day=day)
+    if name in _IN_TWO_PARTS:
+        return functools.partial(told, earlier=earlier)
+    return functools.partial(told, caches=caches) if name in _ORIGIN_SIDE else told
+
+
+def reads_whole(name: str) -> bool:
+    """Whether all at a path is one input, its files mean nothing alone: the reader's READS_WHOLE."""
+    return bool(getattr(importlib.import_module(SOURCES[name]), "READS_WHOLE", False))

@@ -1,0 +1,58 @@
+"""The configured caches as tasks are mapped over them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from features.results import WORTH
+from features.schema import RECEIPTS
+from features.times import as_of_label, day_label
+from jobs.ingest.sources import OF_CACHES
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheLine:
+    """A cache; `rse`: its RSE in Rucio, empty if Rucio is not told."""
+
+    name: str
+    rse: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which caches are listed: those for which all that is given holds.
+
+    `pushed_at_s`: a plan of that moment was pushed there. `unjudged_s`: plans of the day from then on were,
+    `[airflow] pull` names a source of caches' own records, and the day has no verdict yet. `with_rse`: it has
+    an RSE in Rucio.
+    """
+
+    pushed_at_s: int | None = None
+    unjudged_s: int | None = None
+    with_rse: bool = False
+
+
+def listed(settings: Settings, wanted: Wanted) -> list[CacheLine]:
+    """The caches by name, of `wanted` alone."""
+    caches = [cache for _, cache in sorted(settings.caches.items()) if cache.rse or not wanted.with_rse]
+    tables = Tables(settings.tables.root)
+    if wanted.pushed_at_s is not None:
+        at = as_of_label(wanted.pushed_at_s)
+        pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[1] == at}
+        caches = [cache for cache in caches if cache.name in pushed]
+    if wanted.unjudged_s is not None:
+        unjudged = _unjudged(tables, settings, day_label(wanted.unjudged_s))
+        caches = [cache for cache in caches if cache.name in unjudged]
+    return [CacheLine(cache.name, cache.rse) for cache in caches]
+
+
+def _unjudged(tables: Tables, settings: Settings, day: str) -> set[str]:
+    if not OF_CACHES & settings.airflow.pull.keys():
+        return set()
+    pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
+    judged = {key[1] for key in tables.head(WORTH).partitions if key[0] == day}
+    # A folder that stands in for a cache has no records of its own.
+    telling = {name for name, cache in settings.caches.items() if cache.kind == "xcache"}
+    return (pushed - judged) & telling

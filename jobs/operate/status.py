@@ -1,0 +1,244 @@
+"""What an operator looks at first: caches, plans, pushes, the model, alarms. No server is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from features.results import DRIFT, PROMOTIONS
+from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from features.times import as_of_label, parse_as_of
+from features.units import duration_label, format_bytes
+from jobs.operate.prometheus import Sample
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Key, Snapshot, Tables, read_partitions
+from prefetch.journal.journal import Journal
+from prefetch.xcache.quota import held_bytes
+
+LATE_CYCLES = 3
+"""A plan or prediction older than so many cycles is late."""
+FULL_SHARE = 0.8
+"""Captures that fill more of their quota than this are an alarm: datagrams are refused soon."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheStatus:
+    """One cache, by its last inventory, plan and push.
+
+    `fill_share`: of the capacity; `pinned_bytes`: of the pins that stand; `push`: items of the last push by
+    state. What is not known is None.
+    """
+
+    cache: str
+    capacity_bytes: int
+    held_files: int | None
+    held_bytes: int | None
+    fill_share: float | None
+    pins: int
+    pinned_bytes: int
+    plan_at: str | None
+    plan: dict[str, int]
+    push_at: str | None
+    push: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Alarm:
+    """Something to look at; `name` is its heading in docs/troubleshoot.md."""
+
+    name: str
+    about: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """The region at `at`; `champion`: None if none was promoted."""
+
+    at: str
+    region: str
+    champion: str | None
+    decided_at: str | None
+    scored_by: str | None
+    predictions_at: str | None
+    predictions: int
+    drifted_columns: int
+    caches: tuple[CacheStatus, ...]
+    alarms: tuple[Alarm, ...]
+
+
+def run(settings: Settings, *, now_s: int) -> Status:
+    """The status at `now_s`, from the tables and the journal."""
+    tables, region = Tables(settings.tables.root), settings.region.name
+    journal = Journal(settings.push.journal)
+    try:
+        caches = tuple(_cache(tables, journal, cache, now_s) for _, cache in sorted(settings.caches.items()))
+    finally:
+        journal.close()
+    decided, predicted = _newest(tables, PROMOTIONS, region), _newest(tables, PREDICTIONS, region)
+    decision = _first(decided, ["champion"])
+    told = Status(
+        at=as_of_label(now_s),
+        region=region,
+        champion=decision.get("champion"),
+        decided_at=_at(decided),
+        scored_by=_first(predicted, ["model_version"]).get("model_version"),
+        predictions_at=_at(predicted),
+        predictions=sum(part.n_rows for part in predicted.partitions.values()),
+        drifted_columns=_count(_newest(tables, DRIFT, region), "drifted").get("True", 0),
+        caches=caches,
+        alarms=(),
+    )
+    return dataclasses.replace(told, alarms=tuple(_alarms(told, settings, now_s)))
+
+
+def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
+    contents, plan, push = (_newest(tables, table, cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
+    held = _sum(contents, "bytes_on_disk") if contents.partitions else None
+    pins = journal.pins(cache.name, now_s=now_s)
+    return CacheStatus(
+        cache=cache.name,
+        capacity_bytes=cache.capacity,
+        held_files=sum(p.n_rows for p in contents.partitions.values()) if contents.partitions else None,
+        held_bytes=held,
+        fill_share=None if held is None else held / cache.capacity,
+        pins=len(pins),
+        pinned_bytes=sum(item.size_bytes for item in pins),
+        plan_at=_at(plan),
+        plan=_count(plan, "action"),
+        push_at=_at(push),
+        push=_count(push, "state"),
+    )
+
+
+class Allowed(NamedTuple):
+    """How old a plan may be now."""
+
+    now_s: int
+    age_s: int
+
+
+def _alarms(told: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
+    allowed = Allowed(now_s, LATE_CYCLES * settings.features.cycle)
+    if told.champion is None:
+        yield Alarm("no-champion", told.region, "no model was promoted: train, evaluate and promote one")
+    yield from _late(told.region, "prediction", told.predictions_at, allowed)
+    if told.drifted_columns:
+        text = f"{told.drifted_columns} columns have drifted from training; train again if it lasts"
+        yield Alarm("drift", told.region, text)
+    for cache in told.caches:
+        yield from _late(cache.cache, "plan", cache.plan_at, allowed)
+        yield from _push_alarms(cache)
+        yield from _disk_alarms(cache, settings)
+        yield from _capture_alarms(settings.caches[cache.cache], settings.collect.quota)
+
+
+def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
+    if failed := cache.push.get("failed", 0):
+        text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
+        yield Alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
+    if cache.plan_at is not None and cache.push_at != cache.plan_at:
+        text = f"the plan of {cache.plan_at} was not pushed; cachecast push resumes it"
+        yield Alarm("not-pushed", cache.cache, text)
+
+
+def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
+    low, high = settings.caches[cache.cache].watermarks
+    if cache.fill_share is not None and cache.fill_share > high:
+        text = f"{100 * cache.fill_share:.0f} % full, above its high watermark: does it purge?"
+        yield Alarm("above-high-watermark", cache.cache, text)
+    limit = settings.plan.pin_share * low * cache.capacity_bytes
+    if cache.pinned_bytes > limit:
+        text = f"pins hold {format_bytes(cache.pinned_bytes)}, more than {format_bytes(limit)}"
+        yield Alarm("pins-over-limit", cache.cache, text)
+
+
+def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
+    if cache.gstream is None or not cache.gstream.is_dir():
+        return
+    held = held_bytes(cache.gstream)
+    if held > FULL_SHARE * quota_bytes:
+        text = f"captures hold {format_bytes(held)} of {format_bytes(quota_bytes)} ([collect] quota)"
+        yield Alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
+
+
+def _late(about: str, what: str, newest: str | None, allowed: Allowed) -> Iterator[Alarm]:
+    name = f"{what}-late"
+    if newest is None:
+        yield Alarm(name, about, f"there is no {what} yet")
+    elif (age_s := allowed.now_s - parse_as_of(newest)) > allowed.age_s:
+        yield Alarm(name, about, f"the newest {what} is {duration_label(age_s - age_s % 60)} old")
+
+
+def _newest(tables: Tables, table: Table, owner: str) -> Snapshot:
+    """The table's newest partition of a region or cache; one without partitions if there is none."""
+    head = tables.head(table)
+    keys = sorted((key for key in head.partitions if key[2] == owner), key=lambda key: key[1])
+    return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
+
+
+def _at(newest: Snapshot) -> str | None:
+    keys: list[Key] = list(newest.partitions)
+    return keys[0][1] if keys else None
+
+
+def _count(newest: Snapshot, column: str) -> dict[str, int]:
+    """How many rows have each value."""
+    if not newest.partitions:
+        return {}
+    rows = read_partitions(newest, newest.partitions, [column])
+    counts = rows.group_by(column).aggregate([([], "count_all")]).sort_by(column).to_pylist()
+    return {str(row[column]): row["count_all"] for row in counts}
+
+
+def _sum(newest: Snapshot, column: str) -> int:
+    return int(pc.sum(read_partitions(newest, newest.partitions, [column])[column]).as_py() or 0)
+
+
+def _first(newest: Snapshot, columns: list[str]) -> Mapping[str, str | None]:
+    if not newest.partitions:
+        return {}
+    rows = read_partitions(newest, newest.partitions, columns).slice(0, 1).to_pylist()
+    return rows[0] if rows else {}
+
+
+def samples(told: Status) -> list[Sample]:
+    """The status as figures for Prometheus."""
+    region = {"region": told.region}
+    found: list[Sample] = [
+        ("cachecast_champion", "1 if a model was promoted", region, float(told.champion is not None)),
+        ("cachecast_predictions", "predictions at the newest moment", region, told.predictions),
+        ("cachecast_drifted_columns", "columns that have drifted", region, told.drifted_columns),
+        *_moment("cachecast_predictions_as_of_seconds", region, told.predictions_at),
+    ]
+    for cache in told.caches:
+        label = {"cache": cache.cache}
+        found += [
+            ("cachecast_cache_capacity_bytes", "by its settings", label, cache.capacity_bytes),
+            ("cachecast_cache_pins", "pins that stand", label, cache.pins),
+            ("cachecast_cache_pinned_bytes", "bytes of their files", label, cache.pinned_bytes),
+            *_moment("cachecast_plan_as_of_seconds", label, cache.plan_at),
+            *_moment("cachecast_push_as_of_seconds", label, cache.push_at),
+        ]
+        if cache.held_bytes is not None and cache.held_files is not None:
+            found += [
+                ("cachecast_cache_held_bytes", "by its last inventory", label, cache.held_bytes),
+                ("cachecast_cache_held_files", "by its last inventory", label, cache.held_files),
+            ]
+        for metric, text, by, counts in (
+            ("cachecast_plan_items", "items of the last plan", "action", cache.plan),
+            ("cachecast_push_items", "items of the last push", "state", cache.push),
+        ):
+            found += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
+    for alarm in told.alarms:
+        labels = {"alarm": alarm.name, "about": alarm.about}
+        found.append(("cachecast_alarm", "1 while it stands", labels, 1))
+    return found
+
+
+def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Sample]:
+    """The moment of the newest one, since 1970; nothing if there is none."""
+    return [] if at is None else [(metric, "moment of the newest, since 1970", labels, parse_as_of(at))]

@@ -1,0 +1,143 @@
+"""What plans have earned so far: by plan, by the model they followed, and by day against plain LRU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import StaleInputError
+from features.results import WORTH
+from features.schema import OUTCOMES, PLANS, RECEIPTS
+from features.times import day_label, parse_as_of
+from features.units import format_bytes
+from jobs.cli.console import percent
+from jobs.outcomes import day_verdict as worth
+from jobs.outcomes import items as outcomes
+from jobs.outcomes.day_verdict import DayWorth
+from jobs.report.outcome_plots import saved_by_day
+from jobs.report.page import Figure, Section, page
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+
+_SUMS = ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+NO_MODEL = "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class Earnings:
+    """Rows for people and programs; `days` are of the table worth.
+
+    `plans`: items done by the pushes of each plan, those that were read, and bytes as in outcomes; `models`:
+    the same by the version that the plans followed (`none`: prefills).
+    """
+
+    plans: list[dict[str, object]]
+    models: list[dict[str, object]]
+    days: list[dict[str, object]]
+
+
+def of_day(settings: Settings, *, cache: str, day_s: int) -> DayWorth:
+    """Account the plans that could still earn on a day anew, and judge the day."""
+    tables = Tables(settings.tables.root)
+    since = day_label(day_s - settings.plan.horizon)
+    if tables.exists(RECEIPTS):
+        for key in tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache):
+            outcomes.run(tables, cache=cache, as_of_s=parse_as_of(key[1]))
+    return worth.run(tables, settings, cache=cache, day_s=day_s)
+
+
+def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> Earnings:
+    """What plans of the days `since` … `until` earned. Raises StaleInputError if none was accounted."""
+    cache, tables = settings.cache(cache).name, Tables(settings.tables.root)
+    where = {"since": since, "until": until, "owner": cache}
+    if not tables.exists(OUTCOMES) or not tables.snapshot(OUTCOMES).select(**where):
+        raise StaleInputError(
+            f"no plan of cache {cache!r} was accounted yet; run `cachecast outcomes --day` or `--as-of`"
+        )
+    rows = tables.read_arrow(OUTCOMES, columns=["as_of", *_SUMS], **where)
+    rows = rows.append_column("read_items", pc.greater(rows["n_hits"], 0).cast(pa.int64()))
+    models = tables.read_arrow(PLANS, columns=["as_of", "model_version"], **where)
+    by_plan = models.group_by("as_of").aggregate([("model_version", "max")])
+    names = dict(zip(by_plan["as_of"].to_pylist(), by_plan["model_version_max"].to_pylist(), strict=True))
+    followed = pa.array([names.get(as_of) or NO_MODEL for as_of in rows["as_of"].to_pylist()], pa.string())
+    rows = rows.append_column("model_version", followed)
+    days = []
+    if tables.exists(WORTH):
+        columns = ["day", *WORTH.column_names]
+        days = tables.read_arrow(WORTH, columns=columns, **where).sort_by("day").to_pylist()
+    return Earnings(_grouped(rows, ["as_of", "model_version"]), _grouped(rows, ["model_version"]), days)
+
+
+def write_page(earnings: Earnings, *, cache: str, out: Path) -> None:
+    """Write `earnings` as one HTML file."""
+    sections = [
+        Section(
+            "Days against plain LRU",
+            "LRU is replayed on the same reads. A day is withheld where the replay of what was pushed is "
+            "more than 2 % off the hit bytes that the cache tells, or where its records are too short. "
+            "Shares: of the bytes read, by reads that fetched nothing.",
+            _plots(earnings),
+            [_shown(row) for row in earnings.days],
+        ),
+        Section(
+            "Model versions", "Of all items that pushes did for plans of that version.", (), earnings.models
+        ),
+        Section("Plans", "", (), earnings.plans),
+    ]
+    html = page(
+        title=f"What the plans of {cache} earned",
+        subtitle="cachecast outcomes",
+        answers=[verdict(earnings)],
+        sections=[section for section in sections if section.rows],
+    )
+    out.write_text(html, encoding="utf-8")
+
+
+def _plots(earnings: Earnings) -> list[Figure]:
+    if not _judged(earnings):
+        return []
+    return [Figure(saved_by_day(earnings.days), "WAN bytes saved against LRU a day")]
+
+
+def verdict(earnings: Earnings) -> str:
+    """The answer in one sentence."""
+    judged = _judged(earnings)
+    if not judged:
+        return f"No day of {len(earnings.days)} could be judged."
+    saved = sum(int(str(row["saved_wan_bytes"])) for row in judged)
+    lru = sum(int(str(row["lru_wan_bytes"])) for row in judged)
+    verb = "saved" if saved >= 0 else "cost"
+    share = f" ({percent(abs(saved) / lru, 1)})" if lru else ""
+    return (
+        f"{len(judged)} of {len(earnings.days)} days could be judged: on them the plans {verb} "
+        f"{format_bytes(abs(saved))} of WAN traffic against plain LRU{share}."
+    )
+
+
+def _judged(earnings: Earnings) -> list[dict[str, object]]:
+    return [row for row in earnings.days if row["withheld"] is None]
+
+
+def _shown(row: Mapping[str, object]) -> dict[str, object]:
+    columns = (
+        *("day", "hit_bytes", "missed_bytes", "prefetched_bytes", "lru_wan_bytes", "saved_wan_bytes"),
+        *("planned_hit_share", "planned_lru_hit_share", "control_hit_share", "control_lru_hit_share"),
+    )
+    return {name: row[name] for name in columns} | {"reason": row["withheld"] or ""}
+
+
+def _grouped(rows: pa.Table, by: Sequence[str]) -> list[dict[str, object]]:
+    sums = rows.group_by(list(by)).aggregate(
+        [([], "count_all"), *((n, "sum") for n in ("read_items", *_SUMS))]
+    )
+    listed = sums.sort_by([(name, "ascending") for name in by]).to_pylist()
+    return [
+        {name: row[name] for name in by}
+        | {"items": row["count_all"]}
+        | {name: row[f"{name}_sum"] for name in ("read_items", *_SUMS)}
+        for row in listed
+    ]

@@ -1,0 +1,314 @@
+"""The refresh of the placement service: predictions, inventories and plans in, one snapshot out."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import ConfigError, StaleInputError
+from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
+from features.times import DAY_S, as_of_label
+from features.units import duration_label
+from jobs.settings.tree import CacheSettings, site_capacities
+from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.tables import Snapshot as Committed
+from prefetch.placement.build import Holding, fraction, snapshot_of
+from prefetch.placement.database import Database
+from prefetch.placement.decide import Supply, placed
+from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
+from prefetch.plan.federation import belongs
+from replay.planner import IntArray
+from replay.rendezvous import FloatArray, keys_of
+
+MAX_CACHES = 250
+_GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
+_KEPT = pa.array(["pin", "prefetch"])
+_PLAN_COLUMNS = (
+    "action",
+    "rank",
+    "did",
+    "name",
+    "size_bytes",
+    "cost_bytes",
+    "value",
+    "probability",
+    "reason",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementSummary:
+    """What a refresh wrote.
+
+    `no_inventory`: caches whose contents of the last day are not known; `misplaced`: pins and prefetches of
+    files that another cache owns, as their plans were made with other caches or capacities configured.
+    """
+
+    as_of: str
+    refresh: int
+    datasets: int
+    nowhere: int
+    files: int
+    sites: int
+    caches: int
+    no_inventory: list[str]
+    misplaced: int
+    snapshot_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Demand:
+    """When and how demand is judged."""
+
+    as_of_s: int
+    horizon_s: int
+    min_reads: float
+
+
+def run(
+    tables: Tables,
+    *,
+    database: Database,
+    caches: Sequence[CacheSettings],
+    rates_bytes_s: Mapping[str, float],
+    region: str,
+    as_of_s: int,
+    horizon_s: int,
+    min_reads: float,
+) -> PlacementSummary:
+    """Place every dataset that is predicted or held at `as_of_s`, and store it for the service.
+
+    `rates_bytes_s`: what one dataset may draw from each site. Nothing later than `as_of_s` is used.
+    Raises ConfigError, StaleInputError, ServiceError.
+    """
+    if not 0 < len(caches) <= MAX_CACHES:
+        raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
+    inventories = [_newest(tables, CONTENTS, cache.name, as_of_s) for cache in caches]
+    plans = [_standing(_plan(tables, cache.name, as_of_s), as_of_s) for cache in caches]
+    predictions = _predictions(tables, region, as_of_s, horizon_s)
+    files = _files(tables, predictions, [*inventories, *plans])
+    holdings = _holdings(files["did"], inventories, plans)
+    demand = _Demand(as_of_s, horizon_s, min_reads)
+    snapshot = _snapshot(files, holdings, demand, _supply(caches, rates_bytes_s), caches)
+    data = dump(snapshot)
+    packed = {
+        cache.name: _packed(plan, cache.name, as_of_s)
+        for cache, plan in zip(caches, plans, strict=True)
+        if plan.num_rows
+    }
+    return PlacementSummary(
+        as_of=snapshot.as_of,
+        refresh=database.refresh(data, snapshot.as_of, packed),
+        datasets=snapshot.dataset_keys.size,
+        nowhere=int((snapshot.placed[:, 0] == NOWHERE).sum()),
+        files=files.num_rows,
+        sites=len(snapshot.sites),
+        caches=len(caches),
+        no_inventory=[c.name for c, one in zip(caches, inventories, strict=True) if not one.num_rows],
+        misplaced=_misplaced(caches, plans),
+        snapshot_bytes=len(data),
+    )
+
+
+def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> int:
+    capacities, n = site_capacities(caches), 0
+    for cache, plan in zip(caches, plans, strict=True):
+        kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["name"].to_pylist()
+        n += int((~belongs(kept, capacities[cache.at_site], cache.name)).sum())
+    return n
+
+
+def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
+    label = as_of_label(as_of_s)
+    columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
+    rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=columns)
+    rows = rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
+    if not rows.num_rows:
+        raise StaleInputError(
+            f"no predictions at {label} for region {region!r} within {duration_label(horizon_s)}; run predict"
+        )
+    return rows
+
+
+def _newest(tables: Tables, table: Table, cache: str, as_of_s: int) -> pa.Table:
+    """The cache's newest partition of the last day, without partition columns; empty if there is none."""
+    head = tables.head(table)
+    return _partitions(head, _lately(head, cache, as_of_s)[-1:])
+
+
+def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    """The cache's newest plan of the last day, with what prefills asked for since; of a file the latest.
+
+    Without what its push gave up: that will not come about.
+    """
+    head, inventories = tables.head(PLANS), tables.head(CONTENTS).partitions
+    keys = _lately(head, cache, as_of_s)
+    # A plan takes the cache's inventory, a prefill does not.
+    plans = [place for place, key in enumerate(keys) if key in inventories]
+    standing = keys[plans[-1] if plans else -1 :]
+    told = _partitions(head, standing[-1:])
+    for key in reversed(standing[:-1]):
+        rows = _partitions(head, [key])
+        is_told = pc.is_in(rows["did"], value_set=told["did"].combine_chunks())
+        told = pa.concat_tables([told, rows.filter(pc.invert(is_told))])
+    return told.filter(pc.invert(pc.is_in(told["item_id"], value_set=_given_up(tables, standing))))
+
+
+def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:
+    """The items of plans that failed, or were cancelled."""
+    head = tables.head(RECEIPTS)
+    pushed = {key: head.partitions[key] for key in keys if key in head.partitions}
+    rows = read_partitions(head, pushed, ["item_id", "state"])
+    return rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
+
+
+def _lately(head: Committed, cache: str, as_of_s: int) -> list[Key]:
+    """The cache's partitions of the last day, in order of time."""
+    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
+    keys = [key for key in head.partitions if key[2] == cache and since < key[1] <= until]
+    return sorted(keys, key=lambda key: key[1])
+
+
+def _partitions(head: Committed, keys: Sequence[Key]) -> pa.Table:
+    chosen = {key: head.partitions[key] for key in keys}
+    return read_partitions(head, chosen, arrow_schema(head.table).names)
+
+
+def _standing(plan: pa.Table, as_of_s: int) -> pa.Table:
+    """The items of a plan that have not expired."""
+    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), plan["expires_at"].type)
+    return plan.filter(pc.greater(plan["expires_at"], now))
+
+
+def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
+    """One row per did: `size_bytes`, `dataset` (without CMS block), `expected_accesses` (0: no candidate)."""
+    parts = [predictions, *(other.select(["did", "size_bytes"]) for other in others)]
+    values = ("size_bytes", "dataset", "expected_accesses")
+    found = pa.concat_tables(parts, promote_options="default")
+    found = found.group_by("did").aggregate([(name, "max") for name in values])
+    found = found.rename_columns({f"{name}_max": name for name in values})
+    dataset = found["dataset"]
+    if tables.exists(FILES):
+        catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
+        at = pc.index_in(found["did"], value_set=catalogue["did"].combine_chunks())
+        dataset = pc.coalesce(dataset, catalogue["dataset"].take(at))
+    bare = pc.replace_substring_regex(dataset, "#.*$", "")
+    found = found.set_column(found.column_names.index("dataset"), "dataset", bare)
+    return found.set_column(
+        found.column_names.index("expected_accesses"),
+        "expected_accesses",
+        found["expected_accesses"].fill_null(0.0),
+    )
+
+
+def _holdings(
+    dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
+) -> list[Holding]:
+    """What each cache holds of files, by their index in `dids`."""
+    parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
+    # One look-up for all caches: its table of names is as large as `dids`.
+    asked = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+    at = pc.index_in(asked, value_set=dids.combine_chunks()).to_numpy().astype(np.int64)
+    pieces = iter(np.split(at, np.cumsum([len(part) for part in parts])[:-1]))
+    return [
+        _holding(next(pieces), inventory, next(pieces), plan)
+        for inventory, plan in zip(inventories, plans, strict=True)
+    ]
+
+
+def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Table) -> Holding:
+    evicted, fetched = (
+        pc.equal(plan["action"], action).to_numpy().astype(bool) for action in ("evict", "prefetch")
+    )
+    item = np.unique(np.concatenate([held, planned[fetched]]))
+    now = np.zeros(item.size)
+    now[np.searchsorted(item, held)] = inventory["bytes_on_disk"].to_numpy()
+    soon = now.copy()
+    soon[np.isin(item, planned[evicted])] = 0.0
+    soon[np.searchsorted(item, planned[fetched])] = plan["size_bytes"].to_numpy()[fetched]
+    return Holding(item, now, soon)
+
+
+def _snapshot(
+    files: pa.Table,
+    holdings: Sequence[Holding],
+    demand: _Demand,
+    supply: Supply,
+    caches: Sequence[CacheSettings],
+) -> Snapshot:
+    encoded = files["dataset"].combine_chunks().dictionary_encode()
+    datasets = encoded.dictionary.to_pylist()
+    nobody = len(datasets)
+    of = encoded.indices.fill_null(nobody).to_numpy()
+
+    def by_dataset(values: FloatArray) -> FloatArray:
+        return np.bincount(of, values, nobody + 1)[:nobody]
+
+    size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
+    reads = files["expected_accesses"].to_numpy()
+    total = by_dataset(size)
+    whole = [_with_datasets(one, of, files.num_rows, nobody) for one in holdings]
+    held = np.zeros((nobody, len(supply.sites)))
+    for cache, one in zip(caches, whole, strict=True):
+        held[:, supply.sites.index(cache.at_site)] += fraction(
+            one.predicted_bytes[one.item >= files.num_rows], total
+        )
+    keys = keys_of(datasets)
+    rows = placed(
+        keys,
+        np.minimum(held, 1.0),
+        by_dataset(reads * size) / demand.horizon_s,
+        by_dataset(reads) / by_dataset(np.ones(size.size)),
+        supply,
+        min_reads=demand.min_reads,
+    )
+    return snapshot_of(
+        as_of=as_of_label(demand.as_of_s),
+        sites=supply.sites,
+        caches=[(cache.name, cache.at_site) for cache in caches],
+        capacities=site_capacities(caches),
+        datasets=keys,
+        placed=rows,
+        items=[*files["did"].to_pylist(), *datasets],
+        size_bytes=np.concatenate([size, total]),
+        holdings=whole,
+    )
+
+
+def _with_datasets(one: Holding, of: IntArray, n_files: int, n_datasets: int) -> Holding:
+    """What a cache holds of files, and behind them of datasets; `of`: each file's, `n_datasets`: of none."""
+    now, soon = (
+        np.bincount(of[one.item], n_bytes, n_datasets + 1)[:n_datasets]
+        for n_bytes in (one.cached_bytes, one.predicted_bytes)
+    )
+    return Holding(
+        np.concatenate([one.item, n_files + np.arange(n_datasets)]),
+        np.concatenate([one.cached_bytes, now]),
+        np.concatenate([one.predicted_bytes, soon]),
+    )
+
+
+def _supply(caches: Sequence[CacheSettings], rates_bytes_s: Mapping[str, float]) -> Supply:
+    capacities = site_capacities(caches)
+    sites = tuple(sorted(capacities))
+    weights = tuple(float(sum(capacities[site].values())) for site in sites)
+    return Supply(sites, weights, tuple(rates_bytes_s[site] for site in sites))
+
+
+def _packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:
+    """A plan as the service hands it out: gzipped JSON."""
+    rows = plan.select([*_PLAN_COLUMNS, "expires_at"]).sort_by(
+        [("action", "ascending"), ("rank", "ascending")]
+    )
+    items = [
+        row | {"expires_at": as_of_label(int(row["expires_at"].timestamp()))} for row in rows.to_pylist()
+    ]
+    document = {"cache": cache, "as_of": as_of_label(as_of_s), "items": items}
+    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)

@@ -1,0 +1,113 @@
+"""A cache at the moment of a decision, as the planner knows it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.names import parse_name
+from jobs.plan.file_facts import facts, plan_files, read_shares
+from jobs.plan.inflow import inflows
+from jobs.plan.origin_limits import origin_bytes
+from jobs.settings.plan import PlanSettings
+from jobs.settings.tree import CacheSettings, Settings, site_capacities
+from jobs.simulate.study import benefit_model
+from jobs.store.tables import Tables
+from prefetch.plan import Files
+from prefetch.plan.federation import belongs
+from prefetch.push.origins import Try
+from prefetch.target import Held
+from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
+
+UNKNOWN_SCOPE = "unknown"
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A cache at `as_of_s`: what it holds by its own word, and the names that earlier plans hold there.
+
+    `tries`: those of its pushes to fetch from origins, oldest first.
+    """
+
+    cache: CacheSettings
+    inventory: Iterable[Held]
+    pinned: Collection[str]
+    as_of_s: int
+    tries: Sequence[Try] = ()
+
+
+def state_of(
+    moment: Moment, held: Sequence[Held], index: IntArray, recent: Sequence[int], cycle_s: int
+) -> CacheState:
+    """The cache as the planner knows it; a file that was never closed counts as used now."""
+    cache, as_of_s = moment.cache, moment.as_of_s
+    return CacheState(
+        as_of_s=as_of_s,
+        capacity_bytes=cache.capacity,
+        low_watermark=cache.watermarks[0],
+        high_watermark=cache.watermarks[1],
+        item=index,
+        bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
+        last_access_s=np.array([file.last_detach_s or as_of_s for file in held], np.int64),
+        pinned=np.array([file.name in moment.pinned for file in held], bool),
+        is_open=np.array([file.is_open for file in held], bool),
+        inflow_bytes=sum(recent) // len(recent),
+        peak_inflow_bytes=peak_inflow(recent, cycle_s),
+        lru_age_s=None,
+    )
+
+
+def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:
+    """Which files belong to this cache and not to another one of its site; None: it is alone there."""
+    members = site_capacities(settings.caches.values()).get(cache.at_site, {})
+    return belongs(dids.to_pylist(), members, cache.name) if len(members) > 1 else None
+
+
+def cycle_of(
+    tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
+) -> tuple[int, list[int]]:
+    """Seconds that a plan provides for, and the inflow of such cycles in the last day."""
+    cycle_s = every_s if plan.cycle == "auto" else plan.cycle
+    assumed = plan.assumed_inflow * cycle_s / every_s
+    return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
+
+
+def with_held(
+    dids: pa.Array, names: pa.Array, held: Sequence[Held]
+) -> tuple[pa.Array, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """`dids` with those of held files that are no candidates, and each held file's index there."""
+    at = pc.index_in(pa.array([file.name for file in held], pa.string()), value_set=names)
+    strangers = [file.name for file, i in zip(held, at.to_pylist(), strict=True) if i is None]
+    index = at.fill_null(-1).to_numpy().astype(np.int64)
+    index[index < 0] = len(dids) + np.arange(len(strangers))
+    extra = pa.array(
+        [f"{parse_name(name).experiment or UNKNOWN_SCOPE}:{name}" for name in strangers], pa.string()
+    )
+    return pa.concat_arrays([dids, extra]), index
+
+
+def names_of(dids: pa.Array) -> pa.Array:
+    """The names of `dids`, without their scopes."""
+    return pc.struct_field(pc.extract_regex(dids, r"^[^:]*:(?P<name>.*)$"), "name")
+
+
+def known_files(
+    tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, cycle_s: int
+) -> tuple[Files, IntArray | None]:
+    """What the planner knows of `dids` in that cache, and what each origin may deliver in the cycle."""
+    plan, as_of_s = settings.plan, moment.as_of_s
+    files, origins = plan_files(
+        dids,
+        facts(tables, dids),
+        plan=plan,
+        is_here=is_here(settings, moment.cache, dids),
+        read_share=read_shares(tables, as_of_s=as_of_s),
+        benefit=benefit_model(settings.benefit),
+        regions=settings.regions,
+    )
+    budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)
+    return files, budget

@@ -1,0 +1,120 @@
+"""What a plan must know of files beside predictions: rules, datasets, origins, and what a hit saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import ACCESSES, FILES
+from features.times import DAY_S, day_label
+from jobs.settings.plan import PlanSettings
+from jobs.settings.study import OriginSettings
+from jobs.store.tables import Tables
+from prefetch.plan import Files, Objective, treatments
+from prefetch.plan.control import is_control
+from replay.benefit import BenefitModel, Reads, cost
+from replay.origins import first_fit
+from replay.planner import BoolArray, IntArray
+
+READ_SHARE_DAYS = 7
+_FACTS = ["did", "dataset", "tier", "origins"]
+_EMPTY = pa.table(
+    {"did": [], "dataset": [], "tier": [], "origin": []},
+    pa.schema([(n, pa.string()) for n in ("did", "dataset", "tier", "origin")]),
+)
+
+
+def facts(tables: Tables, dids: pa.Array) -> pa.Table:
+    """Dataset, tier and first origin of each of `dids`, null where the files table does not tell."""
+    known = _EMPTY
+    if tables.exists(FILES):
+        rows = tables.read_arrow(FILES, columns=_FACTS)
+        rows = rows.filter(pc.is_in(rows["did"], value_set=dids)).combine_chunks()
+        first = pc.list_element(
+            pc.if_else(pc.greater(pc.list_value_length(rows["origins"]), 0), rows["origins"], None), 0
+        )
+        known = rows.drop_columns(["origins"]).append_column("origin", first)
+    return known.take(pc.index_in(dids, value_set=known["did"].combine_chunks())).drop_columns(["did"])
+
+
+def plan_files(
+    dids: pa.Array,
+    known: pa.Table,
+    *,
+    plan: PlanSettings,
+    is_here: BoolArray | None = None,
+    read_share: Mapping[str, float] | None = None,
+    benefit: BenefitModel | None = None,
+    regions: Mapping[str, OriginSettings] | None = None,
+) -> tuple[Files, list[str]]:
+    """What the planner knows of `dids`, and the names of origins by code.
+
+    `known`: their `facts`; `is_here`: whether they belong to this cache (None: all do); `read_share`: part of
+    a file that a job reads, by dataset (None: all of it); `benefit` and `regions` tell what a hit saves.
+    """
+    dataset, datasets = _coded(known["dataset"])
+    origin, origins = _coded(known["origin"])
+    treatment, _ = treatments(tuple(one.rule for one in plan.rules), dids, known["tier"].combine_chunks())
+    share = np.array([*((read_share or {}).get(name, 1.0) for name in datasets), 1.0])
+    saved = np.zeros(len(origins) + 1)
+    if plan.objective is Objective.CPU_HOURS and benefit is not None:
+        saved = np.array(_saved([*origins, ""], benefit, list((regions or {}).values())))
+    files = Files(
+        is_control=is_control(dids.to_pylist(), plan.control_share),
+        treatment=treatment,
+        is_here=np.ones(len(dids), np.bool_) if is_here is None else is_here,
+        dataset=dataset,
+        tier=_coded(known["tier"])[0],
+        origin=origin,
+        read_share=share[dataset],
+        saved_hours_per_byte=saved[origin],
+    )
+    return files, origins
+
+
+def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
+    """The part of a file that a job reads, by dataset, in the days before `as_of_s`."""
+    if not tables.exists(ACCESSES):
+        return {}
+    rows = tables.read_arrow(
+        ACCESSES,
+        since=day_label(as_of_s - READ_SHARE_DAYS * DAY_S),
+        until=day_label(as_of_s),
+        columns=["dataset", "known_at", "size_bytes", "read_bytes", "n_reads"],
+    )
+    known = pc.less(rows["known_at"].cast(pa.int64()), as_of_s * 1_000_000)
+    told = pc.and_(pc.is_valid(rows["read_bytes"]), pc.greater(rows["size_bytes"], 0))
+    rows = rows.filter(pc.and_(pc.and_(known, told), pc.is_valid(rows["dataset"])))
+    asked = pc.multiply(rows["size_bytes"], rows["n_reads"])
+    sums = (
+        rows.append_column("asked", asked)
+        .group_by("dataset")
+        .aggregate([("read_bytes", "sum"), ("asked", "sum")])
+    )
+    share = np.minimum(1.0, sums["read_bytes_sum"].to_numpy() / sums["asked_sum"].to_numpy())
+    return dict(zip(sums["dataset"].to_pylist(), share.tolist(), strict=True))
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[IntArray, list[str]]:
+    """Codes (-1: null) and the values they stand for."""
+    coded = column.combine_chunks().dictionary_encode()
+    codes: IntArray = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, coded.dictionary.to_pylist()
+
+
+def _saved(origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]) -> list[float]:
+    """Core hours that a byte read from the cache saves, against one fetched from each of `origins`."""
+    fits = first_fit(pa.array(origins, pa.string()), [region.hosts for region in regions])
+    rtt_ms = [region.rtt_ms for region in regions] + [None]
+    return [_saved_per_byte(rtt_ms[code], model) for code in fits.tolist()]
+
+
+def _saved_per_byte(rtt_ms: float | None, model: BenefitModel) -> float:
+    rtt = np.array([np.nan if rtt_ms is None else rtt_ms])
+    amount, none = np.array([10**12]), np.array([0])
+    missed = cost(Reads(rtt, amount, none[:, None]), model).core_hours
+    hit = cost(Reads(rtt, none, amount[:, None]), model).core_hours
+    return max(0.0, missed - hit) / 10**12

@@ -1,0 +1,43 @@
+"""What came into a cache lately, by its own records."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import ACCESSES
+from features.times import DAY_S, day_label
+from jobs.settings.tree import CacheSettings
+from jobs.store.tables import Tables
+
+
+def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> list[int]:
+    """Bytes that came in during each cycle of the day before `as_of_s`, oldest first.
+
+    Without a record of that day: one cycle of the `assumed` share of the capacity.
+    """
+    unknown = [int(assumed * cache.capacity)]
+    if not tables.exists(ACCESSES):
+        return unknown
+    day_s = max(DAY_S, cycle_s)
+    rows = tables.read_arrow(
+        ACCESSES,
+        since=day_label(as_of_s - day_s),
+        until=day_label(as_of_s),
+        columns=["cache", "accessed_at", "known_at", "bytes_missed"],
+    )
+    kind = rows.schema.field("known_at").type
+    since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))
+    told = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
+    recent = pc.and_(pc.greater_equal(rows["accessed_at"], since), pc.less(rows["accessed_at"], until))
+    rows = rows.filter(pc.and_(pc.and_(told, recent), pc.is_valid(rows["bytes_missed"])))
+    if not rows.num_rows:
+        return unknown
+    ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6
+    cycle = (ago_s / cycle_s).astype(np.int64)
+    missed = np.bincount(cycle, weights=rows["bytes_missed"].to_numpy(), minlength=day_s // cycle_s)
+    by_cycle: list[int] = missed[::-1].astype(np.int64).tolist()
+    return by_cycle

@@ -1,0 +1,171 @@
+"""One cache's plan: its own inventory and the region's predictions in, plan items with reasons out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import InputError, StaleInputError
+from features.schema import CONTENTS, PLANS, PREDICTIONS
+from features.times import as_of_label, day_label
+from jobs.ingest.queue import Queued, known_work
+from jobs.plan.cache_state import Moment, cycle_of, known_files, names_of, state_of, with_held
+from jobs.plan.planner import planner
+from jobs.plan.rows import contents, items
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from prefetch.plan import Action, Judgement
+from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
+from prefetch.plan.explain import Explanation, explain
+from prefetch.target import Held
+from replay.planner import IntArray
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanSummary:
+    """What was planned for one cache: files and bytes, and per list what kept it from growing.
+
+    `cycle_s`: until when the plan provides; `eviction_age_s`: how long a file stays there without a plan;
+    `fitting_cycle_s`: the cycle of predictions and plans that this asks for. `queued_files`: files that
+    queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
+    `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
+    no longer believed, as their queue was not asked again.
+    """
+
+    cache: str
+    as_of: str
+    held_files: int
+    held_bytes: int
+    prefetch: int
+    prefetch_bytes: int
+    pin: int
+    pin_bytes: int
+    unpin: int
+    evict: int
+    evict_bytes: int
+    bound_by: dict[str, str]
+    cycle_s: int
+    eviction_age_s: int | None
+    fitting_cycle_s: int
+    queued_files: int
+    queued_prefetch: int
+    queued_prefetch_bytes: int
+    queued_unknown: int
+    queued_stale: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """One cache at one moment: its inventory, and the plan with what it was made from."""
+
+    held: Sequence[Held]
+    dids: pa.Array
+    index: IntArray
+    judgement: Judgement
+    queued: Queued
+    model_version: str
+
+    @property
+    def cycle_s(self) -> int:
+        """Until when the plan provides."""
+        return self.judgement.case.limits.cycle_s
+
+
+def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
+    """Write the contents and plans of a cache at a moment.
+
+    Raises StaleInputError if there are no predictions for it.
+    """
+    judged, as_of_s = judge(tables, settings, moment), moment.as_of_s
+    key = (day_label(as_of_s), as_of_label(as_of_s), moment.cache.name)
+    held_dids = judged.dids.take(pa.array(judged.index))
+    rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
+    tables.replace_arrow(CONTENTS, rows, cover=[key])
+    plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
+    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model_version)
+    tables.replace_arrow(PLANS, rows, cover=[key])
+    return _summary(judged, key)
+
+
+def explained(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
+    """Why file `item` (a did or a name) is planned or not; nothing is written. Raises InputError."""
+    judged = judge(tables, settings, moment)
+    found = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))
+    place = pc.index(found, True).as_py()
+    if place < 0:
+        raise InputError(
+            f"{item!r} is neither in cache {moment.cache.name!r} nor a candidate at "
+            f"{as_of_label(moment.as_of_s)}: neither it nor its dataset was read lately; write it as "
+            "scope:name, or as the cache's path"
+        )
+    return explain(judged.judgement, int(place))
+
+
+def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
+    """The plan of a cache by the latest predictions, with what it was made from."""
+    plan, region, every_s = settings.plan, settings.region.name, settings.features.cycle
+    as_of_s = moment.as_of_s
+    held = sorted(moment.inventory, key=lambda file: file.name)
+    cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
+    dids, model_version = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
+    dids, index = with_held(dids, names_of(dids), held)
+    files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
+    chosen = planner(
+        tables,
+        dids,
+        region=region,
+        plan=plan,
+        cycle_s=cycle_s,
+        predicted_every_s=every_s,
+        files=files,
+        origin_bytes=budget,
+        work_at=lambda _: queued.of(dids),
+    )
+    state = state_of(moment, held, index, recent, cycle_s)
+    return Judged(held, dids, index, chosen.judge(state), queued, model_version)
+
+
+def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, str]:
+    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and what predicted them."""
+    rows = tables.read_arrow(
+        PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did", "model_version"]
+    )
+    if not rows.num_rows:
+        raise StaleInputError(
+            f"no predictions at {as_of_label(as_of_s)} for region {region!r}; run features and predict"
+        )
+    dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
+    return dids, ", ".join(sorted(pc.unique(rows["model_version"]).to_pylist()))
+
+
+def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
+    plan = judged.judgement.plan
+    age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
+    queued = (plan.action == int(Action.PREFETCH)) & (plan.n_jobs > 0)
+    n = {action: int((plan.action == int(action)).sum()) for action in Action}
+    return PlanSummary(
+        cache=key[2],
+        as_of=key[1],
+        held_files=len(judged.held),
+        held_bytes=sum(file.bytes_on_disk for file in judged.held),
+        prefetch=n[Action.PREFETCH],
+        prefetch_bytes=plan.bytes_of(Action.PREFETCH),
+        pin=n[Action.PIN],
+        pin_bytes=plan.bytes_of(Action.PIN),
+        unpin=n[Action.UNPIN],
+        evict=n[Action.EVICT],
+        evict_bytes=plan.bytes_of(Action.EVICT),
+        bound_by={action.name.lower(): what for action, what in plan.bound_by.items()},
+        cycle_s=judged.cycle_s,
+        eviction_age_s=age_s,
+        fitting_cycle_s=fitting_cycle_s(age_s, judged.cycle_s),
+        queued_files=judged.queued.files.num_rows,
+        queued_prefetch=int(queued.sum()),
+        queued_prefetch_bytes=int(plan.size_bytes[queued].sum()),
+        queued_unknown=judged.queued.n_unknown,
+        queued_stale=judged.queued.n_stale,
+    )

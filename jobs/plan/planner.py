@@ -1,0 +1,105 @@
+"""The planner that production and replay share, fed from the predictions table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.errors import StaleInputError
+from features.schema import PREDICTIONS
+from features.times import as_of_label
+from features.units import duration_label
+from jobs.plan.file_facts import facts, plan_files
+from jobs.settings.plan import PlanSettings
+from jobs.store.tables import Tables
+from prefetch.plan import Files, Limits, Scores, ValuePlanner
+from prefetch.plan.known import KnownWork, with_known
+from replay.planner import IntArray
+
+KEPT_BOUNDARIES = 256
+"""Boundaries whose scores stay in memory: a replay walks several capacities through the same weeks."""
+
+_COLUMNS = ["did", "horizon_s", "probability", "size_bytes", "last_read_s"]
+
+
+def planner(
+    tables: Tables,
+    dids: pa.Array,
+    *,
+    region: str,
+    plan: PlanSettings,
+    cycle_s: int,
+    predicted_every_s: int | None = None,
+    files: Files | None = None,
+    origin_bytes: IntArray | None = None,
+    work_at: Callable[[int], KnownWork] | None = None,
+) -> ValuePlanner:
+    """A planner over the files `dids` (a file's dense id is its index there).
+
+    At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
+    files that are not among `dids` are left out. `files`: what else is known of them, None: what the files
+    table tells. Raises StaleInputError at a boundary without predictions.
+    """
+    every_s = predicted_every_s or cycle_s
+
+    @functools.lru_cache(maxsize=KEPT_BOUNDARIES)
+    def predicted(as_of_s: int) -> Scores:
+        label = as_of_label(as_of_s)
+        rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=_COLUMNS)
+        if not pc.any(pc.equal(rows["horizon_s"], plan.horizon)).as_py():
+            # Without scores every file would look worthless: better no plan than that one.
+            raise StaleInputError(
+                f"no predictions at {label} for region {region!r} within {duration_label(plan.horizon)}, "
+                "the [plan] horizon; run predict, or plan by a horizon that was predicted"
+            )
+        return _scores(rows, dids, as_of_s)
+
+    def scores_at(as_of_s: int) -> Scores:
+        scores = predicted(as_of_s - as_of_s % every_s)
+        return scores if work_at is None else with_known(scores, work_at(as_of_s))
+
+    return ValuePlanner(
+        scores_at,
+        limits(plan, cycle_s, origin_bytes),
+        files or plan_files(dids, facts(tables, dids), plan=plan)[0],
+        plan.horizon,
+        plan.objective,
+    )
+
+
+def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> Limits:
+    """The plan's bounds as the planner knows them."""
+    return Limits(
+        cycle_s=cycle_s,
+        pin_share=plan.pin_share,
+        evict_inflow=plan.evict_inflow,
+        prefetch_share=plan.prefetch_share,
+        queued_share=plan.queued_share,
+        min_prefetch_probability=plan.min_prefetch_probability,
+        read_once_below=plan.read_once_below,
+        hysteresis=plan.hysteresis,
+        dataset_bonus=plan.dataset_bonus,
+        wan_bytes_per_hour=plan.wan_per_hour,
+        quiet_hours=plan.quiet_hours,
+        origin_bytes=origin_bytes,
+        cached_fraction=1.0 if plan.cluster is None else plan.cluster.cached_fraction,
+    )
+
+
+def _scores(rows: pa.Table, dids: pa.Array, as_of_s: int) -> Scores:
+    item = pc.index_in(rows["did"], value_set=dids)
+    usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
+    rows = rows.append_column("item", item).filter(usable)
+    ids = rows["item"].to_numpy().astype(np.int64)
+    found, entry = np.unique(ids, return_inverse=True)
+    horizons, row = np.unique(rows["horizon_s"].to_numpy(), return_inverse=True)
+    probability = np.zeros((horizons.size, found.size))
+    probability[row, entry] = rows["probability"].to_numpy()
+    size, was_read = np.zeros(found.size, np.int64), np.zeros(found.size, np.bool_)
+    size[entry] = rows["size_bytes"].to_numpy()
+    was_read[entry] = pc.is_valid(rows["last_read_s"]).to_numpy()
+    return Scores(as_of_s, found, size, tuple(horizons.tolist()), probability, was_read)

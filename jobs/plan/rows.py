@@ -1,0 +1,81 @@
+"""Rows of the contents and plans tables, column by column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import CONTENTS, PLANS, Table, arrow_schema
+from features.times import DAY_S
+from jobs.store.tables import Key
+from prefetch.plan import Action, Plan
+from prefetch.plan.reasons import reasons
+from prefetch.target import Held
+
+_ACTIONS = pa.array([action.name.lower() for action in sorted(Action)])
+
+PUSHED_AT_LEAST_S = DAY_S
+"""A plan may be pushed so long, also where it decides for a shorter time: a site may plan once a day."""
+
+
+def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) -> pa.Table:
+    """The inventory `held` at `as_of_s`; `dids` are its files'."""
+    detached = pa.array([file.last_detach_s for file in held], pa.int64())
+    columns = {
+        "did": dids,
+        "name": pa.array([file.name for file in held], pa.string()),
+        "size_bytes": pa.array([file.size_bytes for file in held], pa.int64()),
+        "bytes_on_disk": pa.array([file.bytes_on_disk for file in held], pa.int64()),
+        "complete": pa.array([file.complete for file in held], pa.bool_()),
+        "last_detach": pc.multiply(detached, 1_000_000).cast(pa.timestamp("us", tz="UTC")),
+        "open": pa.array([file.is_open for file in held], pa.bool_()),
+        "scanned_at": _repeated(as_of_s, len(held)),
+    }
+    return _keyed(CONTENTS, columns, key)
+
+
+def items(
+    plan: Plan, dids: pa.Array, *, key: Key, as_of_s: int, horizon_s: int, model: str | None
+) -> pa.Table:
+    """The plan's items; `key`: the partition they go to, `model`: version of the predictions they follow."""
+    did = dids.take(pa.array(plan.item))
+    action = _ACTIONS.take(pa.array(plan.action))
+    columns = {
+        "item_id": item_ids(key[2], as_of_s, did, action),
+        "did": did,
+        "name": pc.struct_field(pc.extract_regex(did, r"^[^:]*:(?P<name>.*)$"), "name"),
+        "action": action,
+        "rank": pa.array(plan.rank),
+        "value": pa.array(plan.value),
+        "cost_bytes": pa.array(plan.cost_bytes),
+        "size_bytes": pa.array(plan.size_bytes),
+        "probability": pa.array(plan.probability),
+        "reason": reasons(plan, horizon_s=horizon_s),
+        "expires_at": _repeated(as_of_s + max(horizon_s, PUSHED_AT_LEAST_S), len(did)),
+        "model_version": pa.repeat(pa.scalar(model, pa.string()), len(did)),
+    }
+    return _keyed(PLANS, columns, key)
+
+
+def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:
+    """32 hex digits each, that name a plan item wherever it goes."""
+    head = f"{cache}\n{as_of_s}\n"
+    texts = pc.binary_join_element_wise(pa.scalar(head), dids, pa.scalar("\n"), actions, "").cast(pa.binary())
+    return pa.array([hashlib.sha256(text).hexdigest()[:32] for text in texts.to_pylist()], pa.string())
+
+
+def _repeated(at_s: int, n: int) -> pa.Array:
+    moment = pa.scalar(dt.datetime.fromtimestamp(at_s, dt.UTC), pa.timestamp("us", tz="UTC"))
+    return pa.repeat(moment, n)
+
+
+def _keyed(table: Table, columns: dict[str, pa.Array], key: Key) -> pa.Table:
+    n = len(columns["did"])
+    rows = pa.table([columns[name] for name in table.column_names], schema=arrow_schema(table))
+    for name, value in zip(table.partition, key, strict=True):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value), n))
+    return rows

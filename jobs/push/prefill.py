@@ -1,0 +1,183 @@
+"""Known work: queues of jobs into their table, and a prefill of what a task will read, pushed at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from features.errors import InputError
+from features.schema import PLANS, QUEUE, arrow_schema
+from features.times import as_of_label, day_label
+from jobs import push_steps, steps
+from jobs.cli.console import Advance
+from jobs.ingest.queue import Queued, QueueSummary, resolved, write
+from jobs.ingest.queue_entries import Checked, checked
+from jobs.ingest.sources.queued_jobs import entries
+from jobs.plan.cache_state import Moment, cycle_of, known_files, names_of, state_of, with_held
+from jobs.plan.planner import limits
+from jobs.plan.rows import items
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from prefetch.plan import Action
+from prefetch.plan.known import certain
+from prefetch.plan.lists import Case
+from prefetch.plan.prefill import Prefill, prefill
+from prefetch.plan.valued import absent, on_disk
+from prefetch.push.push import PushSummary
+
+_COMMENT = "#"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a task will read: datasets and files, by `n_jobs` jobs, from `starts_s` on (None: soon)."""
+
+    datasets: Sequence[str]
+    files: Sequence[str]
+    n_jobs: int = 1
+    starts_s: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefillSummary:
+    """What a prefill planned, and what its push did (None: a dry run).
+
+    `files`, `bytes`: what was asked for, as the files table knows it; `on_disk`: of them, held from now on;
+    `unknown`: names asked for that the files table does not know; `left_out`: files by why; `bound_by`: what
+    kept more from being fetched.
+    """
+
+    cache: str
+    as_of: str
+    queue: str
+    files: int
+    bytes: int
+    on_disk: int
+    prefetch: int
+    prefetch_bytes: int
+    unknown: int
+    left_out: dict[str, int]
+    bound_by: str
+    pushed: PushSummary | None
+
+
+def queue(
+    settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None
+) -> QueueSummary:
+    """Ask a queue of jobs, a path or URL, and keep what it tells as what `name` says from `as_of_s` on."""
+    asked, shown = settings.queue, source.partition("?")[0]
+    raw = entries(source, token=asked.token.get_secret_value(), timeout_s=asked.timeout)
+    told = checked(raw, as_of_s=as_of_s, stale_s=asked.stale, site=site)
+    return write(Tables(settings.tables.root), told, queue=name, source=shown, as_of_s=as_of_s)
+
+
+def listed(path: Path) -> list[str]:
+    """The names in a file, one a line; lines that begin with # are left out. Raises InputError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the list {path}: {error}") from None
+    return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]
+
+
+def run(
+    settings: Settings,
+    request: Request,
+    *,
+    cache: str,
+    as_of_s: int,
+    dry_run: bool,
+    on_progress: Advance,
+) -> PrefillSummary:
+    """Fetch what `request` names into a cache within its limits, and let the plans to come know of it.
+
+    A dry run writes and touches nothing. Raises InputError if the request names nothing usable, or if the
+    cache has a plan of that very moment.
+    """
+    tables, moment = Tables(settings.tables.root), steps.moment(settings, cache, as_of_s)
+    key = (day_label(as_of_s), as_of_label(as_of_s), cache)
+    if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
+        raise InputError(
+            f"cache {cache!r} has a plan at {key[1]}; give another --as-of, or resume it: cachecast push"
+        )
+    told = _entries(request, as_of_s, settings.queue.stale)
+    asked = pa.Table.from_pylist(list(told.rows.values()), arrow_schema(QUEUE))
+    queued = resolved(tables, asked, as_of_s)
+    if not queued.files.num_rows:
+        raise InputError(
+            f"the files table knows none of the {len(told.rows)} names asked for; pull the catalogue first, "
+            "or write them as scope:name"
+        )
+    planned, dids = _planned(tables, settings, moment, queued)
+    name = f"prefill-{_digest(cache, request)}"
+    if not dry_run:
+        for row in told.rows.values():
+            row["cache"] = cache
+        write(tables, told, queue=name, source="prefill", as_of_s=as_of_s)
+        rows = items(
+            planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
+        )
+        tables.replace_arrow(PLANS, rows, cover=[key])
+    pushed = (
+        None if dry_run else push_steps.push(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
+    )
+    return _summary(planned, queued, key, name, pushed)
+
+
+def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
+    starts = {} if request.starts_s is None else {"expected_start": as_of_label(request.starts_s)}
+    job = {"job_id": "prefill", "n_jobs": request.n_jobs, **starts}
+    raw = [job | {"dataset": name} for name in request.datasets] + [job | {"file": f} for f in request.files]
+    if not raw:
+        raise InputError("nothing is asked for; give --dataset, or --files with a list that names some")
+    told = checked(raw, as_of_s=as_of_s, stale_s=stale_s)
+    if told.refused:
+        reason = next(iter(told.refused))
+        raise InputError(f"{told.samples[reason]} cannot be used: {reason}")
+    return told
+
+
+def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued) -> tuple[Prefill, pa.Array]:
+    plan, every_s, as_of_s = settings.plan, settings.features.cycle, moment.as_of_s
+    asked = queued.files["did"].combine_chunks()
+    names = set(names_of(asked).to_pylist())
+    # Of a file that is there in part the rest is fetched.
+    held = [file for file in moment.inventory if file.complete or file.name not in names]
+    dids, index = with_held(asked, names_of(asked), held)
+    cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
+    state = state_of(moment, held, index, recent, cycle_s)
+    scores = certain(queued.of(dids), as_of_s=as_of_s, horizon_s=plan.horizon)
+    disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)
+    candidates = absent(state, scores, files, plan.objective, 0)
+    return prefill(Case(state, scores, files, limits(plan, cycle_s, budget), disk, candidates)), dids
+
+
+def _summary(
+    planned: Prefill, queued: Queued, key: tuple[str, str, str], name: str, pushed: PushSummary | None
+) -> PrefillSummary:
+    plan = planned.plan
+    return PrefillSummary(
+        cache=key[2],
+        as_of=key[1],
+        queue=name,
+        files=queued.files.num_rows,
+        bytes=int(queued.files["size_bytes"].to_numpy().sum()),
+        on_disk=plan.of(Action.PIN).size,
+        prefetch=plan.of(Action.PREFETCH).size,
+        prefetch_bytes=plan.bytes_of(Action.PREFETCH),
+        unknown=queued.n_unknown,
+        left_out=planned.left_out,
+        bound_by=plan.bound_by[Action.PREFETCH],
+        pushed=pushed,
+    )
+
+
+def _digest(cache: str, request: Request) -> str:
+    """What tells one prefill from another: the same one asked again replaces what it said before."""
+    told = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
+    return hashlib.sha256(told.encode()).hexdigest()[:12]

@@ -1,0 +1,221 @@
+"""Carry out one cache's plan: from the plans table through the journal to the receipts table."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Set
+from typing import Any
+
+import pyarrow as pa
+
+from features.errors import ConflictError, StaleInputError
+from features.schema import PLANS, RECEIPTS
+from features.times import DAY_S, as_of_label, day_label
+from jobs.cli.console import Advance
+from jobs.plan.file_facts import facts
+from jobs.store.tables import Tables
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.reports import Holder
+from prefetch.journal.tables import PLAN, PREFILL
+from prefetch.push.attempt import PushLimits
+from prefetch.push.push import PushSummary, push, sources_seen
+from prefetch.target import CacheTarget
+
+_TRIES_TO_WRITE = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class DryRun:
+    """What a push would do: items per action, bytes it would fetch; nothing was touched."""
+
+    cache: str
+    as_of: str
+    items: dict[str, int]
+    prefetch_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PushStatus:
+    """How far a cache's pushes are; `as_of` None: of every plan in the journal.
+
+    `items`: per state; `oldest`: the oldest plan that is not pruned; `faults`: items whose last try failed,
+    by whose fault it was; `runs`: who has items in hand; `sources`: tries of the last while, per origin.
+    """
+
+    cache: str
+    as_of: str | None
+    items: dict[str, int]
+    oldest: str | None
+    pins: int
+    faults: dict[str, int]
+    last_errors: tuple[str, ...]
+    runs: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cancelled:
+    """Items withdrawn, and those under way, which end as they do and are not tried again."""
+
+    cache: str
+    as_of: str | None
+    cancelled: int
+    under_way: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Where a push writes, what it pushes to, by what limits and clock; how long its journal keeps plans."""
+
+    tables: Tables
+    journal: Journal
+    cache: str
+    target: CacheTarget
+    limits: PushLimits
+    now_s: Callable[[], float]
+    keep_s: float = 7 * DAY_S
+
+
+def dry_run(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
+    """Count the plan's items; neither the cache nor the journal is touched."""
+    rows = _plan(tables, cache, as_of_s)
+    actions = collections.Counter(row["action"] for row in rows)
+    return DryRun(cache, as_of_label(as_of_s), dict(actions), sum(row["cost_bytes"] for row in rows))
+
+
+def run(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
+    """Push the plan of a cache at `as_of_s`, write its receipts; a second run resumes and repeats nothing.
+
+    What older plans left undone is replaced; see `JournalPlans.record_plan`.
+    """
+    began_s = work.now_s()
+    plan = _plan(work.tables, work.cache, as_of_s)
+    dids = pa.array([row["did"] for row in plan], pa.string())
+    origins = facts(work.tables, dids)["origin"].to_pylist()
+    items = (_item(row, work.cache, as_of_s, source) for row, source in zip(plan, origins, strict=True))
+    work.journal.record_plan(items, now_s=began_s)
+    return resume(work, on_progress=on_progress, receipts_of={as_of_s}, since_s=began_s)
+
+
+def resume(
+    work: Work, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
+) -> PushSummary:
+    """Go on with what the journal holds for a cache; write the receipts of every plan that it changes.
+
+    `receipts_of`: times of plans whose receipts are written in any case, `since_s`: so are those of plans
+    that changed since then. What is settled and old is then pruned from the journal.
+    """
+    began_s = work.now_s() if since_s is None else since_s
+    n_waiting = work.journal.undone(work.cache)["planned"]
+    done = 0
+
+    def count(item: Item, receipt: Receipt) -> None:
+        nonlocal done
+        done += receipt.state in ("done", "failed")
+        on_progress(done, n_waiting, f"{item.action} {item.name}")
+
+    summary = push(
+        work.target,
+        work.journal,
+        cache=work.cache,
+        now_s=work.now_s,
+        limits=work.limits,
+        on_progress=count,
+    )
+    changed = work.journal.changed_plans(work.cache, since_s=began_s)
+    for as_of_s in sorted({*changed, *receipts_of}):
+        write_receipts(work.tables, work.journal, work.cache, as_of_s)
+    prune(work)
+    return summary
+
+
+def prune(work: Work) -> int:
+    """Delete from the journal what has been settled for `keep_s`, its receipts safely in the table; how many.
+
+    A plan that is deleted before its receipts are written would have been carried out for nothing: where the
+    table is away, nothing is deleted.
+    """
+    now_s, n_items = work.now_s(), 0
+    before_s = now_s - work.keep_s
+    for as_of_s in work.journal.prunable(work.cache, before_s=before_s, now_s=now_s):
+        if not _is_delivered(work, as_of_s):
+            write_receipts(work.tables, work.journal, work.cache, as_of_s)
+        n_items += work.journal.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
+    return n_items
+
+
+def _is_delivered(work: Work, as_of_s: int) -> bool:
+    """Whether the receipts table tells the same of a plan as the journal."""
+    label = as_of_label(as_of_s)
+    key = (day_label(as_of_s), label, work.cache)
+    if not work.tables.exists(RECEIPTS) or key not in work.tables.snapshot(RECEIPTS).partitions:
+        return False
+    columns = ["item_id", "state", "updated_at"]
+    rows = work.tables.read_arrow(RECEIPTS, as_of=label, owner=work.cache, columns=columns).to_pylist()
+    meant = work.journal.receipts(work.cache, as_of_s)
+    told, known = ({tuple(row[name] for name in columns) for row in one} for one in (rows, meant))
+    return told == known
+
+
+def status(
+    journal: Journal, limits: PushLimits, *, cache: str, as_of_s: int | None, now_s: float
+) -> PushStatus:
+    """What the journal tells of a cache; the cache itself is not asked."""
+    runs = (_run_label(holder, now_s) for holder in journal.holders(cache))
+    sources = sources_seen(journal, cache, limits, now_s).states(now_s)
+    oldest_s = journal.oldest_s(cache)
+    return PushStatus(
+        cache=cache,
+        as_of=None if as_of_s is None else as_of_label(as_of_s),
+        items={state: n for state, n in journal.counts(cache, as_of_s).items() if n},
+        oldest=None if oldest_s is None else as_of_label(oldest_s),
+        pins=len(journal.pins(cache, now_s=now_s)),
+        faults=journal.faults(cache, as_of_s),
+        last_errors=tuple(journal.last_errors(cache, as_of_s)),
+        runs=tuple(runs),
+        sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
+    )
+
+
+def _run_label(holder: Holder, now_s: float) -> str:
+    machine, pid, *_ = holder.owner.split("|")
+    host = machine.partition("/")[0]
+    return f"{host}, process {pid}: {holder.n_items} items, heard of {now_s - holder.heard_at_s:.0f} s ago"
+
+
+def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
+    """Write the receipts of one plan as the journal has them now; those of a pruned plan stay as they are."""
+    key = (day_label(as_of_s), as_of_label(as_of_s), cache)
+    for n_tries in range(1, _TRIES_TO_WRITE + 1):
+        rows = journal.receipts(cache, as_of_s)
+        if not rows and journal.pruned_at_s(cache, as_of_s) is not None:
+            return
+        try:
+            tables.replace_rows(RECEIPTS, rows, key)
+            return
+        except ConflictError:
+            # Another pusher of the same plan was first: what the journal has now is newer than both.
+            if n_tries == _TRIES_TO_WRITE:
+                raise
+
+
+def _plan(tables: Tables, cache: str, as_of_s: int) -> list[dict[str, Any]]:
+    key = (day_label(as_of_s), as_of_label(as_of_s), cache)
+    if not tables.exists(PLANS) or key not in tables.snapshot(PLANS).partitions:
+        raise StaleInputError(f"no plan for cache {cache!r} at {key[1]}; run plan first")
+    rows: list[dict[str, Any]] = tables.read_arrow(PLANS, as_of=key[1], owner=cache).to_pylist()
+    return rows
+
+
+def _item(row: dict[str, Any], cache: str, as_of_s: int, source: str | None) -> Item:
+    same = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
+    return Item(
+        cache=cache,
+        as_of_s=as_of_s,
+        expires_at_s=int(row["expires_at"].timestamp()),
+        source=source or "",
+        # A prefill follows no predictions, and decides on nothing but its own files.
+        kind=PLAN if row["model_version"] else PREFILL,
+        **{field: row[field] for field in same},
+    )

@@ -1,0 +1,25 @@
+"""A configured cache as the pusher sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from features.errors import ConfigError
+from jobs.settings.tree import CacheSettings
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.target import CacheTarget
+from prefetch.xcache import keytab
+from prefetch.xcache.client import XCacheTarget
+
+
+def target(cache: CacheSettings) -> CacheTarget:
+    """The target of `cache`. Raises ConfigError where its settings do not suffice."""
+    if cache.kind == "directory":
+        if cache.origin is None:
+            raise ConfigError(
+                f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
+            )
+        return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
+    if cache.keytab is not None:
+        keytab.use(cache.keytab, f"caches.{cache.name}.keytab")
+    return XCacheTarget(cache.name, cache.url, cache.namespace, cache.gstream, spaces=cache.spaces)

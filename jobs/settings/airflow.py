@@ -1,0 +1,92 @@
+"""What the DAGs are told by configuration: the table `[airflow]`, read without any other room's settings."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pydantic
+
+from features.units import parse_duration
+from jobs.ingest.sources import SERVERS, SOURCES
+from jobs.settings.layers import SHIPPED, from_environment, merged, shipped, site
+from jobs.settings.values import Name, Seconds, Section, checked
+
+
+class QueueInput(Section):
+    """Where a queue of jobs tells what is in it; `site`: whose jobs, where its entries do not tell."""
+
+    input: str = pydantic.Field(min_length=1)
+    site: str = ""
+
+
+class AirflowSettings(Section):
+    """Schedules, retries and alerts of the DAGs; conf/base.toml explains the keys."""
+
+    pull: dict[str, str]
+    queues: dict[Name, QueueInput]
+    train: str = pydantic.Field(min_length=1)
+    report: str = pydantic.Field(min_length=1)
+    reports: str = pydantic.Field(min_length=1)
+    spark: str
+    retries: int = pydantic.Field(ge=1)
+    retry_delay: Seconds
+    max_retry_delay: Seconds
+    deadline: Seconds
+    long_deadline: Seconds
+    webhook: pydantic.SecretStr
+
+    @pydantic.model_validator(mode="after")
+    def _makes_sense(self) -> AirflowSettings:
+        known, webhook = {*SOURCES, *SERVERS}, self.webhook.get_secret_value()
+        if unknown := sorted(set(self.pull) - known):
+            raise ValueError(f"pull: there is no source {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        if webhook and not webhook.startswith(("http://", "https://")):
+            raise ValueError("webhook must start with http:// or https://")
+        if webhook and not _is_usable(webhook):
+            raise ValueError("webhook must be a URL of printable ASCII, with a host, and without a user")
+        return self
+
+    @property
+    def records(self) -> dict[str, str]:
+        """Of `pull` the sources that are read."""
+        return {source: path for source, path in self.pull.items() if source not in SERVERS}
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """Of `pull` those that are asked, and for what."""
+        return {source: asked for source, asked in self.pull.items() if source in SERVERS}
+
+
+def _is_usable(url: str) -> bool:
+    """Whether a client takes it: one that does not would show it, with its secret, in an error."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return has_host and "@" not in parts.netloc and re.fullmatch("[!-~]+", url) is not None
+
+
+class Scheduling(NamedTuple):
+    """`[airflow]`, with the cycle of plans and the days that a promotion is decided on."""
+
+    airflow: AirflowSettings
+    cycle_s: int
+    test_days: int
+
+
+def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
+    """What the DAGs are made from: some milliseconds, as Airflow asks often. Raises ConfigError."""
+    conf = env.get("CACHECAST_CONF")
+    layers = [shipped(), *([site(Path(conf))] if conf else []), from_environment(env)]
+    values = functools.reduce(merged, layers)
+    settings = checked(AirflowSettings, values["airflow"], f"{conf or SHIPPED}: airflow")
+    cycle = values["features"]["cycle"]
+    cycle_s = parse_duration(cycle) if isinstance(cycle, str) else int(cycle)
+    return Scheduling(settings, cycle_s, int(values["training"]["min_test_days"]))

@@ -1,0 +1,96 @@
+"""Settings of a plan: its value, limits, rules and sources; conf/base.toml says what each means."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pydantic
+
+from features.errors import ConfigError
+from jobs.settings.values import Bytes, Seconds, Section, Share
+from prefetch.plan import Objective, Rule
+from prefetch.push.origins import SourceLimits
+from replay.benefit import Cluster, best_cached_fraction
+
+
+class RuleSettings(Section):
+    """One rule; patterns take `*` and `?`."""
+
+    action: Literal["include", "exclude", "pin", "never"]
+    tiers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _is_a_rule(self) -> RuleSettings:
+        try:
+            _ = self.rule
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def rule(self) -> Rule:
+        """The same as the planner knows it."""
+        return Rule(self.action, self.tiers, self.names, self.users)
+
+
+class SourceSettings(Section):
+    """What origins may be asked to deliver: patterns of hosts or RSEs, the first that fits counts."""
+
+    hosts: tuple[str, ...] = pydantic.Field(min_length=1)
+    per_hour: Bytes
+
+
+class ClusterSettings(Section):
+    """The site of KIT's Eq. 1; rates in bytes a second."""
+
+    network: Bytes
+    cache_per_node: Bytes
+    n_nodes: int = pydantic.Field(gt=0)
+    workflow_per_slot: Bytes
+    n_slots: int = pydantic.Field(gt=0)
+
+    @property
+    def cached_fraction(self) -> float:
+        """The part of a dataset that is worth caching."""
+        return best_cached_fraction(
+            Cluster(self.network, self.cache_per_node, self.n_nodes, self.workflow_per_slot, self.n_slots)
+        )
+
+
+class PlanSettings(Section):
+    """Value and limits of a plan."""
+
+    objective: Objective
+    horizon: Seconds
+    cycle: Literal["auto"] | Seconds
+    pin_share: Share
+    evict_inflow: float = pydantic.Field(ge=0)
+    assumed_inflow: Share
+    prefetch_share: float = pydantic.Field(ge=0)
+    queued_share: Share
+    min_prefetch_probability: Share
+    read_once_below: Share
+    hysteresis: float = pydantic.Field(ge=0, le=10)
+    dataset_bonus: float = pydantic.Field(ge=0, le=10)
+    control_share: Share
+    wan_per_hour: Bytes | None = None
+    quiet_hours: tuple[int, int] | None = None
+    rules: tuple[RuleSettings, ...] = ()
+    sources: tuple[SourceSettings, ...] = ()
+    source_failures: Share
+    reconsider_source: Seconds
+    cluster: ClusterSettings | None = None
+
+    @property
+    def source_limits(self) -> SourceLimits:
+        """When an origin is left alone, by plans and by pushes."""
+        return SourceLimits(self.source_failures, self.reconsider_source)
+
+    @pydantic.field_validator("quiet_hours")
+    @classmethod
+    def _are_hours(cls, hours: tuple[int, int] | None) -> tuple[int, int] | None:
+        if hours is not None and not all(0 <= hour <= 24 for hour in hours):
+            raise ValueError("quiet_hours must be the first hour and the one after the last, within 0 … 24")
+        return hours

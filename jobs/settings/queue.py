@@ -1,0 +1,15 @@
+"""The settings of `[queue]`."""
+
+from __future__ import annotations
+
+import pydantic
+
+from jobs.settings.values import Seconds, Section
+
+
+class QueueSettings(Section):
+    """How queues of jobs are asked, and how long they are believed."""
+
+    stale: Seconds
+    timeout: Seconds
+    token: pydantic.SecretStr

@@ -1,0 +1,50 @@
+"""Settings of the placement service."""
+
+from __future__ import annotations
+
+import pydantic
+
+from jobs.settings.values import Bytes, Seconds, Section, Share
+
+
+class SiteSettings(Section):
+    """What one site's network, caches and job slots manage; what is not given is as in [serve]."""
+
+    network: Bytes | None = None
+    cache_read: Bytes | None = None
+    slots: int | None = pydantic.Field(default=None, gt=0)
+
+
+class ServeSettings(Section):
+    """The placement service; conf/base.toml explains the keys."""
+
+    host: str = pydantic.Field(min_length=1)
+    port: int = pydantic.Field(ge=0, lt=2**16)
+    database: str = pydantic.Field(min_length=1)
+    token: pydantic.SecretStr
+    token_file: str
+    cache_token: pydantic.SecretStr
+    cache_token_file: str
+    tls_cert: str
+    tls_key: str
+    liveness: Seconds
+    forget: Seconds
+    sync: Seconds
+    max_wait: Seconds
+    never: tuple[str, ...]
+    min_reads: float = pydantic.Field(ge=0)
+    site_share: Share
+    network: Bytes
+    cache_read: Bytes
+    slots: int = pydantic.Field(gt=0)
+    sites: dict[str, SiteSettings]
+
+    @pydantic.model_validator(mode="after")
+    def _makes_sense(self) -> ServeSettings:
+        if self.forget <= self.liveness:
+            raise ValueError("forget must be longer than liveness")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("tls_cert and tls_key go together")
+        if not self.site_share:
+            raise ValueError("site_share must be above 0")
+        return self

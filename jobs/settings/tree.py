@@ -1,0 +1,289 @@
+"""Settings: TOML files and the environment, read once, checked by shape and then by meaning.
+
+The shipped `conf/base.toml` holds every default. `--conf` (or CACHECAST_CONF) names a TOML file, or a folder
+with `base.toml` and `caches/*.toml`, that overrides it; an environment variable `CACHECAST_PLAN__HORIZON`
+overrides both. Rooms below receive values, never this module.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import pydantic
+
+from features.errors import ConfigError
+from features.redaction import secrets_of
+from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from jobs.ingest.sources import SOURCES
+from jobs.settings.airflow import AirflowSettings
+from jobs.settings.layers import SHIPPED, from_environment, merged, shipped, site
+from jobs.settings.plan import PlanSettings
+from jobs.settings.queue import QueueSettings
+from jobs.settings.rucio import RucioSettings
+from jobs.settings.serve import ServeSettings
+from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
+from jobs.settings.values import Bytes, Name, Pause, Seconds, Section, Share, checked
+
+LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
+
+
+class TablesSettings(Section):
+    """Where the tables live."""
+
+    root: str = pydantic.Field(min_length=1)
+
+    @pydantic.field_validator("root")
+    @classmethod
+    def _without_login(cls, root: str) -> str:
+        # It is shown and written everywhere.
+        if secrets_of(root):
+            raise ValueError("root must hold no key; give keys by the environment (docs/secure.md)")
+        return root
+
+
+class SparkSettings(Section):
+    """The Spark session."""
+
+    master: str
+    driver_memory: str
+    shuffle_partitions: int = pydantic.Field(gt=0)
+    conf: dict[str, str]
+
+
+class RegionSettings(Section):
+    """The group of caches that learns together."""
+
+    name: Name
+
+
+class FeatureSettings(Section):
+    """Grid, windows and horizons of features and labels."""
+
+    cycle: Seconds
+    windows: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    half_lives: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
+    n_gaps: int = pydantic.Field(ge=0, le=31)
+    candidates: Seconds
+    active_datasets: Seconds
+    unread_per_dataset: int = pydantic.Field(ge=0)
+    kept_at: Share
+
+    @pydantic.model_validator(mode="after")
+    def _on_the_grid(self) -> FeatureSettings:
+        if 86400 % self.cycle and self.cycle % 86400:
+            raise ValueError("cycle must divide a day, or be whole days")
+        for key, values in (
+            ("windows", self.windows),
+            ("horizons", self.horizons),
+            ("candidates", (self.candidates,)),
+            ("active_datasets", (self.active_datasets,)),
+        ):
+            if any(value % self.cycle for value in values):
+                raise ValueError(f"{key} must be multiples of cycle")
+        if max(self.horizons) > LONGEST_HORIZON_S:
+            raise ValueError(f"horizons must be at most {LONGEST_HORIZON_S // 86400} days")
+        if self.candidates > max(self.windows):
+            raise ValueError("candidates must not be longer than the longest window")
+        return self
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """The same as the feature room knows it."""
+        return FeatureSpec(
+            cycle_s=self.cycle,
+            windows_s=self.windows,
+            half_lives_s=self.half_lives,
+            horizons_s=self.horizons,
+            n_gaps=self.n_gaps,
+            candidate_s=self.candidates,
+            active_dataset_s=self.active_datasets,
+            unread_per_dataset=self.unread_per_dataset,
+        )
+
+
+class TrainingSettings(Section):
+    """Sample and effort of training."""
+
+    max_rows: int = pydantic.Field(gt=0)
+    every: Seconds
+    span: Seconds
+    test_share: float = pydantic.Field(gt=0, lt=1)
+    learners: tuple[LearnerName, ...] = pydantic.Field(min_length=1)
+    trees: int = pydantic.Field(gt=0)
+    search_trials: int = pydantic.Field(gt=0)
+    seed: int
+    max_age: Seconds
+    min_test_days: int = pydantic.Field(ge=21)
+    spool: str = pydantic.Field(min_length=1)
+
+
+class MlflowSettings(Section):
+    """Where runs and models are recorded, and which models serve."""
+
+    uri: str
+    artifacts: str
+    experiment: str
+    serve: tuple[Literal["champion", "candidate"], ...] = pydantic.Field(min_length=1)
+    patience: Seconds
+
+
+class ReplaySettings(Section):
+    """The cache that a replay imitates."""
+
+    watermarks: tuple[Share, Share]
+    purge_interval: Seconds
+
+
+class PushSettings(Section):
+    """Limits of a push, and where its journal lives."""
+
+    parallel: int = pydantic.Field(gt=0, le=256)
+    timeout: Seconds
+    attempts: int = pydantic.Field(gt=0)
+    retry_after: Pause
+    breaker: int = pydantic.Field(gt=0)
+    bytes_per_s: Bytes | None = None
+    journal: str
+    keep: Seconds
+
+
+class SourcesSettings(Section):
+    """What a site knows that its records do not tell."""
+
+    cache_hosts: tuple[str, ...]
+    demand: dict[str, str]
+
+    @pydantic.field_validator("demand")
+    @classmethod
+    def _of_known_sources(cls, demand: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(set(demand.values()) - set(SOURCES)):
+            raise ValueError(f"there is no source {unknown[0]!r}; there are {', '.join(sorted(SOURCES))}")
+        return demand
+
+
+class MetricsSettings(Section):
+    """Where jobs leave figures for Prometheus."""
+
+    folder: str
+
+
+class UsersSettings(Section):
+    """The secret that users' hashes are salted with."""
+
+    salt: pydantic.SecretStr
+
+
+class CollectSettings(Section):
+    """How much the collector keeps, and how long."""
+
+    quota: Bytes
+    keep: Seconds
+
+
+class CacheSettings(Section):
+    """One cache."""
+
+    name: Name
+    kind: Literal["xcache", "directory"]
+    url: str
+    site: Name | None = None
+    capacity: Bytes
+    watermarks: tuple[Share, Share] = (0.90, 0.95)
+    purge_interval: Seconds = 300
+    namespace: Path | None = None
+    spaces: tuple[Path, ...] = ()
+    gstream: Path | None = None
+    origin: Path | None = None
+    touch_every: Literal["auto"] | Seconds = "auto"
+    evict_guard: Pause = 600
+    keytab: Path | None = None
+    rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")
+
+    @pydantic.model_validator(mode="after")
+    def _makes_sense(self) -> CacheSettings:
+        low, high = self.watermarks
+        if not 0 < low < high <= 1:
+            raise ValueError("watermarks must be 0 < low < high <= 1")
+        if self.kind == "xcache" and not self.url.startswith(("root://", "roots://")):
+            raise ValueError("url must start with root:// or roots://")
+        if self.kind == "directory" and self.origin is None:
+            raise ValueError("a directory cache needs origin, the folder its files come from")
+        return self
+
+    @property
+    def at_site(self) -> str:
+        """The site whose jobs it serves, as the placement service names it."""
+        return self.site or self.name
+
+
+def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]]:
+    """Bytes of `caches` by site and name: what planner and placement service share out files by."""
+    sites: dict[str, dict[str, int]] = {}
+    for cache in caches:
+        sites.setdefault(cache.at_site, {})[cache.name] = cache.capacity
+    return sites
+
+
+class Settings(Section):
+    """Everything a job may be told by configuration."""
+
+    tables: TablesSettings
+    spark: SparkSettings
+    region: RegionSettings
+    features: FeatureSettings
+    training: TrainingSettings
+    mlflow: MlflowSettings
+    replay: ReplaySettings
+    study: StudySettings
+    benefit: BenefitSettings
+    regions: dict[str, OriginSettings]
+    plan: PlanSettings
+    push: PushSettings
+    queue: QueueSettings
+    rucio: RucioSettings
+    serve: ServeSettings
+    users: UsersSettings
+    sources: SourcesSettings
+    airflow: AirflowSettings
+    metrics: MetricsSettings
+    collect: CollectSettings
+    caches: dict[str, CacheSettings] = pydantic.Field(default={})
+
+    @pydantic.model_validator(mode="after")
+    def _plans_by_a_known_horizon(self) -> Settings:
+        if self.plan.horizon not in self.features.horizons:
+            raise ValueError("plan.horizon must be one of features.horizons")
+        return self
+
+    @classmethod
+    def load(
+        cls,
+        conf: Path | None = None,
+        *,
+        base: Path | None = None,
+        tables: str | None = None,
+        env: Mapping[str, str] = os.environ,
+    ) -> Settings:
+        """The settings of this run. Raises ConfigError.
+
+        `conf`: a site's file or folder, laid over `base`, another such; `tables`: the command line's root.
+        """
+        path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
+        line = {} if tables is None else {"tables": {"root": tables}}
+        sites = [site(one) for one in (base, path) if one is not None]
+        layers = [shipped(), *sites, from_environment(env), line]
+        return checked(cls, functools.reduce(merged, layers), SHIPPED if path is None else str(path))
+
+    def cache(self, name: str) -> CacheSettings:
+        """The cache called `name`. Raises ConfigError."""
+        if name not in self.caches:
+            known = ", ".join(sorted(self.caches)) or "none"
+            raise ConfigError(
+                "caches", f"no cache is called {name!r} (configured: {known}); add caches/{name}.toml"
+            )
+        return self.caches[name]

@@ -1,0 +1,216 @@
+"""LRU at every capacity: the curve at chosen points, the best that can be, and what planners ask."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import numpy as np
+
+from features.errors import InputError
+from features.units import format_bytes
+from jobs.cli.console import Advance, percent
+from jobs.store.traces import sizes
+from replay.bounds import byte_bound
+from replay.curve import Curve, lru_curve
+from replay.policies import run_policy
+from replay.read import LoadedTrace
+from replay.result import Result
+from replay.trace import Trace
+
+N_POINTS, N_IDEAL = 20, 5
+LEAST_FRACTION = 0.001
+
+Ratios = tuple[float, float]
+_Key = tuple[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """LRU at one capacity. `doubling_adds_…`: what twice the capacity has more; `replayed`: the point lies
+    below the largest file, so that LRU itself was replayed. The last two are given at a few points.
+    """
+
+    capacity_bytes: int
+    capacity_fraction: float
+    hit_ratio: float
+    byte_hit_ratio: float
+    wan_bytes: int
+    doubling_adds_hit_ratio: float
+    doubling_adds_byte_hit_ratio: float
+    doubling_saves_bytes: int
+    replayed: bool
+    clairvoyant_byte_hit_ratio: float | None
+    bound_byte_hit_ratio: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """The least capacity with which LRU has a `ratio` of the `kind` hit or byte hit; None: none has.
+
+    `reachable`: the ratio of a cache that holds everything.
+    """
+
+    kind: str
+    ratio: float
+    reachable: float
+    capacity_bytes: int | None
+    capacity_fraction: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveAnswer:
+    """The curve of a trace. `exact_from_bytes`: its largest file, see `Point.replayed`."""
+
+    requests: int
+    bytes_requested: int
+    footprint_bytes: int
+    exact_from_bytes: int
+    points: list[Point]
+    needs: list[Need]
+    answers: list[str]
+    notes: tuple[str, ...]
+
+
+def run(
+    loaded: LoadedTrace,
+    *,
+    hit_ratios: Sequence[float],
+    byte_hit_ratios: Sequence[float],
+    capacities: Sequence[int],
+    fractions: Sequence[float],
+    count_from_s: int | None,
+    workers: int | None,
+    on_progress: Advance,
+) -> CurveAnswer:
+    """The curve at some twenty capacities and those asked for, and the capacities that ratios need.
+
+    Accesses before `count_from_s` warm the cache. Raises InputError.
+    """
+    trace = loaded.trace
+    footprint = trace.footprint_bytes
+    if not footprint:
+        raise InputError("all files read are empty: every cache serves them alike; choose another trace")
+    asked = sizes(trace, capacities=capacities, fractions=fractions)
+    on_progress(0, 1, "every capacity")
+    curve = lru_curve(trace, count_from_s=count_from_s)
+    listed = sorted({*_grid(footprint), *asked})
+    ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
+    found = _replays(
+        trace,
+        curve,
+        listed=listed,
+        ideal=ideal,
+        count_from_s=count_from_s,
+        workers=workers,
+        on_progress=on_progress,
+    )
+    needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
+    needs += [_need(curve, footprint, byte_hit_ratio=ratio) for ratio in byte_hit_ratios]
+    points = [_point(curve, footprint, size, found) for size in listed]
+    return CurveAnswer(
+        requests=curve.requests,
+        bytes_requested=curve.bytes_requested,
+        footprint_bytes=footprint,
+        exact_from_bytes=curve.exact_from_bytes,
+        points=points,
+        needs=needs,
+        answers=[_told(need) for need in needs] + _doubling([p for p in points if p.capacity_bytes in asked]),
+        notes=loaded.notes,
+    )
+
+
+def _grid(footprint_bytes: int) -> list[int]:
+    spaced = np.geomspace(max(1.0, LEAST_FRACTION * footprint_bytes), footprint_bytes, N_POINTS)
+    return [int(size) for size in spaced[:-1]] + [footprint_bytes]
+
+
+def _replays(
+    trace: Trace,
+    curve: Curve,
+    *,
+    listed: Sequence[int],
+    ideal: set[int],
+    count_from_s: int | None,
+    workers: int | None,
+    on_progress: Advance,
+) -> dict[_Key, Result]:
+    """What no curve gives: LRU below the largest file, and at the `ideal` points the best that can be."""
+
+    def replay(key: _Key) -> Result:
+        policy, size = key
+        if policy == "bound":
+            return byte_bound(trace, size, count_from_s=count_from_s)
+        return run_policy(policy, trace, size, count_from_s=count_from_s)
+
+    # A point needs LRU at twice its capacity, too.
+    small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
+    keys = [("lru", size) for size in sorted(small)]
+    keys += [(policy, size) for policy in ("clairvoyant", "bound") for size in sorted(ideal)]
+    results: dict[_Key, Result] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        futures = {pool.submit(replay, key): key for key in keys}
+        for future in as_completed(futures):
+            results[futures[future]] = future.result()
+            on_progress(1 + len(results), 1 + len(keys), futures[future][0])
+    return results
+
+
+def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -> Point:
+    def lru(capacity: int) -> Ratios:
+        result = found.get(("lru", capacity))
+        if result is None:
+            return curve.hit_ratio_at(capacity), curve.byte_hit_ratio_at(capacity)
+        return result.hit_ratio, result.byte_hit_ratio
+
+    def best(policy: str) -> float | None:
+        result = found.get((policy, size))
+        return None if result is None else result.byte_hit_ratio
+
+    (hit, byte_hit), (hit_twice, byte_hit_twice) = lru(size), lru(2 * size)
+    return Point(
+        capacity_bytes=size,
+        capacity_fraction=size / footprint,
+        hit_ratio=hit,
+        byte_hit_ratio=byte_hit,
+        wan_bytes=round((1 - byte_hit) * curve.bytes_requested),
+        doubling_adds_hit_ratio=hit_twice - hit,
+        doubling_adds_byte_hit_ratio=byte_hit_twice - byte_hit,
+        doubling_saves_bytes=round((byte_hit_twice - byte_hit) * curve.bytes_requested),
+        replayed=("lru", size) in found,
+        clairvoyant_byte_hit_ratio=best("clairvoyant"),
+        bound_byte_hit_ratio=best("bound"),
+    )
+
+
+def _need(
+    curve: Curve, footprint: int, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
+) -> Need:
+    size = curve.capacity_for(hit_ratio=hit_ratio, byte_hit_ratio=byte_hit_ratio)
+    share = None if size is None else size / footprint
+    if hit_ratio is not None:
+        return Need("hit", hit_ratio, curve.hit_ratio_at(footprint), size, share)
+    assert byte_hit_ratio is not None
+    return Need("byte hit", byte_hit_ratio, curve.byte_hit_ratio_at(footprint), size, share)
+
+
+def _told(need: Need) -> str:
+    wanted = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
+    if need.capacity_bytes is None or need.capacity_fraction is None:
+        return (
+            f"{wanted.capitalize()} is out of reach: at most {percent(need.reachable, 1)}, since every file "
+            "is missed once."
+        )
+    room = f"{format_bytes(need.capacity_bytes)} ({percent(need.capacity_fraction, 1)} of the footprint)"
+    return f"For {wanted} LRU needs {room}."
+
+
+def _doubling(points: Sequence[Point]) -> list[str]:
+    return [
+        f"Doubling {format_bytes(point.capacity_bytes)} lifts LRU's byte hit ratio from "
+        f"{percent(point.byte_hit_ratio, 1)} to "
+        f"{percent(point.byte_hit_ratio + point.doubling_adds_byte_hit_ratio, 1)} and saves "
+        f"{format_bytes(point.doubling_saves_bytes)} of WAN traffic."
+        for point in points
+    ]

@@ -1,0 +1,123 @@
+"""Replay of a trace: policies and the bound at several capacities, as rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from features.errors import ConfigError
+from jobs.cli.console import Advance
+from jobs.store.traces import sizes
+from replay.compare import BOUND, PLAN, Row, compare
+from replay.config import CacheConfig
+from replay.policies import POLICIES, Policy, canonical, score_policies
+from replay.read import LoadedTrace
+from replay.read.scores import read_scores
+from replay.trace import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Caches:
+    """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
+
+    `watermarks` None: every policy decides at each access; else LRU is an XCache, checked every
+    `purge_interval_s`. `scores`: a file that says how much each item is worth, for the policies that ask.
+    """
+
+    policies: Sequence[str]
+    capacities: Sequence[int]
+    fractions: Sequence[float]
+    watermarks: tuple[float, float] | None = None
+    purge_interval_s: int = 300
+    scores: Path | None = None
+    with_bound: bool = True
+    workers: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayAnswer:
+    """A row per capacity and policy, and what became of rows of the trace that were changed or dropped."""
+
+    rows: list[dict[str, object]]
+    notes: tuple[str, ...]
+
+
+def run(
+    loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
+) -> ReplayAnswer:
+    """A row per capacity and policy, and one for the bound; accesses before `count_from_s` warm the caches.
+
+    Raises ConfigError, InputError.
+    """
+    policies = named_policies(caches)
+    if PLAN in policies:
+        raise ConfigError(
+            "--policy",
+            f"{PLAN} needs the site's tables, with predictions; leave out --trace, or leave it out",
+        )
+    trace = loaded.trace
+    chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    rows = compare(
+        trace,
+        chosen,
+        policies=policies,
+        xcache=xcache(caches),
+        own=own_policies(caches, trace),
+        count_from_s=count_from_s,
+        with_bound=caches.with_bound,
+        on_done=on_progress,
+        workers=caches.workers,
+    )
+    return ReplayAnswer([summary(row, trace.footprint_bytes) for row in rows], loaded.notes)
+
+
+def xcache(caches: Caches) -> CacheConfig | None:
+    """The XCache by its watermarks; its capacity is given by what replays it."""
+    if caches.watermarks is None:
+        return None
+    low, high = caches.watermarks
+    return CacheConfig(1, low, high, caches.purge_interval_s)
+
+
+def own_policies(caches: Caches, trace: Trace) -> dict[str, Policy]:
+    """The policies that follow the file of scores, if there is one."""
+    return {} if caches.scores is None else score_policies(read_scores(caches.scores, trace))
+
+
+def named_policies(caches: Caches) -> list[str]:
+    """The policies by their proper names. Raises ConfigError for one that is unknown or lacks its scores."""
+    names = [name if name == PLAN else canonical(name) for name in caches.policies]
+    for name in names:
+        if name not in (*POLICIES, PLAN) and caches.scores is None:
+            raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
+    return names
+
+
+def summary(row: Row, footprint_bytes: int) -> dict[str, object]:
+    """A row of a comparison, flat. The bound on bytes says nothing about hits."""
+    result, is_bound = row.result, row.policy == BOUND
+    return {
+        "policy": row.policy,
+        "capacity_bytes": row.capacity_bytes,
+        "capacity_fraction": row.capacity_bytes / footprint_bytes if footprint_bytes else 0.0,
+        "requests": result.requests,
+        "hits": None if is_bound else result.hits,
+        "hit_ratio": None if is_bound else result.hit_ratio,
+        "byte_hit_ratio": result.byte_hit_ratio,
+        "object_miss_ratio": None if is_bound else result.object_miss_ratio,
+        "byte_miss_ratio": result.byte_miss_ratio,
+        "bytes_requested": result.bytes_requested,
+        "wan_bytes": result.wan_bytes,
+        "prefetch_bytes": result.prefetch_bytes,
+        "prefetch_precision": result.prefetch_precision,
+        "prefetch_coverage": result.prefetch_coverage,
+        "wasted_bytes": result.wasted_bytes,
+        "refetch_bytes": result.refetch_bytes,
+        "bypassed_bytes": result.bypassed_bytes,
+        "peak_usage_bytes": result.peak_usage_bytes,
+        "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
+        "byte_gap_closed": row.byte_gap_closed,
+        "object_gap_closed": row.object_gap_closed,
+        "seconds": result.seconds,
+    }

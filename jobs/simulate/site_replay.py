@@ -1,0 +1,119 @@
+"""Replay of the site's own accesses: policies, LRU + plan and the bound, kept in the tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+from features.errors import StaleInputError
+from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
+from features.schema import PREDICTIONS
+from features.times import DAY_S, as_of_label, day_label
+from jobs.cli.console import Advance
+from jobs.plan.planner import planner
+from jobs.settings.plan import PlanSettings
+from jobs.simulate.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
+from jobs.store.tables import Key, Tables
+from jobs.store.traces import from_tables, sizes
+from replay.compare import PLAN, Row, compare
+
+
+def run(
+    tables: Tables,
+    caches: Caches,
+    *,
+    first_day_s: int,
+    last_day_s: int,
+    history_s: int,
+    demand_sources: Mapping[str, str],
+    site: str | None = None,
+    region: str,
+    plan: PlanSettings,
+    cycle_s: int,
+    on_progress: Advance,
+) -> ReplayAnswer:
+    """Replay the days from `first_day_s` to `last_day_s` (first seconds of days, both count) into the tables.
+
+    The `history_s` before them warm the caches. Fractions are of the bytes of all files read in those days
+    and the history. `demand_sources`: the source whose rows count, by cache or site. The policy lru+plan
+    plans as production does, by `plan`: predictions must be there for every cycle of the counted days.
+    Returns the rows of the replays table, and what more is known of each.
+    """
+    policies = named_policies(caches)
+    loaded = from_tables(
+        tables,
+        since_s=first_day_s - history_s,
+        until_s=last_day_s,
+        demand_sources=demand_sources,
+        site=site,
+    )
+    trace, shared = loaded.trace, None
+    if PLAN in policies:
+        _require_predictions(tables, region, first_day_s, last_day_s + DAY_S, cycle_s)
+        shared = planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s)
+    rows = compare(
+        trace,
+        sizes(trace, capacities=caches.capacities, fractions=caches.fractions),
+        policies=policies,
+        xcache=xcache(caches),
+        planner=shared,
+        own=own_policies(caches, trace),
+        cycle_s=cycle_s,
+        plan_from_s=first_day_s,
+        count_from_s=first_day_s,
+        with_bound=caches.with_bound,
+        on_done=on_progress,
+        workers=caches.workers,
+    )
+    written = _write(tables, rows, trace.footprint_bytes, (day_label(last_day_s), region))
+    return ReplayAnswer(written, loaded.notes)
+
+
+def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:
+    there = {as_of for _, as_of, _ in tables.snapshot(PREDICTIONS).select(owner=region)}
+    missing = [label for at in range(since_s, until_s, cycle_s) if (label := as_of_label(at)) not in there]
+    if missing:
+        raise StaleInputError(
+            f"no predictions for {len(missing)} of the replayed plan boundaries, the first at {missing[0]}; "
+            "run features and predict for those days, or leave lru+plan out of --policy"
+        )
+
+
+def _write(tables: Tables, rows: Sequence[Row], footprint_bytes: int, key: Key) -> list[dict[str, object]]:
+    replays = [summary(row, footprint_bytes) for row in rows]
+    tables.replace_rows(REPLAYS, replays, key)
+    tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
+    tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
+    return replays
+
+
+def _days(row: Row) -> list[dict[str, object]]:
+    daily = row.result.daily
+    columns = (daily.day, daily.hits, daily.misses, daily.hit_bytes, daily.wan_bytes)
+    return [
+        {
+            "policy": row.policy,
+            "capacity_bytes": row.capacity_bytes,
+            "on_day": day_label(day * DAY_S),
+            "hits": hits,
+            "misses": misses,
+            "hit_bytes": hit_bytes,
+            "wan_bytes": wan_bytes,
+        }
+        for day, hits, misses, hit_bytes, wan_bytes in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _fills(row: Row) -> list[dict[str, object]]:
+    fill = row.result.fill
+    return [
+        {
+            "policy": row.policy,
+            "capacity_bytes": row.capacity_bytes,
+            "at": dt.datetime.fromtimestamp(at, dt.UTC),
+            "used_bytes": used,
+        }
+        for at, used in zip(fill.time_s.tolist(), fill.used_bytes.tolist(), strict=True)
+    ]

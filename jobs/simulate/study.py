@@ -1,0 +1,132 @@
+"""The caching study of any trace, as one HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from jobs.cli.console import Advance
+from jobs.report.study import study_page
+from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
+from jobs.settings.tree import Settings
+from replay.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint, Tier
+from replay.config import CacheConfig
+from replay.read import LoadedTrace
+from replay.study.labels import Region
+from replay.study.study import Study, StudyConfig, study
+from replay.study.verdicts import Thresholds
+
+DETAILS = ("category", "tier", "dataset", "origin", "site")
+"""Columns beside the trace that a study reads, where there are any."""
+N_STAGES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class StudySummary:
+    """What a study wrote, and its first answers. Ratios are those of LRU between the watermarks."""
+
+    report: str
+    size_bytes: int
+    accesses: int
+    capacity_bytes: int
+    hit_ratio: float
+    byte_hit_ratio: float
+    chosen_byte_hit_ratio: float | None
+    lru_age_s: int | None
+    verdicts: dict[str, str]
+    wan_saved_bytes: int
+    hs06_hours_saved: int
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def run(
+    loaded: LoadedTrace,
+    settings: Settings,
+    *,
+    what: str,
+    capacity_bytes: int | None,
+    capacity_fraction: float | None,
+    watermarks: tuple[float, float] | None,
+    out: Path,
+    on_progress: Advance,
+) -> StudySummary:
+    """Study `loaded`, called `what` on the page, and write the page to `out`.
+
+    The capacity is `capacity_bytes`, else `capacity_fraction` of the bytes of all files read, else that of
+    the settings; watermarks also have their setting. Raises ConfigError, InputError.
+    """
+    started = time.perf_counter()
+    trace = loaded.trace
+    share = capacity_fraction or settings.study.capacity_fraction
+    capacity = capacity_bytes or int(share * trace.footprint_bytes)
+    low, high = watermarks or settings.replay.watermarks
+    config = StudyConfig(
+        cache=CacheConfig(capacity, low, high, settings.replay.purge_interval),
+        thresholds=thresholds(settings.study),
+        regions=_regions(settings.regions),
+        model=benefit_model(settings.benefit),
+        tier=Tier(settings.benefit.medium, settings.benefit.read_rates[settings.benefit.medium]),
+    )
+    done = 0
+
+    def told(what_is_done: str) -> None:
+        nonlocal done
+        done += 1
+        on_progress(done, N_STAGES, what_is_done)
+
+    found = study(trace, loaded.details, config, on_done=told)
+    html = study_page(found, what=what, notes=loaded.notes)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(html)
+    told("the page")
+    return _summary(found, loaded, out, html, time.perf_counter() - started)
+
+
+def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: float) -> StudySummary:
+    benefit = found.benefit
+    return StudySummary(
+        report=str(out),
+        size_bytes=len(html.encode()),
+        accesses=found.result.requests,
+        capacity_bytes=found.config.cache.capacity_bytes,
+        hit_ratio=found.result.hit_ratio,
+        byte_hit_ratio=found.result.byte_hit_ratio,
+        chosen_byte_hit_ratio=None if found.chosen is None else found.chosen.byte_hit_ratio,
+        lru_age_s=found.lru_age_s,
+        verdicts={row.name: row.verdict for row in found.categories},
+        wan_saved_bytes=found.result.hit_bytes,
+        hs06_hours_saved=round(benefit.direct.hs06_hours - benefit.cached.hs06_hours),
+        notes=loaded.notes,
+        seconds=seconds,
+    )
+
+
+def thresholds(study: StudySettings) -> Thresholds:
+    """The verdicts' thresholds as the replay room knows them."""
+    return Thresholds(
+        min_saved_per_byte=study.min_saved_per_byte,
+        min_reread_share=study.min_reread_share,
+        small_file_bytes=study.small_file,
+        many_accesses=study.many_accesses,
+    )
+
+
+def _regions(regions: Mapping[str, OriginSettings]) -> list[Region]:
+    return [Region(name, origin.hosts, origin.rtt_ms) for name, origin in regions.items()]
+
+
+def benefit_model(benefit: BenefitSettings) -> BenefitModel:
+    """The benefit model as the replay room knows it. Raises ConfigError."""
+    return BenefitModel(
+        points=tuple(EfficiencyPoint(p.rtt_ms, p.cpu_efficiency, p.source) for p in benefit.points),
+        unknown_remote_efficiency=benefit.unknown_remote_efficiency,
+        unknown_local_efficiency=benefit.unknown_local_efficiency,
+        miss_slowdown=benefit.miss_slowdown,
+        cache_rtt_ms=benefit.cache_rtt_ms,
+        job_read_rate_bytes_s=benefit.job_read_rate,
+        hs06_per_core=benefit.hs06_per_core,
+        job=DOMA_JOB_TYPES.get(benefit.job_type),
+    )

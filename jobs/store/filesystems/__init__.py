@@ -1,0 +1,42 @@
+"""Where tables live: a local folder, HDFS, or S3. One seam, chosen by the root's scheme."""
+
+from __future__ import annotations
+
+import urllib.parse
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from features.errors import ConfigError
+from jobs.store.filesystems.base import Store
+from jobs.store.filesystems.local import LocalStore
+
+__all__ = ["Store", "store_at"]
+
+
+def store_at(root: str) -> Store:
+    """The store whose names are below `root`: a folder, `hdfs://…` or `s3a://…`. Nothing is asked of it yet.
+
+    Raises ConfigError for another scheme, or for a root that names no host.
+    """
+    scheme = urllib.parse.urlsplit(root).scheme
+    if scheme == "hdfs":
+        from jobs.store.filesystems.hdfs import HdfsStore  # noqa: PLC0415  its library is loaded where it is used
+
+        return HdfsStore(root)
+    if scheme in ("s3a", "s3"):
+        from jobs.store.filesystems.s3 import S3Store  # noqa: PLC0415
+
+        return S3Store(root)
+    return LocalStore(Path(_local_path(root)))
+
+
+def _local_path(root: str) -> str:
+    try:
+        filesystem, path = fsspec.core.url_to_fs(root)
+    except (ValueError, ImportError, OSError) as error:
+        raise ConfigError("tables.root", f"cannot use {root!r}: {error}") from None
+    if not isinstance(filesystem, LocalFileSystem):
+        raise ConfigError("tables.root", f"{root!r} is neither a folder nor hdfs:// nor s3a://")
+    return str(path)

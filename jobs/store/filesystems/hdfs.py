@@ -1,0 +1,79 @@
+"""Tables on HDFS. Spark comes with its own client; everything else here uses hdfs-native, without Java."""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import urllib.parse
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from hdfs_native.fsspec import HdfsFileSystem
+
+from features.errors import ConfigError
+from jobs.store.filesystems.remote import RemoteStore
+
+# That a single NameNode is away is told within seconds; the library would try for three minutes. A
+# nameservice keeps the patience that the cluster's own configuration gives it, for a failover.
+_ATTEMPTS = {"dfs.client.failover.max.attempts": "2"}
+
+
+class HdfsStore(RemoteStore):
+    """A folder of HDFS; see `Store`. A name is created by a rename that the NameNode lets not overwrite."""
+
+    def __init__(self, root: str) -> None:
+        """`root`: `hdfs://namenode:port/path`, or `hdfs://nameservice/path` of HADOOP_CONF_DIR.
+
+        Raises ConfigError if it names no host.
+        """
+        url = urllib.parse.urlsplit(root)
+        if not url.hostname or url.query or url.fragment or "@" in url.netloc:
+            raise ConfigError("tables.root", f"{root!r} is not of the form hdfs://namenode:port/path")
+        folder = posixpath.normpath(url.path or "/")
+        filesystem = _filesystem(url.hostname, url.port, os.getpid())
+        super().__init__(f"hdfs://{url.netloc}{folder.rstrip('/')}", filesystem, folder)
+
+    def below(self, name: str) -> HdfsStore:
+        return HdfsStore(f"{self.root}/{name}")
+
+    def make_folder(self, name: str) -> None:
+        with self._told():
+            self._fs.makedirs(self._path(name), exist_ok=True)
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        path = self._path(name)
+        draft = posixpath.join(posixpath.dirname(path), f".{uuid.uuid4().hex}.draft")
+        with self._told():
+            try:
+                with self._fs.open(draft, "wb", overwrite=False) as file:
+                    file.write(content)
+                self._fs.mv(draft, path, overwrite=False)
+            except (FileExistsError, FileNotFoundError):
+                # Where the NameNode's answer is lost, the library asks again, and is told so of its own file.
+                return self._holds(name, content)
+            finally:
+                with suppress(FileNotFoundError):
+                    self._fs.rm(draft)
+        return True
+
+    def _holds(self, name: str, content: bytes) -> bool:
+        try:
+            return self.read(name) == content
+        except FileNotFoundError:
+            return False
+
+    def _modified_s(self, info: Mapping[str, Any]) -> float:
+        return float(info["modification_time"]) / 1000
+
+
+@functools.cache
+def _filesystem(host: str, port: int | None, _process: int) -> HdfsFileSystem:
+    """The client of a process, which its threads share.
+
+    Kept here and not by fsspec: that lets go of it in every forked child, as the start of Spark makes one,
+    and there its end waits for ever for threads that were not forked with it.
+    """
+    return HdfsFileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))

@@ -1,0 +1,112 @@
+"""Tables in a local folder: names by hard link, lasting by fsync, locks by the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from features.errors import InputError
+from jobs.store.locks import exclusive
+
+
+class LocalStore:
+    """A folder of this machine; see `Store`."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is made by the first write."""
+        self._folder = folder
+
+    @property
+    def root(self) -> str:
+        return str(self._folder)
+
+    def below(self, name: str) -> LocalStore:
+        return LocalStore(self._folder / name)
+
+    def names(self, folder: str = "") -> list[str]:
+        try:
+            return [path.name for path in (self._folder / folder).iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def folders(self) -> list[str]:
+        return [name for name in self.names() if (self._folder / name).is_dir()]
+
+    def files(self, folder: str) -> list[str]:
+        found = (path for path in (self._folder / folder).rglob("*") if path.is_file())
+        return sorted(path.relative_to(self._folder).as_posix() for path in found)
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{uuid.uuid4().hex}.draft")
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        _sync_folder(path.parent)
+        return True
+
+    def make_folder(self, name: str) -> None:
+        (self._folder / name).mkdir(parents=True, exist_ok=True)
+
+    def remove(self, name: str) -> None:
+        path = self._folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def modified_s(self, name: str) -> float:
+        path = self._folder / name
+        return max(entry.stat().st_mtime for entry in (path, *path.rglob("*")))
+
+    def settle(self, name: str) -> str:
+        with (self._folder / name).open("rb") as file:
+            os.fsync(file.fileno())
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+        return pq.read_table(self._path(name), columns=list(columns), schema=schema, partitioning=None)
+
+    def parquet_metadata(self, name: str) -> pq.FileMetaData:
+        return pq.read_metadata(self._path(name))
+
+    def write_parquet(self, name: str, rows: pa.Table) -> None:
+        pq.write_table(rows, self._path(name), compression="zstd")
+
+    def exclusive(self, name: str, what: str) -> AbstractContextManager[None]:
+        return exclusive(self._folder / name, what)
+
+    def unlock(self, name: str) -> str | None:
+        raise InputError(
+            f"{self.root}/{name} is a lock of this machine: it ends with the process that holds it"
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

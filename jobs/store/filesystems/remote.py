@@ -1,0 +1,126 @@
+"""What HDFS and S3 have in common, by their fsspec file systems: all but how a name is created once."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from features.errors import ServiceError
+from jobs.store import leases
+
+_CHUNK_BYTES = 8 * 2**20
+
+
+class RemoteStore(abc.ABC):
+    """A folder of a file system that other machines see; see `Store`."""
+
+    faults: tuple[type[Exception], ...] = (OSError, RuntimeError)
+    """What the file system raises where it is away or refuses."""
+
+    def __init__(self, root: str, filesystem: fsspec.AbstractFileSystem, folder: str) -> None:
+        """`folder` is `root` as `filesystem` knows it."""
+        self.root = root
+        self._fs = filesystem
+        self._folder = folder
+
+    @abc.abstractmethod
+    def below(self, name: str) -> RemoteStore: ...
+
+    @abc.abstractmethod
+    def put_if_absent(self, name: str, content: bytes) -> bool: ...
+
+    @abc.abstractmethod
+    def _modified_s(self, info: Mapping[str, Any]) -> float:
+        """When a file or folder last changed, 0 if it does not tell."""
+
+    def names(self, folder: str = "") -> list[str]:
+        with self._told():
+            try:
+                return [posixpath.basename(path) for path in self._fs.ls(self._path(folder), detail=False)]
+            except FileNotFoundError:
+                return []
+
+    def folders(self) -> list[str]:
+        with self._told():
+            try:
+                told = self._fs.ls(self._folder, detail=True)
+            except FileNotFoundError:
+                return []
+        return [posixpath.basename(one["name"].rstrip("/")) for one in told if one["type"] == "directory"]
+
+    def files(self, folder: str) -> list[str]:
+        with self._told():
+            found = self._fs.find(self._path(folder))
+        return sorted(posixpath.relpath(path, self._folder) for path in found)
+
+    def read(self, name: str) -> bytes:
+        with self._told():
+            return bytes(self._fs.cat_file(self._path(name)))
+
+    @abc.abstractmethod
+    def make_folder(self, name: str) -> None: ...
+
+    def remove(self, name: str) -> None:
+        with self._told(), suppress(FileNotFoundError):
+            self._fs.rm(self._path(name), recursive=True)
+
+    def modified_s(self, name: str) -> float:
+        path = self._path(name)
+        with self._told():
+            below = self._fs.find(path, detail=True).values()
+            return max(self._modified_s(info) for info in (self._fs.info(path), *below))
+
+    def settle(self, name: str) -> str:
+        digest = hashlib.sha256()
+        with self._told(), self._fs.open(self._path(name), "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+        with self._told():
+            return pq.read_table(
+                self._path(name),
+                columns=list(columns),
+                schema=schema,
+                partitioning=None,
+                filesystem=self._fs,
+            )
+
+    def parquet_metadata(self, name: str) -> pq.FileMetaData:
+        with self._told():
+            return pq.read_metadata(self._path(name), filesystem=self._fs)
+
+    def write_parquet(self, name: str, rows: pa.Table) -> None:
+        with self._told():
+            pq.write_table(rows, self._path(name), compression="zstd", filesystem=self._fs)
+
+    def exclusive(self, name: str, what: str) -> AbstractContextManager[None]:
+        return leases.leased(self, name, what)
+
+    def unlock(self, name: str) -> str | None:
+        return leases.broken(self, name)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._folder, name) if name else self._folder
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Faults of the file system as ServiceError; that a name is there or not is no fault."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except self.faults as error:
+            reason = str(error).split("\\n")[0].split("\n")[0] or type(error).__name__
+            raise ServiceError(
+                f"{self.root}: {reason}; is it up, and may this user read and write there?"
+            ) from None

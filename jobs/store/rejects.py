@@ -1,0 +1,24 @@
+"""What a reader refused, in the rejects table: the reasons of one input replace what it was told before."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import REJECTS, arrow_schema
+from jobs.store.tables import Key, Tables, read_partitions
+
+
+def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
+    """Make `rejects` the only refusals of these inputs of `source` on `day`."""
+    base = tables.head(REJECTS)
+    key: Key = (day,)
+    if not rejects.num_rows and key not in base.partitions:
+        return
+    columns = arrow_schema(REJECTS).names
+    old = read_partitions(base, {key: base.partitions[key]} if key in base.partitions else {}, columns)
+    ours = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
+    pieces = [old.filter(pc.invert(ours)), rejects.select(columns).cast(old.schema)]
+    rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in REJECTS.key])
+    rows = rows.append_column("day", pa.repeat(pa.scalar(day), rows.num_rows))
+    tables.replace_arrow(REJECTS, rows, cover=[key], base=base)

@@ -1,0 +1,102 @@
+"""Where a replay's accesses come from: a file that a person names, or the site's own tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.demand import demand
+from features.errors import InputError, StaleInputError
+from features.schema import ACCESSES, FILES
+from features.times import day_label
+from features.units import format_bytes
+from jobs.store.tables import Tables
+from replay.arrow import from_arrow
+from replay.read import LoadedTrace, read_trace
+from replay.trace import Trace
+
+_READ = [
+    *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
+    *("n_reads", "event_id", "cache", "site", "source", "known_at"),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFile:
+    """A trace as the command line names it; the fields mean what they mean to `read_trace`."""
+
+    path: Path
+    columns: Mapping[str, str]
+    time_unit: str
+    kind: str
+    sort: bool
+    site: str | None
+    until_s: int | None
+
+    def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
+        """The trace, from `since_s` on, with the columns `keep` beside it. Raises InputError."""
+        return read_trace(
+            self.path,
+            columns=self.columns,
+            time_unit=self.time_unit,
+            kind=self.kind,
+            sort=self.sort,
+            site=self.site,
+            since_s=since_s,
+            until_s=self.until_s,
+            keep=keep,
+        )
+
+
+def from_tables(
+    tables: Tables,
+    *,
+    since_s: int,
+    until_s: int,
+    demand_sources: Mapping[str, str],
+    site: str | None = None,
+    known_before_s: int | None = None,
+) -> LoadedTrace:
+    """The accesses of the days of `since_s` to `until_s` (both count), with the files table as catalogue.
+
+    `known_before_s`: only those with known_at before it, and as early themselves.
+    Raises StaleInputError if there is none, InputError.
+    """
+    accesses = tables.read_arrow(ACCESSES, since=day_label(since_s), until=day_label(until_s), columns=_READ)
+    if not accesses.num_rows:
+        raise StaleInputError(
+            f"no access between {day_label(since_s)} and {day_label(until_s)}; pull them first"
+        )
+    counted = _before(demand(accesses, demand_sources), known_before_s)
+    if not counted.num_rows:
+        raise StaleInputError(
+            "no access of those days is of a demand source; there are some of "
+            f"{', '.join(accesses['source'].unique().to_pylist())}: name one in [sources] demand"
+        )
+    files = tables.read_arrow(FILES, columns=["did", "size_bytes"]) if tables.exists(FILES) else None
+    return from_arrow(counted, files=files, site=site)
+
+
+def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
+    """Those that were known, and had happened, before `instant_s`."""
+    if instant_s is None:
+        return accesses
+    instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))
+    is_past = [pc.less(accesses[name], instant) for name in ("known_at", "accessed_at")]
+    return accesses.filter(pc.and_(*is_past))
+
+
+def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:
+    """Capacities in bytes: `capacities`, and `fractions` of all files read. Raises InputError."""
+    footprint = trace.footprint_bytes
+    found = [*capacities, *(int(share * footprint) for share in fractions)]
+    if any(size <= 0 for size in found):
+        raise InputError(
+            f"a cache needs room, and a capacity asked for has none; the files read hold "
+            f"{format_bytes(footprint)}"
+        )
+    return list(dict.fromkeys(found))

@@ -1,0 +1,97 @@
+"""From the spool into MLflow and the tables of figures: at the end of a training, or later by `--resume`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Protocol
+
+from features.errors import InputError, ServiceError
+from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
+from features.schema import Table
+from features.times import as_of_label, day_label
+from jobs.store.tables import Tables
+from models.serving.mlflow_session import patiently
+from models.serving.spool import Training, waiting
+from models.serving.upload import upload
+from models.training.recording import ModelReport
+
+
+class MlflowKnobs(Protocol):
+    """The `[mlflow]` table of the settings."""
+
+    @property
+    def uri(self) -> str: ...
+    @property
+    def artifacts(self) -> str: ...
+    @property
+    def experiment(self) -> str: ...
+    @property
+    def patience(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingAnswer:
+    """What a training gave. `version`: the region's new candidate in MLflow, as `cachecast-emea/3`.
+
+    `dropped`: horizons without a model, and why.
+    """
+
+    version: str
+    dropped: dict[str, str]
+    models: list[ModelReport]
+
+
+def deliver(tables: Tables, training: Training, mlflow: MlflowKnobs) -> TrainingAnswer:
+    """Upload `training`, write its figures into the tables, and delete it from the spool.
+
+    While MLflow is away it is tried again for `patience` seconds. Raises ServiceError then: the figures are
+    in the tables without run ids, and the training stays in the spool.
+    """
+    answer = training.answer
+    reports = [ModelReport(**row) for row in answer["models"]]
+    try:
+        done = patiently(
+            lambda: upload(
+                training, uri=mlflow.uri, artifacts=mlflow.artifacts, experiment=mlflow.experiment
+            ),
+            patience_s=mlflow.patience,
+        )
+    except ServiceError as error:
+        _write(tables, training, reports)
+        raise ServiceError(
+            f"{error}; the training is complete and kept in {training.folder}: when MLflow is back, run "
+            "`cachecast train --resume`"
+        ) from error
+    numbered = [
+        dataclasses.replace(report, run_id=run_id)
+        for report, run_id in zip(reports, done.run_ids, strict=True)
+    ]
+    _write(tables, training, numbered)
+    training.remove()
+    return TrainingAnswer(done.version, answer["dropped"], numbered)
+
+
+def resume(tables: Tables, *, spool: str, mlflow: MlflowKnobs) -> list[TrainingAnswer]:
+    """Deliver what waits in the spool, the oldest first, so that the newest becomes the candidate.
+
+    Raises InputError if nothing waits, and as `deliver`.
+    """
+    trainings = waiting(Path(spool))
+    if not trainings:
+        raise InputError(f"no training waits in {spool}; run `cachecast train --as-of …`")
+    return [deliver(tables, training, mlflow) for training in trainings]
+
+
+def _write(tables: Tables, training: Training, reports: list[ModelReport]) -> None:
+    """Replace this training's rows in the tables of figures."""
+    answer, until_s = training.answer, int(training.answer["until_s"])
+    where = {"day": day_label(until_s), "as_of": as_of_label(until_s), "region": training.region}
+    written: dict[Table, list[dict[str, object]]] = {
+        MODEL_METRICS: [dataclasses.asdict(report) for report in reports],
+        RELIABILITY: answer["reliability"],
+        MODEL_SLICES: answer["slices"],
+        MODEL_HOLDINGS: answer["holdings"],
+    }
+    for table, rows in written.items():
+        tables.replace_rows(table, rows, tuple(where[name] for name in table.partition))

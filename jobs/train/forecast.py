@@ -1,0 +1,128 @@
+"""Step `forecast`: how likely each dataset of a plain popularity series is read again, and how often."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from features.errors import InputError
+from models.series.forecast import HorizonForecast, forecast
+from models.series.rolling import CutQuality, Figures, rolling_quality
+from models.series.series import Series, read_series
+
+
+@dataclasses.dataclass(frozen=True)
+class ForecastSummary:
+    """What was forecast. `models`: by horizon, what made it; `rows`: written to `out`."""
+
+    as_of: str
+    datasets: int
+    models: dict[str, str]
+    rows: int
+    out: str
+
+
+@dataclasses.dataclass(frozen=True)
+class HorizonQuality(Figures):
+    """The mean of each figure over `cuts` forecasts; `…_spread` is its standard deviation.
+
+    `auc_gain` is over recency; `average_precision_gain` relative to recency's, the mean of the cuts' own.
+    """
+
+    cuts: int
+    auc_gain: float
+    auc_gain_spread: float
+    average_precision_gain: float
+    average_precision_gain_spread: float
+
+
+def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
+    """Write `dataset,horizon,probability,expected_accesses` for every dataset with a record up to as_of.
+
+    `series`, `as_of`: see `models.series.series.read_series`; horizons are in its units, as_of is the last unit
+    known, and nothing after it matters. `probability`: chance of at least one access in the units as_of + 1
+    … as_of + horizon. Rows are sorted. The file is replaced whole. Raises InputError, SchemaError.
+    """
+    wanted = _checked(horizons)
+    known = read_series(series, as_of)
+    results = forecast(known, wanted)
+    return ForecastSummary(
+        as_of=as_of,
+        datasets=len(known.names),
+        models={str(result.n_units): result.model for result in results},
+        rows=_write(out, _table(known, results)),
+        out=str(out),
+    )
+
+
+def judge(
+    *, series: Path, as_of: str, horizons: Sequence[int], cuts: Sequence[int], out: Path
+) -> list[HorizonQuality]:
+    """How good forecasts made at `cuts` were, as far as their horizons end by as_of; a mean per horizon.
+
+    `cuts`: weeks, or days numbered from 1 for the first. `out` gets a row per cut and horizon, the columns
+    those of `models.series.rolling.CutQuality`. Raises InputError, SchemaError.
+    """
+    wanted = _checked(horizons)
+    known = read_series(series, as_of)
+    found = list(rolling_quality(known, wanted, [cut + known.offset for cut in cuts]))
+    if not found:
+        raise InputError(
+            f"nothing to judge: from no cut does a horizon of {wanted} end by {as_of}, with reads"
+        )
+    rows = pd.DataFrame([dataclasses.asdict(row) for row in found], columns=_columns(CutQuality))
+    rows.insert(0, "cut", rows.pop("cut") - known.offset)
+    _write(out, rows)
+    return [
+        _mean(n_units, rows[rows["horizon"] == n_units])
+        for n_units in wanted
+        if n_units in set(rows["horizon"])
+    ]
+
+
+def _checked(horizons: Sequence[int]) -> list[int]:
+    wanted = sorted(set(horizons))
+    if not wanted or wanted[0] < 1:
+        raise InputError(f"horizons {list(horizons)}: need whole numbers of units, at least 1")
+    return wanted
+
+
+def _mean(n_units: int, rows: pd.DataFrame) -> HorizonQuality:
+    gains = pd.DataFrame(
+        {
+            "auc_gain": rows["auc"] - rows["recency_auc"],
+            "average_precision_gain": rows["average_precision"] / rows["recency_average_precision"] - 1,
+        }
+    )
+    means = pd.concat([rows, gains], axis=1).mean()
+    figures = {**means, **gains.std(ddof=0).add_suffix("_spread")}
+    own = {name: float(figures[name]) for name in _columns(HorizonQuality) if name not in ("horizon", "cuts")}
+    return HorizonQuality(horizon=n_units, cuts=len(rows), **own)
+
+
+def _columns(kind: type[Figures]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _table(series: Series, results: Sequence[HorizonForecast]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "dataset": np.tile(np.array(series.names, dtype=object), len(results)),
+            "horizon": np.repeat([r.n_units for r in results], len(series.names)),
+            "probability": np.concatenate([r.probability for r in results]),
+            "expected_accesses": np.concatenate([r.expected for r in results]),
+        }
+    ).sort_values(["dataset", "horizon"], kind="stable")
+
+
+def _write(out: Path, table: pd.DataFrame) -> int:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
+    table.to_csv(draft, index=False, float_format="%.6f", lineterminator="\n")
+    draft.replace(out)
+    return len(table)

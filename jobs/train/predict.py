@@ -1,0 +1,130 @@
+"""Step `predict`: every horizon's predictions for the candidates at given as_ofs, and their drift."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from features.errors import ModelError, ServiceError, StaleInputError
+from features.results import DRIFT
+from features.schema import PREDICTIONS
+from features.spec import FeatureSpec
+from features.times import as_of_label, day_label
+from jobs.spark.table_io import read_partitions, replace
+from jobs.store.tables import Key, Snapshot, Tables
+from jobs.train.deliver import MlflowKnobs
+from jobs.train.samples import feature_sample
+from models.learning.frame import arrow_matrix
+from models.serving.drift import Drift, drifts
+from models.serving.mlflow_session import patiently
+from models.serving.registry import Registry
+from models.serving.scoring import LoadedModels, ServedModels, score_spark
+
+DRIFT_ROWS = 20_000
+"""Rows of an as_of that are compared with training: a PSI of so many is exact to about 0.001."""
+_TOLD = 5
+
+
+class ServingKnobs(MlflowKnobs, Protocol):
+    """The `[mlflow]` table of the settings."""
+
+    @property
+    def serve(self) -> Sequence[str]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictAnswer:
+    """The predictions as they are now, which models made them, and what an operator should look at."""
+
+    snapshot: Snapshot
+    model_version: str
+    alarms: tuple[str, ...]
+
+
+def run(
+    spark: SparkSession,
+    tables: Tables,
+    *,
+    spec: FeatureSpec,
+    region: str,
+    as_ofs: Sequence[int],
+    mlflow: ServingKnobs,
+    max_age_s: int,
+) -> PredictAnswer:
+    """Replace the predictions at every as_of (seconds since 1970) by those of the models that serve.
+
+    These are the first of the aliases `mlflow.serve` that exists. A second run changes nothing. What was
+    scored is compared with training in the table drift. Without usable models there are no predictions, so
+    that no plan is made: raises StaleInputError (no features at an as_of, no models, or too old ones),
+    ModelError (models of other settings, or that have seen later data than an as_of), ServiceError.
+    """
+    features = tables.snapshot(spec.features_table)
+    base = tables.head(PREDICTIONS)
+    keys = [(day_label(as_of), as_of_label(as_of), region) for as_of in sorted(set(as_ofs))]
+    if missing := [key[1] for key in keys if key not in features.partitions]:
+        raise StaleInputError(f"no features at {missing[0]}; run `cachecast features` for it first")
+    with _no_predictions(keys):
+        models = patiently(
+            lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment).load(region, mlflow.serve),
+            patience_s=mlflow.patience,
+        )
+        models.bundle.check(spec=spec, region=region)
+        for as_of in as_ofs:
+            models.bundle.check_time(as_of, max_age_s=max_age_s)
+        models = models.only(spec.horizons_s)
+    rows = read_partitions(spark, features, {key: features.partitions[key] for key in keys})
+    snapshot = replace(score_spark(rows, models), tables, PREDICTIONS, cover=keys, base=base)
+    alarms = _watch(tables, features, keys, models, spec)
+    return PredictAnswer(snapshot, models.version, alarms)
+
+
+@contextlib.contextmanager
+def _no_predictions(keys: Sequence[Key]) -> Iterator[None]:
+    """Say in the error what it means for the caches."""
+    try:
+        yield
+    except (ModelError, ServiceError, StaleInputError) as error:
+        raise type(error)(
+            f"no predictions at {keys[0][1]}, so no plan: caches run plain LRU. {error}"
+        ) from error
+
+
+def _watch(
+    tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels, spec: FeatureSpec
+) -> tuple[str, ...]:
+    """Write the drift of every as_of; an alarm per as_of with columns that drifted."""
+    loaded, alarms = models.load(), []
+    for key in keys:
+        part = features.partitions[key]
+        if not part.n_rows:
+            continue
+        found = _drift(loaded, features, key, spec)
+        rows: list[dict[str, object]] = [
+            {**dataclasses.asdict(one), "drifted": one.drifted, "model_version": models.version}
+            for one in found
+        ]
+        tables.replace_rows(DRIFT, rows, key)
+        if moved := [one for one in found if one.drifted]:
+            worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_TOLD])
+            alarms.append(
+                f"{key[1]}: {len(moved)} of {len(found)} columns have drifted from training (PSI: {worst}); "
+                "see the table drift, and train again if it lasts"
+            )
+    return tuple(alarms)
+
+
+def _drift(models: LoadedModels, features: Snapshot, key: Key, spec: FeatureSpec) -> list[Drift]:
+    part, bundle = features.partitions[key], models.bundle
+    sample = feature_sample(features, key, part, spec=spec, share=DRIFT_ROWS / part.n_rows)
+    if not sample.num_rows:
+        return []
+    matrix = arrow_matrix(sample.combine_chunks().to_batches()[0], bundle.vocabulary, bundle.columns)
+    found = drifts(bundle.spread, {name: matrix[:, i] for i, name in enumerate(bundle.columns)})
+    for model, probability, _ in models.probabilities(matrix):
+        name = f"probability_{model.within}"
+        found += drifts({name: model.scores}, {name: probability})
+    return sorted(found, key=lambda one: (-one.psi, one.column))

@@ -1,0 +1,137 @@
+"""Step `train`: every horizon's models from the features and labels, judged on later days, kept in MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pandas as pd
+
+from features.errors import ModelError
+from features.spec import FeatureSpec
+from features.times import as_of_label, day_label
+from features.units import duration_label
+from jobs.cli.console import Advance
+from jobs.store.tables import Tables
+from jobs.train.deliver import MlflowKnobs, TrainingAnswer, deliver
+from jobs.train.samples import training_sample
+from models.serving.bundle import Bundle
+from models.serving.provenance import code_version
+from models.serving.registry import MAY_PUSH_TAG
+from models.serving.spool import Spool
+from models.training.training import Effort, train
+
+
+class Knobs(Protocol):
+    """The `[training]` table of the settings."""
+
+    @property
+    def max_rows(self) -> int: ...
+    @property
+    def test_share(self) -> float: ...
+    @property
+    def learners(self) -> Sequence[str]: ...
+    @property
+    def trees(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def search_trials(self) -> int: ...
+    @property
+    def spool(self) -> str: ...
+
+
+def run(
+    tables: Tables,
+    *,
+    spec: FeatureSpec,
+    region: str,
+    training: Knobs,
+    mlflow: MlflowKnobs,
+    until_s: int,
+    search_s: float = 0,
+    on_progress: Advance,
+) -> TrainingAnswer:
+    """Train, compare on the last `test_share` of the as_ofs, record all; the best of each horizon serves.
+
+    Only labels matured by `until_s` count; a horizon without enough of them is dropped, with the reason. Of
+    each horizon the learner with the least log loss on validation rows is fitted anew on all rows; together
+    they become the region's `candidate`. `search_s`: seconds to search LightGBM's settings in. Figures also
+    go to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels), ModelError (no horizon has
+    enough), ServiceError (MLflow is away: the training waits in the spool for `cachecast train --resume`).
+    """
+    features, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
+    on_progress(0, len(spec.horizons_s), "reading")
+    rows = training_sample(
+        features, labels, spec=spec, region=region, max_rows=training.max_rows, until_s=until_s
+    )
+    effort = Effort(
+        test_share=training.test_share,
+        learners=training.learners,
+        trees=training.trees,
+        seed=training.seed,
+        search_s=search_s,
+        search_trials=training.search_trials,
+    )
+    tags = {"features_snapshot": features.id, "labels_snapshot": labels.id, **code_version()}
+    with _spool(training.spool) as spool:
+        trained = train(
+            rows,
+            spool,
+            spec=spec,
+            region=region,
+            until_s=until_s,
+            effort=effort,
+            tags=tags,
+            say=on_progress,
+        )
+        done = spool.finish(
+            f"{region} {as_of_label(until_s)}",
+            trained.bundle,
+            params={
+                "region": region,
+                "until": as_of_label(until_s),
+                "n_rows": len(rows),
+                "max_rows": training.max_rows,
+                **dataclasses.asdict(effort),
+            },
+            tags=tags | _in_short(trained.bundle, rows),
+            answer={
+                "until_s": until_s,
+                "dropped": trained.bundle.dropped,
+                "models": [dataclasses.asdict(report) for report in trained.reports],
+                **trained.rows,
+            },
+        )
+    on_progress(len(spec.horizons_s), len(spec.horizons_s), "recording in MLflow")
+    return deliver(tables, done, mlflow)
+
+
+def _in_short(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
+    """Which model, on which data, and may it push: tags for the columns of MLflow's page of experiments."""
+    days = [day_label(int(at)) for at in (rows["as_of_s"].min(), rows["as_of_s"].max())]
+    n_moments = rows["as_of_s"].nunique()
+    return {
+        "model": ", ".join(f"{duration_label(one.horizon_s)} {one.learner}" for one in bundle.models),
+        "data": f"{len(rows)} rows of {n_moments} moments, {days[0]} to {days[1]}",
+        MAY_PUSH_TAG: "no: not evaluated yet",
+    }
+
+
+@contextlib.contextmanager
+def _spool(root: str) -> Iterator[Spool]:
+    """A spooled training that is discarded if the block fails, as a full disk is told in one line."""
+    spool = Spool(Path(root))
+    try:
+        yield spool
+    except OSError as error:
+        spool.discard()
+        raise ModelError(
+            f"[training] spool: {root} cannot be written ({error.strerror}); make room"
+        ) from None
+    except BaseException:
+        spool.discard()
+        raise

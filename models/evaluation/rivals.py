@@ -1,0 +1,190 @@
+"""The rivals of a walk-forward evaluation at one capacity, replayed on the same accesses, day by day."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+
+import numpy as np
+
+from features.results import LRU
+from features.times import DAY_S, day_label
+from models.evaluation.bootstrap import Interval, ratio_interval
+from models.evaluation.promotion import BLOCK_DAYS
+from prefetch.plan.cycle import CYCLES_PER_AGE
+from prefetch.plan.cycle import fitting_cycle_s as within_grid
+from replay.bounds import byte_bound
+from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.planner import Actions, CacheState, IntArray, Planner
+from replay.policies import run_policy
+from replay.result import Result
+from replay.trace import Trace
+
+BOUND = "bound"
+IN_LINE = ("s3fifo", "clairvoyant")
+"""Policies that decide at each access, as no plan can."""
+
+_NOTHING = np.zeros(0, np.int64)
+_IDLE = Actions(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Replayed:
+    """One policy's replay; `requested_bytes`: asked for on each day of `result.daily`."""
+
+    policy: str
+    result: Result
+    requested_bytes: IntArray
+
+    @property
+    def days(self) -> list[str]:
+        """The days counted, in order."""
+        return [day_label(day * DAY_S) for day in self.result.daily.day.tolist()]
+
+    @cached_property
+    def prefetch_bytes(self) -> IntArray:
+        """Prefetched by day: what came over the WAN and was no miss."""
+        daily = self.result.daily
+        prefetched: IntArray = daily.wan_bytes - (self.requested_bytes - daily.hit_bytes)
+        return prefetched
+
+    @cached_property
+    def wasted_bytes(self) -> IntArray:
+        """The waste by day: of each day's prefetches the same share, as the replay tells only the sum."""
+        sums = np.cumsum(self.prefetch_bytes)
+        total = max(1, int(sums[-1]))
+        # Whole numbers that add up to the sum: differences of what is rounded down.
+        upto = [self.result.wasted_bytes * int(part) // total for part in sums]
+        return np.array(upto, np.int64) - np.array([0, *upto[:-1]], np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rivals:
+    """Every policy at one capacity, by name; plans were made each `cycle_s`."""
+
+    capacity_fraction: float
+    cycle_s: int
+    replayed: Mapping[str, Replayed]
+
+    def gap_closed(self, policy: str) -> Interval | None:
+        """(WAN of LRU - WAN) / (WAN of LRU - WAN of the bound), with bounds by a block bootstrap over days.
+
+        None where LRU already reaches the bound.
+        """
+        wan = {name: one.result.daily.wan_bytes for name, one in self.replayed.items()}
+        return ratio_interval(wan[LRU] - wan[policy], wan[LRU] - wan[BOUND], block=BLOCK_DAYS)
+
+
+def replay_rivals(
+    trace: Trace,
+    cache: CacheConfig,
+    planners: Mapping[str, Planner],
+    *,
+    capacity_fraction: float,
+    cycle_s: int,
+    from_s: int,
+    on_done: Callable[[str], None],
+) -> Rivals:
+    """LRU and each of `planners` in `cache`, what decides at each access, and the bound on bytes.
+
+    All see the accesses before `from_s`, are counted from then on, and plan from then on. The last ones get
+    the most that any of the caches held.
+    """
+    results: dict[str, Result] = {}
+    counted = partial(simulate, trace, cache, count_from_s=from_s)
+    for name, planner in {LRU: None, **planners}.items():
+        results[name] = counted(planner=planner, cycle_s=cycle_s, plan_from_s=from_s, policy=name)
+        on_done(name)
+    room = max(result.peak_usage_bytes for result in results.values())
+    for name in IN_LINE:
+        results[name] = run_policy(name, trace, room, count_from_s=from_s)
+        on_done(name)
+    results[BOUND] = byte_bound(trace, room, count_from_s=from_s)
+    on_done(BOUND)
+    replayed = {name: Replayed(name, one, _requested(trace, one)) for name, one in results.items()}
+    return Rivals(capacity_fraction, cycle_s, replayed)
+
+
+def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:
+    """Median age at which LRU purged in the later half of the time before `until_s`; None: it never did."""
+    watcher = _Watcher([])
+    past = trace.first_at(until_s)
+    if not past:
+        return None
+    before = Trace(trace.time_s[:past], trace.item[:past], trace.size_bytes)
+    begin_s = (int(trace.time_s[0]) + until_s) // 2
+    simulate(before, cache, planner=watcher, cycle_s=every_s, plan_from_s=begin_s)
+    return int(np.median(watcher.ages_s)) if watcher.ages_s else None
+
+
+def fitting_cycle_s(age_s: int | None, grid_s: int) -> int:
+    """How often to plan in a cache of that LRU age: a tenth of it at most, where `grid_s` is of predictions.
+
+    The longest multiple of `grid_s` that divides a day; with an age too short for that, as production has it:
+    a part of `grid_s`. None (nothing was ever purged): a day.
+    """
+    most = DAY_S if age_s is None else min(DAY_S, age_s // CYCLES_PER_AGE)
+    if most < grid_s or DAY_S % grid_s:
+        return within_grid(age_s, grid_s)
+    return max(n * grid_s for n in range(1, most // grid_s + 1) if DAY_S % (n * grid_s) == 0)
+
+
+@dataclasses.dataclass
+class _Watcher:
+    """Plans nothing, and notes how old what LRU purged was."""
+
+    ages_s: list[int]
+
+    def actions(self, state: CacheState) -> Actions:
+        """Nothing to do."""
+        if state.lru_age_s is not None:
+            self.ages_s.append(state.lru_age_s)
+        return _IDLE
+
+
+def _requested(trace: Trace, result: Result) -> IntArray:
+    """Bytes asked for on each counted day."""
+    days = result.daily.day
+    edges = np.searchsorted(trace.time_s, np.append(days, days[-1] + 1) * DAY_S)
+    edges[0] = trace.n_accesses - result.requests
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(trace.size_bytes[trace.item])])
+    requested: IntArray = np.diff(sums[edges])
+    return requested
+
+
+def day_rows(
+    rivals: Sequence[Rivals], *, model_version: str, scored_by: Mapping[str, str]
+) -> list[dict[str, object]]:
+    """The rows of the table evaluations: one day of one policy at one capacity each.
+
+    `scored_by`: by policy, the version of the models that its plans followed.
+    """
+    return [
+        {
+            "model_version": model_version,
+            "policy": one.policy,
+            "scored_by": scored_by.get(one.policy),
+            "capacity_fraction": at.capacity_fraction,
+            "on_day": day,
+            "wan_bytes": wan,
+            "hit_bytes": hit_bytes,
+            "requests": hits + misses,
+            "hits": hits,
+            "prefetch_bytes": prefetched,
+            "wasted_bytes": wasted,
+        }
+        for at in rivals
+        for one in at.replayed.values()
+        for day, wan, hit_bytes, hits, misses, prefetched, wasted in zip(
+            one.days,
+            *(column.tolist() for column in _daily(one)),
+            strict=True,
+        )
+    ]
+
+
+def _daily(one: Replayed) -> tuple[IntArray, ...]:
+    daily = one.result.daily
+    return daily.wan_bytes, daily.hit_bytes, daily.hits, daily.misses, one.prefetch_bytes, one.wasted_bytes

@@ -1,0 +1,108 @@
+"""One model for one horizon: calibrated by fits that had not seen the rows they score, then fitted on all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from features.errors import ModelError
+from models.evaluation.metrics import log_loss
+from models.learning.calibration import IDENTITY, Knots, calibrate, reads_if_any
+from models.learning.frame import Sample, time_split
+from models.learning.learners import Learner, Scorer
+
+Floats = npt.NDArray[np.float64]
+VALIDATION_SHARE = 0.25
+EARLIER_BLOCKS = 2
+"""Into which the as_ofs before the validation are cut: a quarter alone tells too little of other weeks."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibratedModel:
+    """A scorer with its two maps.
+
+    `validation_log_loss` is of the uncalibrated probabilities, on rows a horizon after those fitted on; None
+    where the history is too short for that (then `calibration` is the identity).
+    """
+
+    name: str
+    scorer: Scorer
+    calibration: Knots
+    reads: Knots
+    validation_log_loss: float | None
+
+    def predict(self, x: pd.DataFrame) -> tuple[Floats, Floats]:
+        """Probability and expected reads of every row of a model matrix."""
+        return probability_and_reads(self.scorer.score(x), self.calibration, self.reads)
+
+
+def probability_and_reads(scores: Floats, calibration: Knots, reads: Knots) -> tuple[Floats, Floats]:
+    """Probability = calibration(score); expected reads = probability × mean reads of those read at all."""
+    probability = calibration(scores)
+    return probability, probability * reads(probability)
+
+
+def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> CalibratedModel:
+    """Fit `learner` on `sample`, whose labels all lie in the past.
+
+    The last quarter of the as_ofs validates a fit on those at least a horizon earlier. The calibration
+    follows from these scores and from those of earlier blocks, each scored by a fit on all that lies at least
+    a horizon before or after it; the scorer returned is then fitted on all rows, under that calibration. Too
+    short a past is not calibrated. Raises ModelError with one class.
+    """
+    if not 0 < sample.y.sum() < len(sample):
+        raise ModelError(f"all {len(sample)} training rows have one label; train on more days")
+    parts = validation_parts(sample, horizon_s=horizon_s)
+    scorer = learner.fit(sample.x, sample.y)
+    if parts is None:
+        reads = reads_if_any(scorer.score(sample.x), sample.reads)
+        return CalibratedModel(learner.name, scorer, IDENTITY, reads, None)
+    scored = [
+        (after, learner.fit(before.x, before.y).score(after.x))
+        for before, after in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
+    ]
+    raw = np.concatenate([scores for _, scores in scored])
+    y, n_reads, as_of = (
+        np.concatenate(column)
+        for column in zip(*((part.y, part.reads, part.as_of) for part, _ in scored), strict=True)
+    )
+    calibration = calibrate(raw, y, as_of)
+    loss = log_loss(parts[1].y, scored[-1][1])
+    return CalibratedModel(learner.name, scorer, calibration, reads_if_any(calibration(raw), n_reads), loss)
+
+
+def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tuple[Sample, Sample]]:
+    """Rows to fit on and rows to score, for each block of consecutive as_ofs before `until_s`.
+
+    No label of the one reaches into the other. Blocks that lack a class, or leave none, are left out.
+    """
+    as_ofs = np.unique(sample.as_of[sample.as_of < until_s])
+    for block in np.array_split(as_ofs, EARLIER_BLOCKS):
+        if not block.size:
+            continue
+        inside = (sample.as_of >= block[0]) & (sample.as_of <= block[-1])
+        apart = (sample.as_of + horizon_s <= block[0]) | (sample.as_of >= block[-1] + horizon_s)
+        rest, part = sample.where(apart & ~inside), sample.where(inside)
+        if _has_both(rest) and _has_both(part):
+            yield rest, part
+
+
+def validation_parts(sample: Sample, *, horizon_s: int) -> tuple[Sample, Sample] | None:
+    """Rows to fit on and rows to validate on, a horizon apart; None if either would lack a class."""
+    try:
+        split = time_split(
+            [int(a) for a in np.unique(sample.as_of)], horizon_s=horizon_s, share=VALIDATION_SHARE
+        )
+    except ModelError:
+        return None
+    before = sample.where(np.isin(sample.as_of, split.before))
+    after = sample.where(np.isin(sample.as_of, split.after))
+    return (before, after) if _has_both(before) and _has_both(after) else None
+
+
+def _has_both(part: Sample) -> bool:
+    return bool(0 < part.y.sum() < len(part))

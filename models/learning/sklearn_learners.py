@@ -1,0 +1,102 @@
+"""Learners of scikit-learn to compare with boosting: a random forest and logistic regression."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from models.learning.learners import CATEGORICAL, FittedSklearn
+
+Floats = npt.NDArray[np.float64]
+_BEYOND = 1.1
+"""A missing time counts as longer than the longest one seen, which is 1 after scaling."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Forest:
+    """A random forest, fitted on at most `max_rows` rows: it costs far more than boosting and gains little.
+
+    The rows are drawn evenly over the as_ofs, by `seed`.
+    """
+
+    trees: int = 60
+    min_rows: int = 20
+    column_share: float = 0.3
+    max_rows: int = 100_000
+    threads: int = 2
+    seed: int = 1
+    name: str = "forest"
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """Every setting but the name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
+
+    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
+        """Learn by Gini impurity, on a sample that holds both classes as often as `y` does."""
+        keep = _spread(y, self.max_rows, self.seed)
+        model = RandomForestClassifier(
+            n_estimators=self.trees,
+            min_samples_leaf=self.min_rows,
+            max_features=self.column_share,
+            n_jobs=self.threads,
+            random_state=self.seed,
+        ).fit(x.iloc[keep], y[keep])
+        return FittedSklearn(model.set_params(n_jobs=1))  # threads would sum the trees in any order
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic:
+    """Logistic regression on standardised inverse hyperbolic sines of all numbers, and on the words."""
+
+    c: float = 0.01
+    name: str = "logistic"
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """The inverse strength of the L2 penalty."""
+        return {"c": self.c}
+
+    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
+        """Learn by L2-penalised log loss."""
+        known = [str(name) for name in x.columns if x[name].notna().any()]
+        numbers = make_pipeline(
+            FunctionTransformer(np.arcsinh),  # like a logarithm, for 0 and negative numbers too
+            MaxAbsScaler(),
+            SimpleImputer(strategy="constant", fill_value=_BEYOND),
+            StandardScaler(),
+        )
+        words = OneHotEncoder(handle_unknown="ignore")
+        columns = ColumnTransformer(
+            [
+                ("numbers", numbers, [name for name in known if name not in CATEGORICAL]),
+                ("words", words, [name for name in known if name in CATEGORICAL]),
+            ]
+        )
+        model = make_pipeline(columns, LogisticRegression(C=self.c, max_iter=300))
+        with threadpool_limits(1), warnings.catch_warnings():  # sums in one order: the same model again
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return FittedSklearn(model.fit(x, y))
+
+
+def _spread(y: Floats, n_rows: int, seed: int) -> npt.NDArray[np.int64]:
+    """Sorted places of at most about `n_rows` rows, the same share of each class."""
+    if len(y) <= n_rows:
+        return np.arange(len(y), dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    parts = [np.flatnonzero(y == label) for label in (0.0, 1.0)]
+    kept = [rng.choice(part, max(1, round(len(part) * n_rows / len(y))), replace=False) for part in parts]
+    return np.sort(np.concatenate(kept))

@@ -1,0 +1,150 @@
+"""Features of a plain series: what each dataset did, and what its neighbours by name and age do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from models.series.series import Series
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+_WINDOWS = (1, 2, 4, 8, 13, 26, 52)
+_VOLUME_WINDOWS = (1, 4, 13, 52)
+_HALF_LIVES = (1, 2, 4, 13, 26)
+_VOLUME_HALF_LIVES = (1, 4, 13)
+_GROUP_HALF_LIVES = (1, 4, 13)
+_N_GAPS = 4
+_HISTORY = 208
+# What neighbours have in common, as parts of the name between slashes. Names of LHCb and CMS say on the left
+# where data comes from, and on the right what it holds.
+_GROUPS: dict[str, Callable[[Sequence[str]], Hashable]] = {
+    "prefix2": lambda parts: tuple(parts[:2]),
+    "prefix3": lambda parts: tuple(parts[:3]),
+    "prefix4": lambda parts: tuple(parts[:4]),
+    "parent": lambda parts: tuple(parts[:-1]),
+    "grandparent": lambda parts: tuple(parts[:-2]),
+    "last": lambda parts: parts[-1],
+    "second_last": lambda parts: tuple(parts[-2:-1]),
+    "last2": lambda parts: tuple(parts[-2:]),
+}
+
+
+class SeriesFeatures:
+    """The features of a series at any unit; those at `unit` use nothing later.
+
+    Of reads, the last 208 units before `series.now` are held, as datasets × units.
+    """
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self._start = max(series.first, series.now - _HISTORY + 1) - 1  # column 0 is a unit without reads
+        reads = _dense(series, self._start)
+        self._active = reads > 0
+        self._volume = np.log1p(reads)
+        self._n_active = _running(self._active)
+        self._n_reads = _running(reads)
+        self._last = _last_active(self._active)
+        self._decayed = {h: _decayed(self._active.astype(np.float32), h) for h in _HALF_LIVES}
+        self._decayed_volume = {h: _decayed(self._volume, h) for h in _VOLUME_HALF_LIVES}
+        self._groups = _groups(series)
+
+    def known(self, unit: int) -> Ints:
+        """Codes of the datasets with a record by `unit`, rising."""
+        return np.flatnonzero(self.series.born <= unit)
+
+    def at(self, unit: int) -> pd.DataFrame:
+        """float32 columns, a row per dataset of `known(unit)`; NaN where there is nothing to measure.
+
+        `recency`, `age`, `gap1` …: units; `n_active_{w}`, `n_reads_{w}`: units with reads, and reads, in the
+        last w units; `decayed_{h}`, `decayed_volume_{h}`: units with reads, and ln(1 + reads), fading with
+        half-life h. `{group}_size`: other datasets that share this part of the name (or the unit of the first
+        record); `{group}_decayed_{h}`: their mean decayed count.
+        """
+        codes, now = self.known(unit), unit - self._start
+        own = self._own(codes, now) | self._neighbours(codes, now)
+        return pd.DataFrame({name: np.asarray(column, np.float32) for name, column in own.items()})
+
+    def _own(self, codes: Ints, now: int) -> dict[str, npt.NDArray[np.floating]]:
+        last = self._last[codes, now]
+        age = now + self._start - self.series.born[codes]
+        recency = np.where(last > 0, now - last, age + 1).astype(np.float32)
+        n_active, n_reads = self._n_active[codes], self._n_reads[codes]
+        total = n_active[:, now]
+        mean_gap = np.maximum(age - recency, 0) / np.maximum(total - 1, 1)
+        columns = {
+            "recency": recency,
+            "age": age,
+            "n_active": total,
+            "n_reads": n_reads[:, now],
+            "rate": total / (age + 1),
+            "mean_gap": mean_gap,
+            "relative_recency": recency / (mean_gap + 1),
+            "last_volume": self._volume[codes, last],
+            "most_volume": self._volume[codes, : now + 1].max(axis=1),
+        }
+        for k, gap in enumerate(self._gaps(codes, last), start=1):
+            columns[f"gap{k}"] = gap
+        for w in _WINDOWS:
+            columns[f"n_active_{w}"] = total - n_active[:, max(now - w, 0)]
+        for w in _VOLUME_WINDOWS:
+            columns[f"n_reads_{w}"] = n_reads[:, now] - n_reads[:, max(now - w, 0)]
+        columns |= {f"decayed_{h}": table[codes, now] for h, table in self._decayed.items()}
+        return columns | {f"decayed_volume_{h}": t[codes, now] for h, t in self._decayed_volume.items()}
+
+    def _gaps(self, codes: Ints, last: Ints) -> list[Floats]:
+        """Units between the last active units, latest gap first."""
+        gaps = []
+        for _ in range(_N_GAPS):
+            before = np.where(last > 0, self._last[codes, np.maximum(last - 1, 0)], 0)
+            gaps.append(np.where(before > 0, last - before, np.nan).astype(np.float32))
+            last = before
+        return gaps
+
+    def _neighbours(self, codes: Ints, now: int) -> dict[str, npt.NDArray[np.floating]]:
+        columns: dict[str, npt.NDArray[np.floating]] = {}
+        for name, group_of in self._groups.items():
+            group = group_of[codes]
+            others = np.bincount(group)[group] - 1.0
+            columns[f"{name}_size"] = others
+            for h in _GROUP_HALF_LIVES:
+                count = self._decayed[h][codes, now].astype(np.float64)
+                rest = np.bincount(group, count)[group] - count
+                columns[f"{name}_decayed_{h}"] = np.where(others > 0, rest / np.maximum(others, 1), np.nan)
+        return columns
+
+
+def _dense(series: Series, start: int) -> Floats:
+    """Reads of each dataset (row) in the units start … now (column); column 0 is kept empty."""
+    reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
+    held = series.unit > start
+    reads[series.code[held], series.unit[held] - start] = series.reads[held]
+    return reads
+
+
+def _running(values: npt.NDArray[np.generic]) -> Floats:
+    return np.asarray(np.cumsum(values, axis=1, dtype=np.float64), np.float32)
+
+
+def _last_active(active: npt.NDArray[np.bool_]) -> Ints:
+    """For each cell the column of the last active one up to it; 0 if there is none."""
+    columns = np.arange(active.shape[1])
+    return np.maximum.accumulate(np.where(active, columns, 0), axis=1)
+
+
+def _decayed(values: Floats, half_life: float) -> Floats:
+    faded = np.zeros_like(values)
+    keep = np.float32(0.5 ** (1 / half_life))
+    for column in range(1, values.shape[1]):
+        faded[:, column] = faded[:, column - 1] * keep + values[:, column]
+    return faded
+
+
+def _groups(series: Series) -> dict[str, Ints]:
+    parts = [name.strip("/").split("/") for name in series.names]
+    keys = {name: pd.Series([key(p) for p in parts], dtype=object) for name, key in _GROUPS.items()}
+    codes = {name: pd.factorize(values)[0].astype(np.int64) for name, values in keys.items()}
+    return codes | {"born": series.born - series.born.min()}

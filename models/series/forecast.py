@@ -1,0 +1,123 @@
+"""Forecasts of a popularity series: one ranking for all horizons, calibrated for each, honest about time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from models.learning.calibration import platt
+from models.learning.learners import Scorer
+from models.series.counts import fit_counts
+from models.series.past import Past, fit_chance
+from models.series.series import Series
+
+Floats = npt.NDArray[np.float64]
+_RATE_UNITS = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class HorizonForecast:
+    """One horizon: entries in the order of the series' names. `model` says what made them."""
+
+    n_units: int
+    probability: Floats
+    expected: Floats
+    model: str
+
+
+def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
+    """A forecast per horizon (units, rising), for every dataset of the series in order.
+
+    Datasets are ranked by their chance to be read in the **next unit**, whatever the horizon: labels of long
+    horizons are old, and what they taught no longer holds (docs/forecast.md). A horizon maps that score to
+    its own probability, by what such scores came to in the last 52 units whose labels have matured. Expected
+    reads are the mean of two forecasts that err to opposite sides: probability × the median of reads if any,
+    and the rate of as many units before, at most 7.
+
+    Horizons without matured labels extend the next shorter one at a constant rate; without any, a rate per
+    dataset is used (`rate_forecast`). A longer horizon never has a lower probability or fewer expected reads
+    than a shorter one. Expected reads are never below the probability.
+    """
+    past = Past(series)
+    scorer = _ranking(past)
+    present = past.present()
+    results: list[HorizonForecast] = []
+    for n_units in horizons:
+        made = None if scorer is None else _learned(series, past, present, scorer, n_units)
+        if made is None:
+            made = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
+        results.append(_rising(results[-1] if results else None, made))
+    return results
+
+
+def rate_forecast(series: Series, n_units: int) -> HorizonForecast:
+    """A forecast without learning: each dataset's share of units with reads, fading since its last read.
+
+    Per unit the rate is (active + ½) / (units since its first record + 1), times 2^(-units since the last
+    read / units since its first record); the chance within n units is 1 - (1 - rate)^n.
+    """
+    n = len(series.names)
+    age = (series.now - series.born + 1).astype(np.float64)
+    active = np.bincount(series.code, minlength=n)
+    last = series.born - 1
+    np.maximum.at(last, series.code, series.unit)
+    rate = (active + 0.5) / (age + 1) * 2.0 ** (-(series.now - last) / age)
+    mean = np.bincount(series.code, series.reads, minlength=n) / np.maximum(active, 1)
+    probability = 1 - (1 - rate) ** n_units
+    return HorizonForecast(
+        n_units, probability, rate * n_units * np.maximum(mean, 1), "rate: too short a past"
+    )
+
+
+def _ranking(past: Past) -> Scorer | None:
+    rows = past.matured(1)
+    return None if rows is None else fit_chance(rows.x, past.reads(rows, 1) > 0)
+
+
+def _learned(
+    series: Series, past: Past, present: pd.DataFrame, scorer: Scorer, n_units: int
+) -> HorizonForecast | None:
+    """The forecast of a horizon by `scorer`; None if too few labels have matured."""
+    rows = past.matured(n_units)
+    if rows is None:
+        return None
+    reads = past.reads(rows, n_units)
+    labels = (reads > 0).astype(np.float64)
+    if not 0 < labels.sum() < len(labels):
+        return None
+    # A rising curve: it changes no ranking, and makes no ties as steps would.
+    probability = platt(scorer.score(rows.x), labels)(scorer.score(present))
+    if_any = fit_counts(rows.x, reads).predict(present)
+    expected = (probability * if_any + _repeated(series, n_units)) / 2
+    return HorizonForecast(n_units, probability, expected, "lightgbm")
+
+
+def _repeated(series: Series, n_units: int) -> Floats:
+    """Reads of every dataset in the next `n_units`, at the rate of as many units before, at most 7."""
+    everyone = np.arange(len(series.names))
+    before = min(n_units, _RATE_UNITS)
+    since = np.full(len(everyone), series.now - before)
+    return series.reads_within(everyone, since, before) * (n_units / before)
+
+
+def _extended(shorter: HorizonForecast, n_units: int) -> HorizonForecast:
+    stretch = n_units / shorter.n_units
+    return HorizonForecast(
+        n_units,
+        1 - (1 - shorter.probability) ** stretch,
+        shorter.expected * stretch,
+        f"extended from {shorter.n_units}: too few matured labels",
+    )
+
+
+def _rising(shorter: HorizonForecast | None, now: HorizonForecast) -> HorizonForecast:
+    probability = np.clip(now.probability, 0, 1)
+    expected = np.maximum(now.expected, probability)
+    if shorter is not None:
+        probability = np.maximum(probability, shorter.probability)
+        expected = np.maximum(np.maximum(expected, shorter.expected), probability)
+    return dataclasses.replace(now, probability=probability, expected=expected)

@@ -1,0 +1,107 @@
+"""How good forecasts of a series would have been: made at past units, held against what followed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from models.evaluation.metrics import quality, ranking_quality
+from models.series.forecast import HorizonForecast, forecast
+from models.series.series import Series
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What is told of forecasts for the next `horizon` units; a row is a dataset known when one was made.
+
+    `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of the
+    time since the last read alone. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
+    `median_count_error` the median of |expected - reads| / reads over datasets with reads. `last_…` repeats
+    the last unit's reads, `season_…` those of the `horizon` units before (at least 7).
+    """
+
+    horizon: int
+    auc: float
+    recency_auc: float
+    average_precision: float
+    recency_average_precision: float
+    calibration_error: float
+    mean_probability: float
+    positive_share: float
+    count_error: float
+    last_count_error: float
+    season_count_error: float
+    median_count_error: float
+    last_median_count_error: float
+    season_median_count_error: float
+
+
+@dataclasses.dataclass(frozen=True)
+class CutQuality(Figures):
+    """Of one forecast, made at the end of unit `cut`; `log_loss` is of the probabilities."""
+
+    cut: int
+    log_loss: float
+
+
+def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]) -> Iterator[CutQuality]:
+    """The quality of a forecast made at each of `cuts` (units), where the horizon ends by `series.now`.
+
+    Left out: cuts before the first record, and horizons in which no dataset is read or every one.
+    """
+    for cut in cuts:
+        matured = [n_units for n_units in sorted(set(horizons)) if cut + n_units <= series.now]
+        if cut < series.first or not matured:
+            continue
+        past = series.until(cut)
+        known = np.flatnonzero(series.born <= cut)
+        for result in forecast(past, matured):
+            reads = _reads(series, known, cut, result.n_units)
+            if 0 < (reads > 0).sum() < len(reads):
+                yield _judged(past, result, reads)
+
+
+def _judged(past: Series, result: HorizonForecast, reads: Floats) -> CutQuality:
+    n_units, probability = result.n_units, result.probability
+    labels = (reads > 0).astype(np.float64)
+    last = np.full(len(past.names), -1)
+    np.maximum.at(last, past.code, past.unit)
+    made, recency = quality(labels, probability), ranking_quality(labels, last)
+    everyone = np.arange(len(past.names))
+    period = max(7, n_units)
+    repeated = _reads(past, everyone, past.now - 1, 1) * n_units
+    season = _reads(past, everyone, past.now - period, n_units)
+    errors = [_count_errors(reads, counts) for counts in (result.expected, repeated, season)]
+    return CutQuality(
+        cut=past.now,
+        horizon=n_units,
+        auc=made.auc,
+        recency_auc=recency.auc,
+        average_precision=made.average_precision,
+        recency_average_precision=recency.average_precision,
+        log_loss=made.log_loss,
+        calibration_error=made.calibration_error,
+        mean_probability=float(probability.mean()),
+        positive_share=made.positive_share,
+        count_error=errors[0][0],
+        last_count_error=errors[1][0],
+        season_count_error=errors[2][0],
+        median_count_error=errors[0][1],
+        last_median_count_error=errors[1][1],
+        season_median_count_error=errors[2][1],
+    )
+
+
+def _reads(series: Series, code: npt.NDArray[np.int64], unit: int, n_units: int) -> Floats:
+    return series.reads_within(code, np.full(len(code), unit), n_units)
+
+
+def _count_errors(reads: Floats, counts: Floats) -> tuple[float, float]:
+    some = reads > 0
+    total = abs(float(counts.sum()) - float(reads.sum())) / float(reads.sum())
+    return total, float(np.median(np.abs(counts - reads)[some] / reads[some]))

@@ -1,0 +1,112 @@
+"""Predictions from features: Arrow in, Arrow out, in this process and in Spark's workers alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from features.schema import PREDICTIONS, arrow_schema
+from features.spark.schema import struct_type
+from models.learning.fit import probability_and_reads
+from models.learning.frame import arrow_matrix
+from models.learning.learners import Scorer, load_payload
+from models.serving.bundle import Bundle, HorizonModel
+
+Floats = npt.NDArray[np.float64]
+ROWS_AT_A_TIME = 10_000
+"""Of a matrix; the size of Spark's own batches, and small enough for a core's cache."""
+
+_PARTITION = [pa.field(name, pa.string()) for name in PREDICTIONS.partition]
+_SCHEMA = pa.schema([*(field.with_nullable(True) for field in arrow_schema(PREDICTIONS)), *_PARTITION])
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedModels:
+    """A region's models as bytes, ready to travel.
+
+    `payloads`: by horizon, each in its library's format; `version` as MLflow knows the bundle.
+    """
+
+    bundle: Bundle
+    payloads: Mapping[int, bytes]
+    version: str
+
+    def load(self) -> LoadedModels:
+        """The models ready to score. Raises ModelError for an unknown flavour."""
+        fitted = [
+            (one, load_payload(one.flavour, self.payloads[one.horizon_s])) for one in self.bundle.models
+        ]
+        return LoadedModels(self.bundle, tuple(fitted), self.version)
+
+    def only(self, horizons_s: Iterable[int]) -> ServedModels:
+        """The same without the models of other horizons."""
+        wanted = set(horizons_s)
+        kept = tuple(one for one in self.bundle.models if one.horizon_s in wanted)
+        return dataclasses.replace(self, bundle=dataclasses.replace(self.bundle, models=kept))
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModels:
+    """A region's models in memory."""
+
+    bundle: Bundle
+    fitted: tuple[tuple[HorizonModel, Scorer], ...]
+    version: str
+
+    def matrix(self, rows: pa.RecordBatch) -> npt.NDArray[np.float32]:
+        """The matrix that all horizons share. Raises SchemaError if a column is missing."""
+        return arrow_matrix(rows, self.bundle.vocabulary, self.bundle.columns)
+
+    def probabilities(self, matrix: npt.NDArray[np.float32]) -> Iterator[tuple[HorizonModel, Floats, Floats]]:
+        """Per horizon: its model, and the probability and expected reads of every row."""
+        x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
+        for model, scorer in self.fitted:
+            yield model, *probability_and_reads(scorer.score(x), model.calibration, model.reads)
+
+    def predictions(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Per horizon one prediction per row of the features table, with its partition columns."""
+        kept = {name: rows.column(name) for name in ("did", "dataset", "tier", *PREDICTIONS.partition)}
+        kept |= {"size_bytes": _whole(rows, "size_bytes"), "last_read_s": _whole(rows, "recency_s")}
+        kept["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
+        for model, probability, expected in self.probabilities(self.matrix(rows)):
+            made = {
+                "horizon_s": pa.repeat(pa.scalar(model.horizon_s, pa.int64()), rows.num_rows),
+                "probability": pa.array(probability),
+                "expected_accesses": pa.array(expected),
+            }
+            columns = {**kept, **made}
+            yield pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
+
+
+def score_spark(features: DataFrame, models: ServedModels) -> DataFrame:
+    """As `LoadedModels.predictions`, by Spark: each task loads the models once; the numbers are the same."""
+    wanted = dict.fromkeys(
+        [
+            *("did", "dataset", "tier", "size_bytes", "recency_s"),
+            *(models.bundle.columns),
+            *PREDICTIONS.partition,
+        ]
+    )
+    schema = struct_type(PREDICTIONS, with_partition=True)
+    return features.select(*wanted).mapInArrow(_scorer(models), schema)
+
+
+def _scorer(models: ServedModels) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def score(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        loaded = models.load()
+        for batch in batches:
+            if batch.num_rows:
+                yield from loaded.predictions(batch)
+
+    return score
+
+
+def _whole(rows: pa.RecordBatch, name: str) -> pa.Array:
+    return pc.round(rows.column(name)).cast(pa.int64())

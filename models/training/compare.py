@@ -1,0 +1,77 @@
+"""Learners and baselines side by side: fitted on the same past, judged on the same later rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from models.evaluation.metrics import Quality, quality, ranking_quality
+from models.learning.baselines import Baseline
+from models.learning.fit import CalibratedModel, fit_calibrated
+from models.learning.frame import Known, Sample
+from models.learning.learners import Learner
+from models.training.slices import Holding, Slice, holdings, slices
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """One model on the test rows. `learner` and `model` are None for a baseline, which learns nothing.
+
+    `scores`: of the test rows; probabilities of a model.
+    """
+
+    name: str
+    quality: Quality
+    knobs: Mapping[str, float]
+    learner: Learner | None
+    model: CalibratedModel | None
+    scores: Floats
+    slices: tuple[Slice, ...]
+    holdings: tuple[Holding, ...]
+
+
+def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:
+    """Fit and calibrate on `train` alone; the figures on `test`. Raises ModelError with one class."""
+    model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
+    probability, _ = model.predict(test.x)
+    return Evaluation(
+        learner.name,
+        quality(test.y, probability),
+        learner.knobs,
+        learner,
+        model,
+        probability,
+        tuple(slices(test, probability, train.vocabulary, are_probabilities=True)),
+        tuple(holdings(test, probability)),
+    )
+
+
+def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluation:
+    """How well a score that needs no learning ranks `test`; of `train` it takes the vocabulary alone."""
+    scores = baseline.score(test.x)
+    return Evaluation(
+        baseline.name,
+        ranking_quality(test.y, scores),
+        baseline.knobs,
+        None,
+        None,
+        scores,
+        tuple(slices(test, scores, train.vocabulary, are_probabilities=False)),
+        tuple(holdings(test, scores)),
+    )
+
+
+def best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
+    """The model with the least log loss on validation rows (never test); None if none was validated."""
+    validated = [e for e in evaluations if e.model and e.model.validation_log_loss is not None]
+    return min(validated, key=_validation_loss, default=None)
+
+
+def _validation_loss(evaluation: Evaluation) -> float:
+    model = evaluation.model
+    return model.validation_log_loss if model and model.validation_log_loss is not None else float("inf")

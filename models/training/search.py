@@ -1,0 +1,67 @@
+"""Settings of LightGBM found by a seeded search (Optuna's TPE) within a budget, judged on later rows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import optuna
+
+from models.evaluation.metrics import log_loss
+from models.learning.fit import validation_parts
+from models.learning.frame import Known, Sample
+from models.learning.learners import LightGBM
+
+
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """The best learner found, and what it took."""
+
+    learner: LightGBM
+    n_trials: int
+    log_loss: float
+    default_log_loss: float
+
+
+def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) -> Searched | None:
+    """The settings with the least log loss on rows a horizon later than those fitted on, `start` among them.
+
+    Only rows that the comparison of learners fits on are searched: those it validates on stay unseen, or the
+    search would be judged by what it was chosen by. None if the history is too short for that. The order of
+    trials follows from `start.seed`; how many fit into `seconds` follows from the machine, so the same seed
+    gives the same settings where `max_trials` ends the search.
+    """
+    compared = validation_parts(train.sample, horizon_s=train.horizon_s)
+    parts = compared and validation_parts(compared[0], horizon_s=train.horizon_s)
+    if not parts:
+        return None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=start.seed))
+    study.enqueue_trial({name: getattr(start, name) for name in _names(start)})
+    study.optimize(
+        lambda trial: _loss(_suggested(trial, start), *parts), n_trials=max_trials, timeout=seconds
+    )
+    best = dataclasses.replace(start, **study.best_params, name="lightgbm_searched")
+    first = study.trials[0].value
+    return Searched(best, len(study.trials), study.best_value, float("nan") if first is None else first)
+
+
+def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:
+    return dataclasses.replace(
+        start,
+        trees=trial.suggest_int("trees", min(20, start.trees), max(400, start.trees), log=True),
+        leaves=trial.suggest_int("leaves", 7, 127, log=True),
+        min_rows=trial.suggest_int("min_rows", 20, 1000, log=True),
+        rate=trial.suggest_float("rate", 0.02, 0.2, log=True),
+        column_share=trial.suggest_float("column_share", 0.2, 1.0),
+        row_share=trial.suggest_float("row_share", 0.4, 1.0),
+        l2=trial.suggest_float("l2", 0.1, 100.0, log=True),
+        monotone=trial.suggest_categorical("monotone", [False, True]),
+    )
+
+
+def _names(start: LightGBM) -> list[str]:
+    return [name for name in start.knobs if name not in ("threads", "seed")]
+
+
+def _loss(learner: LightGBM, before: Sample, after: Sample) -> float:
+    return log_loss(after.y, learner.fit(before.x, before.y).score(after.x))

@@ -1,0 +1,168 @@
+"""A folder as a cache: the embedded target, with the interface, records and purge order of a real XCache.
+
+Files lie below `files/`; a file's modification time is the end of its last use. Every use appends the record
+that XCache would send to `gstream.txt`, so that one reader serves both. Several processes may share a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from prefetch.directory.stream import DirectoryStream, n_blocks_of
+from prefetch.lfn import checked_lfn, path_below
+from prefetch.target import Confirmation, Held
+
+_ABANDONED_S = 3600
+
+
+class DirectoryTarget:
+    """A cache in folder `root` of the files below `origin`, as `prefetch.target.CacheTarget`.
+
+    `now_s`: the clock of accesses, s since 1970; a demo may give simulated time.
+    """
+
+    def __init__(
+        self, name: str, origin: Path, root: Path, *, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._name = name
+        self._origin = origin.resolve()
+        self._now_s = now_s
+        self.namespace = root / "files"
+        self.gstream = root / "gstream.txt"
+        self._tmp = root / "tmp"
+        for folder in (self.namespace, self._tmp):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._stream = DirectoryStream(self.gstream, name, int(now_s()))
+
+    @property
+    def name(self) -> str:
+        """The cache's name in configuration."""
+        return self._name
+
+    def prefetch(self, name: str, *, timeout_s: float) -> int:
+        """Copy `name` from the origin unless it is here; return its size in bytes."""
+        path = path_below(self.namespace, name)
+        fetched = not path.exists()
+        size = self._fetch(name, path, timeout_s) if fetched else path.stat().st_size
+        self._used(path)
+        n_blocks = n_blocks_of(size) if size else 0
+        self._record(name, size, hit=0 if fetched else n_blocks, missed=n_blocks if fetched else 0)
+        return size
+
+    def touch(self, name: str, *, timeout_s: float) -> None:
+        """Make `name` the most recently used. Raises PushRejected if it is not here."""
+        path = path_below(self.namespace, name)
+        self._used(path)
+        self._record(name, path.stat().st_size, hit=0, missed=0)
+
+    def evict(self, name: str, *, timeout_s: float) -> None:
+        """Remove `name`; one that is not here is no error."""
+        with contextlib.suppress(NotADirectoryError):
+            path_below(self.namespace, name).unlink(missing_ok=True)
+
+    def removes_open_files(self) -> bool:
+        """No: who has a file open goes on reading it."""
+        return False
+
+    def confirm(self, name: str) -> Confirmation:
+        """What the folder holds of `name`."""
+        return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
+
+    def inventory(self) -> Iterator[Held]:
+        """Every file in the folder."""
+        for folder, _, files in os.walk(self.namespace):
+            for file in files:
+                path = Path(folder) / file
+                held = _held(f"/{path.relative_to(self.namespace)}", path)
+                if held is not None:
+                    yield held
+
+    def read(self, name: str, *, timeout_s: float = 60.0) -> bool:
+        """Read `name` as a job would; True if it was here, else it is fetched first."""
+        path = path_below(self.namespace, name)
+        hit = path.exists()
+        size = path.stat().st_size if hit else self._fetch(name, path, timeout_s)
+        self._used(path)
+        self._record(name, size, hit=size if hit else 0, missed=0 if hit else size)
+        return hit
+
+    def purge(self, low: float, high: float, capacity_bytes: int) -> list[str]:
+        """Names removed: oldest first down to `low` of the capacity, if more than `high` of it is used."""
+        self._drop_abandoned()
+        held = sorted(self.inventory(), key=lambda one: (one.last_detach_s or 0, one.name))
+        excess = sum(one.bytes_on_disk for one in held)
+        if excess <= high * capacity_bytes:
+            return []
+        purged = []
+        for one in held:
+            if excess <= low * capacity_bytes:
+                break
+            self.evict(one.name, timeout_s=1.0)
+            excess -= one.bytes_on_disk
+            purged.append(one.name)
+        return purged
+
+    def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
+        source = path_below(self._origin, name)
+        if not self._origin.is_dir():
+            raise SourceUnavailable(f"origin folder {self._origin} is away")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return self._copy(source, path, time.monotonic() + timeout_s)
+        except (
+            FileNotFoundError,
+            IsADirectoryError,
+            NotADirectoryError,
+            FileExistsError,
+            PermissionError,
+        ) as error:
+            raise PushRejected(f"{name} cannot be fetched from {self._origin}: {error.strerror}") from error
+        except OSError as error:
+            raise TargetUnavailable(f"{name} cannot be fetched: {error.strerror}") from error
+
+    def _copy(self, source: Path, path: Path, deadline: float) -> int:
+        # Written aside and renamed, so that a crash leaves no half file under a file's name.
+        descriptor, partial = tempfile.mkstemp(dir=self._tmp)
+        try:
+            with os.fdopen(descriptor, "wb") as target, source.open("rb") as content:
+                while chunk := content.read(2**20):
+                    if time.monotonic() > deadline:
+                        raise SourceUnavailable(f"{source}: not copied in time")
+                    target.write(chunk)
+                size = target.tell()
+            Path(partial).replace(path)
+        except BaseException:
+            Path(partial).unlink(missing_ok=True)
+            raise
+        return size
+
+    def _used(self, path: Path) -> None:
+        now_s = self._now_s()
+        try:
+            os.utime(path, (now_s, now_s))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise PushRejected(f"cache {self._name!r} does not hold {path.name!r}") from error
+
+    def _record(self, name: str, size: int, *, hit: int, missed: int) -> None:
+        origin = self._origin.as_uri() if missed else None
+        self._stream.send(int(self._now_s()), checked_lfn(name), size, hit=hit, missed=missed, origin=origin)
+
+    def _drop_abandoned(self) -> None:
+        for partial in self._tmp.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+                    partial.unlink()
+
+
+def _held(name: str, path: Path) -> Held | None:
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Held(name, status.st_size, status.st_size, True, int(status.st_mtime), False)

@@ -1,0 +1,79 @@
+"""The pins that a journal's plans hold, and their renewal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from prefetch.journal.items import Item, item_of
+from prefetch.journal.reports import JournalReports
+from prefetch.journal.tables import items
+
+MAX_ERROR_CHARS = 300
+_DECIDES = ("pin", "unpin", "evict")
+
+
+class JournalPins(JournalReports):
+    """Pins; every method raises ServiceError where the database is away."""
+
+    def pins(self, cache: str, *, now_s: float) -> list[Item]:
+        """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""
+        return [item_of(row, row["attempts"]) for row in self._standing(cache, now_s)]
+
+    def due_pins(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
+        """Pins that stand and were not renewed for `touch_every_s`, by rank."""
+        standing = self._standing(cache, now_s)
+        due = [row for row in standing if (row["renewed_at_s"] or 0.0) <= now_s - touch_every_s]
+        return [item_of(row, row["attempts"]) for row in due]
+
+    def claim_pins(
+        self, pins: Sequence[Item], *, owner: str, now_s: float, used_until_s: float
+    ) -> list[Item]:
+        """Those of `pins` last used at `used_until_s` or before that nobody else renews, now ours."""
+        due = sa.func.coalesce(items.c.renewed_at_s, 0.0) <= used_until_s
+        these = items.c.item_id.in_([pin.item_id for pin in pins])
+        free = (these, items.c.state == "done", items.c.owner.is_(None), due)
+        lock = sa.select(items.c.item_id).where(*free).with_for_update(skip_locked=True)
+        with self._database.writing() as connection:
+            ours = set(connection.scalars(lock))
+            mine = sa.update(items).where(items.c.item_id.in_(ours))
+            connection.execute(mine.values(owner=owner, heartbeat_s=now_s))
+        return [pin for pin in pins if pin.item_id in ours]
+
+    def renewed(self, used_at_s: Mapping[str, float]) -> None:
+        """Note the last uses of pinned files, by item_id, and give the pins back."""
+        rows = [{"id": at, "renewed_at_s": used_at_s[at], "owner": None} for at in sorted(used_at_s)]
+        self._note(rows)
+
+    def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:
+        """Note that a pinned file is gone: the pin is failed, and is not renewed again."""
+        lost = {"state": "failed", "error": error[:MAX_ERROR_CHARS], "fault": "file"}
+        self._note([{"id": item_id, "updated_at_s": now_s, "owner": None, **lost}])
+
+    def _note(self, rows: Sequence[Mapping[str, object]]) -> None:
+        if rows:
+            with self._database.writing() as connection:
+                connection.execute(sa.update(items).where(items.c.item_id == sa.bindparam("id")), rows)
+
+    def _standing(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
+        """As far back as the oldest pin that has not expired: what was decided before does not matter."""
+        done = (items.c.cache == cache, items.c.state == "done")
+        stands = (*done, items.c.action == "pin", items.c.expires_at_s > now_s)
+        oldest = sa.select(sa.func.min(items.c.as_of_s)).where(*stands).correlate(None).scalar_subquery()
+        newest_first = (items.c.as_of_s.desc(), (items.c.action == "pin").desc())
+        turn = sa.func.row_number().over(partition_by=items.c.name, order_by=newest_first).label("turn")
+        decisions = (
+            sa.select(items, turn)
+            .where(*done, items.c.action.in_(_DECIDES), items.c.as_of_s >= oldest)
+            .subquery()
+        )
+        decided = decisions.c
+        query = (
+            sa.select(decisions)
+            .where(decided.turn == 1, decided.action == "pin", decided.expires_at_s > now_s)
+            .order_by(decided.rank, decided.item_id)
+        )
+        with self._database.reading() as connection:
+            return connection.execute(query).mappings().all()

@@ -1,0 +1,122 @@
+"""What the journal of pushes tells; nothing is changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from features.schema import RECEIPTS
+from prefetch.databases import Database
+from prefetch.journal.tables import STATES, UNDONE, items
+from prefetch.push.origins import Try
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """A run that has items in hand, and when it was last heard of, s since 1970."""
+
+    owner: str
+    n_items: int
+    heard_at_s: float
+
+
+class JournalReports:
+    """The questions that a journal answers; every one raises ServiceError where the database is away."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def counts(self, cache: str | None = None, as_of_s: int | None = None) -> dict[str, int]:
+        """Number of items per state, of one cache or of all, of one time of planning or of all."""
+        query = sa.select(items.c.state, sa.func.count().label("n_items")).group_by(items.c.state)
+        if cache is not None:
+            query = query.where(*of_plan(cache, as_of_s))
+        with self._database.reading() as connection:
+            found = {row.state: row.n_items for row in connection.execute(query)}
+        return {state: found.get(state, 0) for state in STATES}
+
+    def undone(self, cache: str) -> dict[str, int]:
+        """Number of a cache's items per state that something may still be done for, whatever its history."""
+        query = sa.select(items.c.state, sa.func.count().label("n_items")).group_by(items.c.state)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.where(items.c.cache == cache, items.c.state.in_(UNDONE)))
+            found = {row.state: row.n_items for row in rows}
+        return {state: found.get(state, 0) for state in UNDONE}
+
+    def oldest_s(self, cache: str) -> int | None:
+        """The time of the oldest plan that the journal has of a cache; None: it has none."""
+        with self._database.reading() as connection:
+            found = connection.scalar(sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache))
+        return None if found is None else int(found)
+
+    def faults(self, cache: str, as_of_s: int | None = None) -> dict[str, int]:
+        """Items whose last try failed, by whose fault it was."""
+        query = sa.select(items.c.fault, sa.func.count().label("n_items")).group_by(items.c.fault)
+        failed = (*of_plan(cache, as_of_s), items.c.fault.is_not(None))
+        with self._database.reading() as connection:
+            return {row.fault: row.n_items for row in connection.execute(query.where(*failed))}
+
+    def last_errors(self, cache: str, as_of_s: int | None = None, *, n: int = 3) -> list[str]:
+        """The errors of tries noted last, newest first."""
+        query = sa.select(items.c.error).where(*of_plan(cache, as_of_s), items.c.fault.is_not(None))
+        with self._database.reading() as connection:
+            return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(n)))
+
+    def holders(self, cache: str) -> list[Holder]:
+        """The runs that have items of `cache` in hand, the most silent first."""
+        heard = sa.func.min(items.c.heartbeat_s).label("heard")
+        query = (
+            sa.select(items.c.owner, sa.func.count().label("n_items"), heard)
+            .where(items.c.cache == cache, items.c.owner.is_not(None))
+            .group_by(items.c.owner)
+            .order_by(heard)
+        )
+        with self._database.reading() as connection:
+            return [Holder(row.owner, row.n_items, row.heard) for row in connection.execute(query)]
+
+    def changed_plans(self, cache: str, *, since_s: float) -> list[int]:
+        """The times of the plans with an item that changed since `since_s`."""
+        query = sa.select(items.c.as_of_s).where(items.c.cache == cache, items.c.updated_at_s >= since_s)
+        with self._database.reading() as connection:
+            return sorted(connection.scalars(query.distinct()))
+
+    def tries(self, cache: str, *, since_s: float) -> list[Try]:
+        """The last tries to fetch that the source decided and that ended since `since_s`, oldest first."""
+        # What was on disk already says nothing of its source.
+        fetched = sa.and_(items.c.state == "done", items.c.bytes > 0)
+        query = (
+            sa.select(items.c.source, items.c.updated_at_s, items.c.seconds, items.c.fault)
+            .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == "prefetch")
+            .where(sa.or_(fetched, items.c.fault == "source"))
+            # These changed since their last try.
+            .where(items.c.state.not_in(("expired", "cancelled")))
+            .order_by(items.c.updated_at_s)
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query)
+            return [Try(row[0] or "", row[1], row[2], row.fault == "source") for row in rows]
+
+    def receipts(self, cache: str | None = None, as_of_s: int | None = None) -> list[dict[str, Any]]:
+        """Rows as `features.schema.RECEIPTS`, `cache` and `as_of_s`: of a cache or all, of a plan or all."""
+        query = sa.select(items).order_by(items.c.as_of_s, items.c.cache, items.c.action, items.c.rank)
+        if cache is not None:
+            query = query.where(*of_plan(cache, as_of_s))
+        with self._database.reading() as connection:
+            return [_receipt_row(row) for row in connection.execute(query).mappings()]
+
+
+def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:
+    """Which items are a cache's, of one time of planning or of all."""
+    return [items.c.cache == cache, *([] if as_of_s is None else [items.c.as_of_s == as_of_s])]
+
+
+def _receipt_row(row: Mapping[Any, Any]) -> dict[str, Any]:
+    updated_at = dt.datetime.fromtimestamp(row["updated_at_s"], dt.UTC)
+    known = dict(row) | {"updated_at": updated_at}
+    return {column: known[column] for column in RECEIPTS.column_names} | {
+        field: row[field] for field in ("cache", "as_of_s")
+    }

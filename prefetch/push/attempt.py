@@ -1,0 +1,178 @@
+"""One try of one plan item: ask the cache, act only if needed, ask again. Knows no journal and no threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.units import duration_label
+from prefetch.journal.journal import Item, Receipt
+from prefetch.push.origins import SourceLimits
+from prefetch.target import CacheTarget, Confirmation, Held
+
+_POLL_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class PushLimits:
+    """Bounds of a push.
+
+    `parallel`: files at once. `bytes_per_s`: prefetched on average; None: any. `timeout_s`: per try of a
+    file, confirmation included. `attempts`: tries before an item is failed; `retry_after_s` after each that
+    failed, times the tries so far, comes the next. `touch_every_s`: a pinned file is renewed when its last
+    use is older; None: half the age at which the cache drops files. `breaker`: this many times in a row
+    away, and the rest is left planned. `evict_guard_s`: a server that removes open files is asked to remove
+    none whose last known use ended later than this long ago.
+    """
+
+    parallel: int = 8
+    bytes_per_s: int | None = None
+    timeout_s: float = 60.0
+    attempts: int = 3
+    retry_after_s: float = 5.0
+    touch_every_s: int | None = 6 * 3600
+    breaker: int = 5
+    evict_guard_s: int = 600
+    sources: SourceLimits = dataclasses.field(default_factory=SourceLimits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """A receipt, and whether it was `already` so without us."""
+
+    receipt: Receipt
+    already: bool = False
+
+
+def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
+    """What one try of `item` came to; errors of the cache become its receipt."""
+    started = time.monotonic()
+    again = "planned" if item.attempts < limits.attempts else "failed"
+    try:
+        tried = _VERBS[item.action](target, item, limits, now_s)
+    except PushRejected as error:
+        tried = Tried(Receipt("failed", error=str(error), fault="file"))
+    except SourceUnavailable as error:
+        tried = Tried(Receipt(again, error=str(error), fault="source"))
+    except TargetUnavailable as error:
+        tried = Tried(Receipt(again, error=str(error), fault="cache"))
+    receipt = dataclasses.replace(tried.receipt, seconds=time.monotonic() - started)
+    return dataclasses.replace(tried, receipt=receipt)
+
+
+def renewal(
+    target: CacheTarget, name: str, limits: PushLimits, now_s: Callable[[], float]
+) -> tuple[Confirmation, float]:
+    """Keep `name` from the next purge: what the cache then says, and the file's last use, s since 1970.
+
+    Touches only a file whose last use is older than `touch_every_s`. Raises PushRejected if the cache does
+    not hold it.
+    """
+    assert limits.touch_every_s is not None
+    now = now_s()
+    before = target.confirm(name)
+    if before.held is None:
+        raise PushRejected("the cache does not hold it any more")
+    if before.held.is_open:
+        return before, now
+    last_s = before.held.last_detach_s
+    if last_s is not None and last_s > now - limits.touch_every_s:
+        return before, last_s
+    deadline = time.monotonic() + limits.timeout_s
+    target.touch(name, timeout_s=limits.timeout_s)
+    # Times are whole seconds: a file used in this very second shows no later one.
+    renewed_s = min((last_s or 0) + 1, int(now))
+
+    def renewed(held: Held | None) -> bool:
+        # Without any ended use before, the cache is still busy with the first one, and counts ours to it.
+        return held is not None and (last_s is None or _used_since(held, renewed_s))
+
+    after = _await(target, name, renewed, deadline)
+    return after, max(now, float((after.held.last_detach_s if after.held else None) or 0))
+
+
+def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
+    deadline = time.monotonic() + limits.timeout_s
+    before = target.confirm(item.name)
+    if before.held is not None and before.held.complete:
+        _check_size(item, before.held.size_bytes, "the cache holds a complete file")
+        return Tried(Receipt("done", confirmed_by=before.source), already=True)
+    had = 0 if before.held is None else before.held.bytes_on_disk
+    size = target.prefetch(item.name, timeout_s=limits.timeout_s)
+    _check_size(item, size, "its source has a file")
+    after = _await(target, item.name, lambda held: held is not None and held.complete, deadline)
+    return Tried(Receipt("done", bytes=max(0, size - had), confirmed_by=after.source))
+
+
+def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
+    now = now_s()
+    word, renewed_at_s = renewal(target, item.name, limits, now_s)
+    receipt = Receipt("done", confirmed_by=word.source, renewed_at_s=renewed_at_s)
+    return Tried(receipt, already=renewed_at_s < now)
+
+
+def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
+    # Nothing to tell the cache: an unpinned file is one that is not renewed.
+    return Tried(Receipt("done"))
+
+
+def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
+    deadline = time.monotonic() + limits.timeout_s
+    before = target.confirm(item.name)
+    if before.held is None:
+        return Tried(Receipt("done", confirmed_by=before.source), already=True)
+    _check_unused(target, before.held, limits, now_s())
+    target.evict(item.name, timeout_s=limits.timeout_s)
+    after = _await(target, item.name, lambda held: held is None, deadline)
+    return Tried(Receipt("done", bytes=before.held.bytes_on_disk, confirmed_by=after.source))
+
+
+_VERBS = {"prefetch": _prefetch, "pin": _pin, "unpin": _unpin, "evict": _evict}
+
+
+def _check_size(item: Item, size_bytes: int, what: str) -> None:
+    if item.size_bytes and size_bytes != item.size_bytes:
+        raise PushRejected(
+            f"{what} of {size_bytes} bytes, the plan means one of {item.size_bytes}: it changed at its "
+            "source; evict it, and pull the catalogue anew"
+        )
+
+
+def _check_unused(target: CacheTarget, held: Held, limits: PushLimits, now: float) -> None:
+    if held.is_open:
+        raise PushRejected("in use: a job reads it, so it stays")
+    if not (limits.evict_guard_s and target.removes_open_files()):
+        return
+    if held.last_detach_s is None or held.last_detach_s > now - limits.evict_guard_s:
+        raise PushRejected(
+            f"used within the last {duration_label(limits.evict_guard_s)}, or never closed: this server "
+            "would remove it from under a job that has opened it meanwhile"
+        )
+
+
+def _used_since(held: Held, at_s: int) -> bool:
+    return held.is_open or (held.last_detach_s is not None and held.last_detach_s >= at_s)
+
+
+def _await(
+    target: CacheTarget, name: str, so: Callable[[Held | None], bool], deadline: float
+) -> Confirmation:
+    """The cache's word once it is `so`. Raises TargetUnavailable if it is not by `deadline`."""
+    n_asked = 0
+    while True:
+        word = target.confirm(name)
+        if so(word.held):
+            return word
+        pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
+        if time.monotonic() + pause_s > deadline:
+            raise TargetUnavailable(f"the cache took the request, but does not confirm it: {_told(word)}")
+        time.sleep(pause_s)
+        n_asked += 1
+
+
+def _told(word: Confirmation) -> str:
+    if word.held is None:
+        return f"no byte of it on disk ({word.source})"
+    return f"{word.held.bytes_on_disk} of {word.held.size_bytes} bytes on disk ({word.source})"
