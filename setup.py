@@ -89,5 +89,5 @@ setup(
             "types-requests",
         ],
     },
-    entry_points={"console_scripts": ["cachecast = jobs.cli:main"]},
+    entry_points={"console_scripts": ["cachecast = jobs.cli.main:main"]},
 )

@@ -42,12 +42,13 @@ from airflow_rest import Airflow  # noqa: E402
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS  # noqa: E402
 from features.times import parse_day  # noqa: E402
-from jobs import steps  # noqa: E402
 from jobs.cli.parsing import moments  # noqa: E402
+from jobs.ingest import pull  # noqa: E402
 from jobs.local.process import seen  # noqa: E402
 from jobs.local.site import CACHE  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
+from jobs.train import features as feature_job  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
 
 DAYS, PIECE_DAYS = 7, 3
@@ -125,7 +126,7 @@ def catalogue(roots: list[str], path: Path, day: str) -> None:
     """The files into the tables at each of `roots`."""
     for root in roots:
         settings = Settings.load(tables=root)
-        steps.pull(settings, source="rucio_files", path=str(path), day_s=parse_day(day))
+        pull.run(settings, source="rucio_files", path=str(path), day_s=parse_day(day))
 
 
 def in_a_process(work: Callable[..., None], *given: object) -> None:
@@ -207,9 +208,9 @@ def in_order(days: list[str], folder: Path) -> None:
     """The week by the steps of the command line, in a folder: one session of Spark serves all."""
     settings = Settings.load(tables=str(folder))
     for source, path in settings.airflow.pull.items():
-        steps.pull(settings, source=source, path=path, day_s=parse_day(days[0]), new_only=True)
+        pull.run(settings, source=source, path=path, day_s=parse_day(days[0]), new_only=True)
     for day in days:
-        steps.features(settings, as_ofs=moments(None, day, settings.features.cycle))
+        feature_job.run(settings, as_ofs=moments(None, day, settings.features.cycle))
 
 
 def week(api: Airflow, days: list[str], settings: Settings, folder: Path) -> None:

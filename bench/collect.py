@@ -56,7 +56,7 @@ def collected(n_datagrams: int, rate: int | None) -> Told:
     """Send to a collector of its own at `rate` a second, or as fast as it goes."""
     with tempfile.TemporaryDirectory() as folder:
         captures = Path(folder, "captures")
-        command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--json"]
+        command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--json"]
         daemon = subprocess.Popen(
             [*command, "--port", "0", "--out", str(captures)],
             cwd=ROOT,

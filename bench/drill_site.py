@@ -136,7 +136,7 @@ def start(
     bytes; beyond it a write fails, as on a full disk.
     """
     begin = _OFF.format(days=clock_days) if clock_days else ""
-    line = [sys.executable, "-c", f"{begin}from jobs.cli import main; main()", *words]
+    line = [sys.executable, "-c", f"{begin}from jobs.cli.main import main; main()", *words]
     if longest_file is not None:
         line = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', str(longest_file), *line]
     given = {"CACHECAST_CONF": str(site.folder / "site.toml"), "CACHECAST_PUSH__JOURNAL": site.journal}

@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracles")]
 from damage import damaged  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
-from jobs.ingest import input as pull  # noqa: E402
+from jobs.ingest import raw_input  # noqa: E402
 from jobs.ingest.sources import SOURCES  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
@@ -61,7 +61,7 @@ def row(spark: SparkSession, source: str, n_lines: int, seed: int) -> bool:
         path.write_bytes(damaged(first.read_bytes(), n_lines, seed))
         tables = Tables(f"{folder}/tables")
         try:
-            told = pull.run(
+            told = raw_input.pull(
                 spark, tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="s", caches=()
             )
         except Exception as error:  # noqa: BLE001  whatever it is, it is the finding

@@ -24,9 +24,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from jobs.ingest import input as pull  # noqa: E402
+from jobs.ingest import raw_input  # noqa: E402
 from jobs.ingest.sources import rucio_traces  # noqa: E402
-from jobs.simulate.workload import load, run  # noqa: E402
+from jobs.simulate.workload import load, write  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
 
@@ -36,7 +36,7 @@ SPARK: dict[str, Any] = {"master": "local[1]", "driver_memory": "2g", "shuffle_p
 
 def made(folder: Path, n_records: int) -> tuple[Path, Path]:
     """Traces of a day at MWT2, plain and gz."""
-    run(load("mwt2", seed=1, days=1, accesses=n_records), out=folder, raw=True)
+    write(load("mwt2", seed=1, days=1, accesses=n_records), out=folder, raw=True)
     (plain,) = (folder / "traces").iterdir()
     packed = folder / "traces.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes(), compresslevel=6))
@@ -82,7 +82,9 @@ def main() -> None:
 
         def pulled() -> None:
             with tempfile.TemporaryDirectory(dir=name) as root:
-                pull.run(spark, Tables(root), source="rucio_traces", path=str(plain), day=date(2026, 3, 1))
+                raw_input.pull(
+                    spark, Tables(root), source="rucio_traces", path=str(plain), day=date(2026, 3, 1)
+                )
 
         def drained(frame: Any) -> None:
             frame.write.format("noop").mode("overwrite").save()

@@ -101,7 +101,7 @@ def stored(database: Path) -> None:
 def ours(database: Path) -> Iterator[tuple[str, int, float]]:
     """The service with a million placements and 24 servers: URL, process, and seconds until it answered."""
     env = {"CACHECAST_SERVE__DATABASE": str(database), "CACHECAST_SERVE__TOKEN": TOKEN}
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", "serve", "--port", "0"]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "serve", "--port", "0"]
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | env, stderr=subprocess.PIPE, text=True)
     try:

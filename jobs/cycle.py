@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from features.times import as_of_label, day_label
-from jobs import model_steps, steps
-from jobs.cli.console import Advance
+from jobs.ingest import pull
+from jobs.progress import Advance, unwatched
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from jobs.train import features, predict, training
 
 SPARE = 1.5
 """Candidates were more at some moments than they are now."""
@@ -60,22 +61,22 @@ def run(
     on_progress(0, n_steps, "pull")
     with told.timed("pull"):
         for source, path in inputs:
-            answer = steps.pull(settings, source=source, path=path, day_s=as_of_s, new_only=True)
+            answer = pull.run(settings, source=source, path=path, day_s=as_of_s, new_only=True)
             told.pulled += answer.n_new
             told.rejected += sum(answer.n_rejected.values())
     on_progress(1, n_steps, "features")
     with told.timed("features"):
-        told.features = steps.features(settings, as_ofs=[as_of_s]).rows
+        told.features = features.run(settings, as_ofs=[as_of_s]).rows
     if train:
         on_progress(2, n_steps, "training")
         with told.timed("training features"):
             told.trained_at, share = _training_features(settings, as_of_s, told.features)
         with told.timed("training"):
-            model_steps.train(settings, until_s=as_of_s, sample_share=share, on_progress=lambda *_: None)
+            training.run(settings, until_s=as_of_s, sample_share=share, on_progress=unwatched)
     on_progress(n_steps - 1, n_steps, "predictions")
     with told.timed("predictions"):
         alias = "candidate" if train else None
-        predicted = model_steps.predict(settings, as_ofs=[as_of_s], alias=alias)
+        predicted = predict.run(settings, as_ofs=[as_of_s], alias=alias)
     told.predictions, told.model_version = predicted.rows, predicted.model_version
     told.alarms = predicted.alarms
     on_progress(n_steps, n_steps, "done")
@@ -95,5 +96,5 @@ def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> t
     region = settings.region.name
     missing = [at for at in wanted if (day_label(at), as_of_label(at), region) not in there]
     if missing:
-        steps.features(settings, as_ofs=missing, sample_share=share)
+        features.run(settings, as_ofs=missing, sample_share=share)
     return len(wanted), share

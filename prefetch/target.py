@@ -1,7 +1,7 @@
 """What a pusher needs of a cache. Targets translate, and nothing else: limits and memory are the pusher's.
 
-`prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.cache.DirectoryTarget` a folder;
-both obey the contract tests in `tests/prefetch/test_target_contract.py`.
+`prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.cache.DirectoryTarget` a
+folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`.
 """
 
 from __future__ import annotations

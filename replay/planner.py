@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from features.times import DAY_S
+
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-
-DAY_S = 86400
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from features.times import DAY_S
 from replay.kernels.tally import (
     FETCHED,
     HIT_BYTES,
@@ -21,8 +22,6 @@ from replay.kernels.tally import (
 )
 from replay.planner import BoolArray, IntArray
 from replay.trace import Trace
-
-DAY_S = 86400
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

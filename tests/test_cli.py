@@ -13,7 +13,7 @@ TABLES_STEP = "run the step that writes it"
 
 
 def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", *map(str, words)]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *map(str, words)]
     path = {"PATH": "/usr/bin:/bin", "HOME": "/tmp/cachecast-test-home"}
     return subprocess.run(command, capture_output=True, text=True, env=path | env, timeout=120, check=False)
 
@@ -58,7 +58,7 @@ def test_a_full_disk_is_told_in_one_line_with_its_remedy(tmp_path: Path, blocks:
     times = {"transferStart": 1772323200, "transferEnd": 1772323201, "traceTimeentryUnix": 1772323202}
     (tmp_path / "traces").write_text(json.dumps(trace | times | {"clientState": "DONE"}))
     words = ["pull", "--source", "rucio_traces", "--day", "2026-03-01", "--input", tmp_path / "traces"]
-    cli = [sys.executable, "-c", "from jobs.cli import main; main()", "--tables", tmp_path / "tables"]
+    cli = [sys.executable, "-c", "from jobs.cli.main import main; main()", "--tables", tmp_path / "tables"]
     full = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', blocks, *cli[:3], *words, *cli[3:]]
     answer = subprocess.run(list(map(str, full)), capture_output=True, text=True, timeout=200, check=False)
     assert answer.returncode == 1

@@ -86,7 +86,7 @@ def said(folder: Path, *words: str, **env: str) -> str:
     }
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
-        [sys.executable, "-c", "from jobs.cli import main; main()", *words],
+        [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
         env=kept | given | env,
         cwd=ROOT,
         capture_output=True,

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-RUN = "import features, conf, sys; from jobs.cli import main; print(features.__file__); main()"
+RUN = "import features, conf, sys; from jobs.cli.main import main; print(features.__file__); main()"
 
 
 def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Path) -> None:

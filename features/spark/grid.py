@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-DAY_S = 86400
+from features.times import DAY_S
+
 _THURSDAY = 3  # 1970-01-01
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from features.spark.grid import DAY_S, as_of_text, cycle_start, day_text
+from features.spark.grid import as_of_text, cycle_start, day_text
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from features.times import DAY_S
 from features.units import duration_label
 
 

@@ -12,9 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from features.spark.folds import Step, counted_if, fold, least, total, union
-from features.spark.grid import DAY_S, long_array
+from features.spark.grid import long_array
 from features.spark.sketch import estimate, word_names
 from features.spec import FeatureSpec
+from features.times import DAY_S
 from features.units import duration_label
 
 DECAY_ONE = 2**32  # fixed point: sums of longs are the same in any order, so a rebuild is equal bit by bit

@@ -1,4 +1,4 @@
-"""What the command line shows: tables with units, JSON, progress. Nothing below this prints."""
+"""What the command line prints: tables with units, JSON, progress. Nothing outside `jobs.cli` prints."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import datetime as dt
 import json
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from rich.console import Console
@@ -23,44 +22,17 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from features.units import format_bytes
+from jobs.progress import Advance
+from jobs.text import Row, as_row, chosen, text
 
 out = Console()
 err = Console(stderr=True)
-
-Row = Mapping[str, Any]
-Advance = Callable[[int, int, str], None]
-"""How long work reports: (done, total, what was done last)."""
-
-
-MODEL_COLUMNS = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
-REPLAY_COLUMNS = (
-    *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    *("prefetch_bytes", "byte_gap_closed"),
-)
-TRACE_COLUMNS = (
-    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    "byte_gap_closed",
-)
-FLEET_COLUMNS = (
-    *("cache", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
-    "peak_hour_wan_bytes",
-)
-CURVE_COLUMNS = (
-    *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
-    *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
-)
-EVALUATION_COLUMNS = (
-    *("policy", "capacity_fraction", "cycle", "hit_ratio", "byte_hit_ratio", "wan_bytes", "prefetch_bytes"),
-    *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
-)
-"""What fits a terminal; JSON and the tables have all."""
 
 
 def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    JSON goes to stdout alone, and holds everything; a table shows `columns`, or all without any.
+    JSON goes to stdout alone and holds everything; a table shows `columns`, or all of them without any.
     """
     rows = [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
     if as_json:
@@ -73,14 +45,25 @@ def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] 
             out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {escape(text(key, value))}", highlight=False)
 
 
-def warn(text: str) -> None:
-    """Print what an operator should look at, to stderr."""
-    err.print(f"[bold yellow]warning[/bold yellow]: {escape(text)}", highlight=False, soft_wrap=True)
+def line(plain: str) -> None:
+    """Print a line to stdout as it is."""
+    out.print(plain, highlight=False, markup=False, soft_wrap=True)
 
 
-def chosen(row: Row, columns: Sequence[str]) -> Row:
-    """The named columns of a row, in that order."""
-    return {key: row[key] for key in columns}
+def log(plain: str) -> None:
+    """Print a service's line to stderr as it is."""
+    err.print(plain, highlight=False, markup=False, soft_wrap=True)
+
+
+def notes(texts: Iterable[str]) -> None:
+    """Print remarks on an answer to stderr."""
+    for one in texts:
+        log(f"note: {one}")
+
+
+def warn(plain: str) -> None:
+    """Print what an operator should look at to stderr."""
+    err.print(f"[bold yellow]warning[/bold yellow]: {escape(plain)}", highlight=False, soft_wrap=True)
 
 
 def table(rows: Sequence[Row], *, title: str = "") -> Table:
@@ -95,62 +78,9 @@ def table(rows: Sequence[Row], *, title: str = "") -> Table:
     return grid
 
 
-def text(key: str, value: object) -> str:
-    """A value as people read it; the unit follows from the key's last word."""
-    match value:
-        case None:
-            return "–"
-        case float() if math.isnan(value):
-            return "–"
-        case bool() | str():
-            return str(value)
-        case int() | float() if "bytes" in key.split("_") and not key.endswith("ratio"):
-            return format_bytes(value)
-        case float() if key.endswith(("_s", "seconds")):
-            return f"{value:.1f} s"
-        case float() if key.endswith(("ratio", "share", "fraction")) or "closed" in key.split("_"):
-            return percent(value, 1)
-        case float():
-            return f"{value:.4g}"
-        case int():
-            return count(value)
-        case dict():
-            return ", ".join(f"{name}: {text(name, item)}" for name, item in value.items()) or "–"
-        case list() | tuple():
-            return ", ".join(text(key, item) for item in value) or "–"
-    return str(value)
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """A share as `12 %`."""
-    return f"{100 * share:.{digits}f} %"
-
-
-def count(number: float) -> str:
-    """A number without its fraction, as `1 234 567`."""
-    return f"{number:,.0f}".replace(",", " ")
-
-
-def as_row(item: Any) -> dict[str, object]:
-    """A dataclass's or mapping's public fields."""
-    return (
-        dict(item)
-        if isinstance(item, Mapping)
-        else {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
-    )
-
-
-def _jsonable(value: object) -> object:
-    if dataclasses.is_dataclass(value):
-        return as_row(value)
-    if isinstance(value, dt.date | dt.datetime):
-        return value.isoformat()
-    return str(value)
-
-
 @contextlib.contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
-    """A bar on stderr, with what is being done and the time it has taken so far."""
+    """A progress bar on stderr, with the present step and the time it has taken so far."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", table_column=None),
@@ -165,3 +95,11 @@ def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
             bar.update(task, completed=done, total=total, description=f"{what}: {last}")
 
         yield advance
+
+
+def _jsonable(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return as_row(value)
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    return str(value)

@@ -8,15 +8,18 @@ import typer
 
 from features.errors import InputError
 from features.times import parse_as_of
+from jobs import cycle as job
 from jobs.cli import console, options
 from jobs.settings.tree import Settings
 
 
 def cycle(
-    as_of: Annotated[str, typer.Option(help="moment of the cycle, as 2026-03-01T04:00:00Z")],
+    as_of: Annotated[str, typer.Option(help="start of the cycle, for example 2026-03-01T04:00:00Z")],
     pull: Annotated[
         list[str] | None,
-        typer.Option(help="SOURCE=PATH to pull first, as rucio_traces=hdfs://nn/traces/; may be repeated"),
+        typer.Option(
+            help="SOURCE=PATH to pull first, for example rucio_traces=hdfs://nn/traces/; may be repeated"
+        ),
     ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="train on the days before, and score with the new candidate")
@@ -25,9 +28,7 @@ def cycle(
     tables: options.TablesRoot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Pull what is new, compute features, and predict: one cycle of the service in one command."""
-    from jobs import cycle as job
-
+    """Pull what is new, compute features, and predict, in one command."""
     settings = Settings.load(conf, tables=tables)
     with console.progress("cycle", quiet=as_json) as advance:
         answer = job.run(

@@ -9,8 +9,10 @@ import typer
 
 from features.times import parse_day
 from features.units import parse_duration
-from jobs.cli import console, options
-from jobs.cli import parsing as arguments
+from jobs import text
+from jobs.cli import console, options, parsing
+from jobs.evaluate import evaluate as job
+from jobs.report.export import export_evaluation, prepare
 from jobs.settings.tree import Settings
 
 AUTO = "auto"
@@ -19,47 +21,49 @@ FRACTIONS = "0.05,0.1,0.2"
 
 def evaluate(
     since: Annotated[
-        str, typer.Option("--from", help="first UTC day that counts; what is before teaches and warms")
+        str, typer.Option("--from", help="first UTC day that counts; earlier days train and warm")
     ],
     accesses: Annotated[
         Path | None,
         typer.Option(
-            help="Parquet file of accesses, with files.parquet beside it; else the site's", exists=True
+            help="Parquet file of accesses, with files.parquet beside it; defaults to the site's",
+            exists=True,
         ),
     ] = None,
     until: options.Until = None,
     cycle: Annotated[
-        str, typer.Option(help="between plans, as 1h or 1d; auto: a tenth of the LRU age of each capacity")
+        str,
+        typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
     ] = AUTO,
     capacity_fraction: Annotated[
-        str, typer.Option(help="capacities as shares of the bytes of all files read")
+        str, typer.Option(help="capacities as fractions of the bytes of all files read")
     ] = FRACTIONS,
     out: options.Out = None,
     conf: options.Conf = None,
     tables: options.TablesRoot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Walk through past days as the service would, and replay its plans against LRU and its rivals."""
-    from jobs import model_steps
-    from jobs.report.export import export_evaluation, prepare
+    """Replay the whole service over past days, against its rivals.
 
+    Features, trainings, predictions and plans are made as the service would have made them then.
+    """
     prepare(out)
     with console.progress("evaluation", quiet=as_json) as advance:
-        answer = model_steps.evaluate(
+        answer = job.run(
             Settings.load(conf, tables=tables),
             accesses=accesses,
             from_s=parse_day(since),
             to_s=None if until is None else parse_day(until),
             cycle_s=None if cycle == AUTO else parse_duration(cycle),
-            fractions=arguments.shares(capacity_fraction),
+            fractions=parsing.shares(capacity_fraction),
             on_progress=advance,
         )
-    whose = answer.model_version or "no candidate"
-    title = f"Walk from {answer.first_day} to {answer.last_day}, for {whose}"
+    title = (
+        f"Evaluation from {answer.first_day} to {answer.last_day}, {answer.model_version or 'no candidate'}"
+    )
     export_evaluation(answer, out, title=title)
     if as_json:
         console.show(answer, as_json=True)
         return
-    console.show(answer.rows, as_json=False, title=title, columns=console.EVALUATION_COLUMNS)
-    for note in answer.notes:
-        console.err.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    console.show(answer.rows, as_json=False, title=title, columns=text.EVALUATION_COLUMNS)
+    console.notes(answer.notes)

@@ -9,6 +9,7 @@ import typer
 
 from jobs.cli import console
 from jobs.cli.options import Json, TablesRoot
+from jobs.local import up as deployment
 
 Out = Annotated[Path, typer.Option(help="folder of the deployment: settings, tables, logs, secrets")]
 _OUT = Path("local-out")
@@ -22,28 +23,29 @@ def up(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Start Airflow, MLflow, placement, collector and an XCache on this machine; again: what is missing."""
-    from jobs.local.up import up as start
+    """Start the whole deployment on this machine.
 
+    Airflow, MLflow, the placement service, the collector and an XCache; run again, it starts what is missing.
+    """
     with console.progress("up", quiet=as_json) as advance:
-        answer = start(out, tables=tables, hdfs=hdfs, on_progress=advance)
+        answer = deployment.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
     console.show(answer, as_json=as_json, columns=("service", "at", "state", "pid"))
     if not as_json:
-        _tell_where(out)
+        _show_where(out)
 
 
 def down(out: Out = _OUT, as_json: Json = False) -> None:
-    """End what `up` has started, and nothing else; the folder stays."""
-    from jobs.local.up import down as end
+    """Stop what `up` has started, and nothing else.
 
-    console.show(end(out), as_json=as_json)
+    The folder stays.
+    """
+    console.show(deployment.down(out), as_json=as_json)
 
 
-def _tell_where(out: Path) -> None:
+def _show_where(out: Path) -> None:
     for what, where in (
-        ("logs", "run/*.log"),
-        ("Airflow's user admin has its password in", "secrets/airflow-password"),
-        ("for `airflow` and `cachecast` by hand", ". {}/airflow/env.sh"),
+        ("logs", f"{out}/run/*.log"),
+        ("password of Airflow's user admin", f"{out}/secrets/airflow-password"),
+        ("to use `airflow` and `cachecast` by hand", f". {out}/airflow/env.sh"),
     ):
-        path = where.format(out) if "{}" in where else out / where
-        console.out.print(f"{what}: {path}", highlight=False, soft_wrap=True)
+        console.line(f"{what}: {where}")

@@ -12,16 +12,25 @@ Conf = Annotated[
     typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
 ]
 TablesRoot = Annotated[
-    str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
+    str | None, typer.Option("--tables", help="root of the tables, instead of \\[tables] root")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
+Cache = Annotated[str, typer.Option(help="name of a configured cache")]
+AsOf = Annotated[
+    str, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; nothing later is used")
+]
+MaybeAsOf = Annotated[
+    str | None, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; defaults to now")
+]
+OneAsOf = Annotated[str | None, typer.Option(help="one decision time, for example 2026-03-01T04:00:00Z")]
+Day = Annotated[str | None, typer.Option(help="UTC day, for example 2026-03-01")]
 
 TracePath = Annotated[
     Path | None,
     typer.Option(help="a trace: accesses table, Parquet, CSV, libCacheSim's; else the site's tables"),
 ]
-Columns = Annotated[str, typer.Option(help="the trace's columns, as time=t,item=id,size=size")]
-TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, where numbers: s, ms, us, ns")]
+Columns = Annotated[str, typer.Option(help="the trace's columns, for example time=t,item=id,size=size")]
+TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, if they are numbers: s, ms, us, ns")]
 Kind = Annotated[str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")]
 Sort = Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")]
 Site = Annotated[str | None, typer.Option(help="only accesses of jobs at this site")]
@@ -29,9 +38,9 @@ Since = Annotated[
     str | None, typer.Option("--from", help="first UTC day that counts; earlier accesses warm the cache")
 ]
 Until = Annotated[str | None, typer.Option("--to", help="last UTC day that counts")]
-Capacity = Annotated[str, typer.Option(help="capacities, as 50TB,100TB")]
+Capacity = Annotated[str, typer.Option(help="capacities, for example 50TB,100TB")]
 CapacityFraction = Annotated[
-    str, typer.Option(help="capacities as shares of the bytes of all files read, as 0.05,0.1")
+    str, typer.Option(help="capacities as fractions of the bytes of all files read, for example 0.05,0.1")
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="replays at a time, instead of one per core")]
+Workers = Annotated[int | None, typer.Option(min=1, help="parallel replays; defaults to one per core")]
 Out = Annotated[Path | None, typer.Option(help="also write the answer: .html, .svg, .csv, .parquet or .json")]

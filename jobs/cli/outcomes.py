@@ -10,7 +10,8 @@ import typer
 from features.errors import InputError
 from features.times import parse_as_of, parse_day
 from jobs.cli import console
-from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.cli.options import Cache, Conf, Json, TablesRoot
+from jobs.outcomes import history, items
 from jobs.settings.tree import Settings
 
 _DAY_COLUMNS = (
@@ -20,10 +21,10 @@ _DAY_COLUMNS = (
 
 
 def outcomes(
-    cache: Annotated[str, typer.Option(help="name of a configured cache")],
-    as_of: Annotated[str | None, typer.Option(help="account the plan of this moment")] = None,
+    cache: Cache,
+    as_of: Annotated[str | None, typer.Option(help="account the plan of this decision time")] = None,
     day: Annotated[
-        str | None, typer.Option(help="account a UTC day's plans, and judge it against LRU")
+        str | None, typer.Option(help="account the plans of a UTC day, and judge the day against LRU")
     ] = None,
     since: Annotated[str | None, typer.Option("--from", help="first UTC day that is shown")] = None,
     until: Annotated[str | None, typer.Option("--to", help="last UTC day that is shown")] = None,
@@ -32,24 +33,24 @@ def outcomes(
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Account what pushed files earned: of a plan (--as-of) or a day (--day); else show all so far."""
-    from jobs import steps
-    from jobs.outcomes import history as earnings
+    """Account what pushed files earned.
 
+    Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
+    """
     settings = Settings.load(conf, tables=tables)
     if as_of is not None and day is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
     if as_of is not None:
-        console.show(steps.outcomes(settings, cache=cache, as_of_s=parse_as_of(as_of)), as_json=as_json)
+        console.show(items.run(settings, cache=cache, as_of_s=parse_as_of(as_of)), as_json=as_json)
     elif day is not None:
-        console.show(earnings.of_day(settings, cache=cache, day_s=parse_day(day)), as_json=as_json)
+        console.show(history.of_day(settings, cache=cache, day_s=parse_day(day)), as_json=as_json)
     else:
-        told = earnings.history(settings, cache=cache, since=since, until=until)
+        found = history.history(settings, cache=cache, since=since, until=until)
         if out is not None:
-            earnings.write_page(told, cache=cache, out=out)
+            history.write_page(found, cache=cache, out=out)
         if as_json:
-            console.show(told, as_json=True)
+            console.show(found, as_json=True)
             return
-        console.show(told.plans, as_json=False, title="plans")
-        console.show(told.models, as_json=False, title="model versions")
-        console.show(told.days, as_json=False, title="days against LRU", columns=_DAY_COLUMNS)
+        console.show(found.plans, as_json=False, title="plans")
+        console.show(found.models, as_json=False, title="model versions")
+        console.show(found.days, as_json=False, title="days against LRU", columns=_DAY_COLUMNS)

@@ -1,4 +1,4 @@
-"""`cachecast push`: carry out a plan, go on with it, look at it, or withdraw it."""
+"""The command `push`: carry out a plan, resume it, show it, or cancel it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ import typer
 from features.errors import InputError
 from features.times import parse_as_of
 from jobs.cli import console
-from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.cli.options import Cache, Conf, Json, TablesRoot
+from jobs.progress import Advance
+from jobs.push import push as job
 from jobs.settings.tree import Settings
 
 
 def push(
-    cache: Annotated[str, typer.Option(help="name of a configured cache")],
+    cache: Cache,
     as_of: Annotated[
-        str | None, typer.Option(help="moment of the plan; --status and --cancel take all without it")
+        str | None, typer.Option(help="decision time of the plan; --status and --cancel take all without it")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show what would be pushed, and touch nothing")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="go on with all that the journal has; no plan is read")
+        bool, typer.Option("--resume", help="continue every plan in the journal; no plan is read")
     ] = False,
-    status: Annotated[bool, typer.Option("--status", help="show how far it is, and touch nothing")] = False,
+    status: Annotated[bool, typer.Option("--status", help="show the progress, and touch nothing")] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="withdraw what is not done; it is never tried again")
+        bool, typer.Option("--cancel", help="cancel the unfinished items; they are never tried again")
     ] = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Carry out a cache's plan, verified by the cache itself; run again, it resumes and repeats nothing."""
+    """Carry out a cache's plan, confirmed by the cache itself.
+
+    A second run resumes the first and repeats nothing.
+    """
     mode = _mode({"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel})
     settings = Settings.load(conf, tables=tables)
     as_of_s = None if as_of is None else parse_as_of(as_of)
@@ -51,20 +56,18 @@ def _mode(options: Mapping[str, bool]) -> str | None:
 
 
 def _answer(
-    settings: Settings, mode: str | None, *, cache: str, as_of_s: int | None, advance: console.Advance
+    settings: Settings, mode: str | None, *, cache: str, as_of_s: int | None, advance: Advance
 ) -> object:
-    from jobs import push_steps as steps
-
     if mode == "--status":
-        return steps.status(settings, cache=cache, as_of_s=as_of_s)
+        return job.status(settings, cache=cache, as_of_s=as_of_s)
     if mode == "--cancel":
-        return steps.cancel(settings, cache=cache, as_of_s=as_of_s)
+        return job.cancel(settings, cache=cache, as_of_s=as_of_s)
     if mode == "--resume":
         if as_of_s is not None:
-            raise InputError("--resume goes on with every plan in the journal; leave out --as-of")
-        return steps.resume(settings, cache=cache, on_progress=advance)
+            raise InputError("--resume continues every plan in the journal; leave out --as-of")
+        return job.resume(settings, cache=cache, on_progress=advance)
     if as_of_s is None:
-        raise InputError("which plan? give --as-of, or --resume to go on with all that the journal has")
+        raise InputError("which plan? give --as-of, or --resume to continue every plan in the journal")
     if mode == "--dry-run":
-        return steps.dry_run(settings, cache=cache, as_of_s=as_of_s)
-    return steps.push(settings, cache=cache, as_of_s=as_of_s, on_progress=advance)
+        return job.dry_run(settings, cache=cache, as_of_s=as_of_s)
+    return job.run(settings, cache=cache, as_of_s=as_of_s, on_progress=advance)

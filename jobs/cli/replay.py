@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from features.errors import InputError
 from features.times import DAY_S, parse_day
 from features.units import parse_bytes, parse_duration
-from jobs.cli import console, options
-from jobs.cli import parsing as arguments
+from jobs import text
+from jobs.cli import console, options, parsing
+from jobs.report.export import export_curve, export_fleet, export_replay, prepare
 from jobs.settings.tree import Settings
-
-if TYPE_CHECKING:
-    from jobs.simulate.replay_trace import ReplayAnswer
-    from jobs.store.traces import TraceFile
+from jobs.simulate import curve as curve_job
+from jobs.simulate import fleet as fleet_job
+from jobs.simulate import replay as replay_job
+from jobs.store.traces import TraceFile
 
 FRACTIONS = "0.01,0.05,0.1,0.2"
 TRACE_POLICIES = "lru,s3fifo,clairvoyant"
@@ -29,21 +29,28 @@ BYTE_HIT_RATIOS = "0.5,0.8"
 def replay(
     trace: options.TracePath = None,
     policy: Annotated[
-        str, typer.Option(help=f"as lru,gdsf; default {TRACE_POLICIES}, without --trace {SITE_POLICIES}")
+        str,
+        typer.Option(
+            help=f"for example lru,gdsf; defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
+        ),
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help=f"capacities as shares of the bytes of all files read; default {FRACTIONS}")
+        str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {FRACTIONS}")
     ] = "",
     watermarks: Annotated[
-        str, typer.Option(help="low and high, as 0.90,0.95: LRU is an XCache; without --trace it always is")
+        str,
+        typer.Option(help="low and high, for example 0.90,0.95: purge as an XCache; always without --trace"),
     ] = "",
     purge_interval: Annotated[
-        str, typer.Option(help="between checks of the watermarks, as 300s; default [replay] purge_interval")
+        str,
+        typer.Option(help="time between purges, for example 300s; defaults to \\[replay] purge_interval"),
     ] = "",
     caches: Annotated[
         Path | None,
-        typer.Option(help="TOML file of several caches, as conf/fleets/socal.toml: LRU in each", exists=True),
+        typer.Option(
+            help="TOML file of several caches, each plain LRU; see docs/xcache-mode.md", exists=True
+        ),
     ] = None,
     columns: options.Columns = "",
     time_unit: options.TimeUnit = "s",
@@ -53,59 +60,60 @@ def replay(
     since: options.Since = None,
     until: options.Until = None,
     scores: Annotated[
-        Path | None, typer.Option(help="as_of, item, score (Parquet or CSV), for score and score-tail")
+        Path | None,
+        typer.Option(help="as_of, item, score (Parquet or CSV) for the policies score and score-tail"),
     ] = None,
-    bound: Annotated[bool, typer.Option(help="also what no policy can beat, and how near each comes")] = True,
+    bound: Annotated[bool, typer.Option(help="also show the bound, and how near each policy comes")] = True,
     workers: options.Workers = None,
     out: options.Out = None,
     conf: options.Conf = None,
     tables: options.TablesRoot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Replay accesses under several policies and capacities: a trace's, or those in the site's tables."""
-    from jobs import what_if
-    from jobs.report.export import export_replay, prepare
+    """Replay accesses under several policies and capacities.
 
+    The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
+    """
     settings = Settings.load(conf, tables=tables)
     prepare(out)
-    named = _trace_file(trace, columns, time_unit, kind, sort, site, until)
+    file = _trace_file(trace, columns, time_unit, kind, sort, site, until)
     title = f"Replay of {_what(trace, since, until)}"
+    first_day_s, last_day_s = _day(since), _day(until)
     if caches is not None:
         if policy or capacity or capacity_fraction or watermarks or purge_interval or scores:
-            raise InputError("--caches says what is replayed; leave out policies, capacities and watermarks")
-        with console.progress("replay", quiet=as_json):
-            found = what_if.fleet(
-                settings,
-                named,
-                caches=caches,
-                first_day_s=None if since is None else parse_day(since),
-                last_day_s=None if until is None else parse_day(until),
-                site=site,
+            raise InputError(
+                "--caches describes the caches itself; leave out policies, capacities and watermarks"
             )
-        _show_fleet(found, out, title=title, as_json=as_json)
+        with console.progress("replay", quiet=as_json):
+            fleet = fleet_job.run(
+                settings, file, caches=caches, first_day_s=first_day_s, last_day_s=last_day_s, site=site
+            )
+        console.notes(fleet.notes)
+        console.show(fleet.rows, as_json=as_json, title=title, columns=text.FLEET_COLUMNS)
+        export_fleet(fleet, out, title=title)
         return
-    policies = _names(policy or (SITE_POLICIES if named is None else TRACE_POLICIES))
-    if named is not None and purge_interval and not watermarks:
-        raise InputError("--purge-interval is about the watermarks; give --watermarks, too")
+    policies = _names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES))
+    if file is not None and purge_interval and not watermarks:
+        raise InputError("--purge-interval needs --watermarks")
     with console.progress("replay", quiet=as_json) as advance:
-        answer = what_if.replay(
+        answer = replay_job.run(
             settings,
-            named,
+            file,
             policies=policies,
             capacities=_capacities(capacity),
-            fractions=arguments.shares(capacity_fraction or ("" if capacity else FRACTIONS)),
-            watermarks=arguments.watermarks(watermarks) if watermarks else None,
+            fractions=parsing.shares(capacity_fraction or ("" if capacity else FRACTIONS)),
+            watermarks=parsing.watermarks(watermarks) if watermarks else None,
             purge_interval_s=_seconds(purge_interval),
-            first_day_s=None if since is None else parse_day(since),
-            last_day_s=None if until is None else parse_day(until),
+            first_day_s=first_day_s,
+            last_day_s=last_day_s,
             site=site,
             scores=scores,
             with_bound=bound,
             workers=workers or os.cpu_count(),
             on_progress=advance,
         )
-    _notes(answer.notes)
-    shown = console.REPLAY_COLUMNS if "lru+plan" in policies else console.TRACE_COLUMNS
+    console.notes(answer.notes)
+    shown = text.REPLAY_COLUMNS if "lru+plan" in policies else text.TRACE_COLUMNS
     console.show(answer.rows, as_json=as_json, title=title, columns=shown)
     export_replay(answer, out, title=title)
 
@@ -113,10 +121,10 @@ def replay(
 def curve(
     trace: options.TracePath = None,
     hit_ratio: Annotated[
-        str, typer.Option(help="say the capacity that LRU needs for these, as 0.5,0.8")
+        str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
     ] = "",
     byte_hit_ratio: Annotated[
-        str, typer.Option(help=f"the same for bytes; default {BYTE_HIT_RATIOS} if no ratio is given")
+        str, typer.Option(help=f"the same for bytes; defaults to {BYTE_HIT_RATIOS} if no ratio is given")
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: options.CapacityFraction = "",
@@ -133,43 +141,35 @@ def curve(
     tables: options.TablesRoot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show LRU's hit ratios at every capacity, what doubling a cache brings, and what a ratio needs."""
-    from jobs import what_if
-    from jobs.report.export import export_curve, prepare
+    """Show LRU's hit ratios at every capacity.
 
+    Also what doubling the cache adds, and the capacity that a hit ratio needs.
+    """
     settings = Settings.load(conf, tables=tables)
     prepare(out)
     with console.progress("curve", quiet=as_json) as advance:
-        answer = what_if.curve(
+        answer = curve_job.run(
             settings,
             _trace_file(trace, columns, time_unit, kind, sort, site, until),
-            hit_ratios=arguments.shares(hit_ratio),
-            byte_hit_ratios=arguments.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
+            hit_ratios=parsing.shares(hit_ratio),
+            byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=_capacities(capacity),
-            fractions=arguments.shares(capacity_fraction),
-            first_day_s=None if since is None else parse_day(since),
-            last_day_s=None if until is None else parse_day(until),
+            fractions=parsing.shares(capacity_fraction),
+            first_day_s=_day(since),
+            last_day_s=_day(until),
             site=site,
             workers=workers or os.cpu_count(),
             on_progress=advance,
         )
     title = f"LRU at every capacity, {_what(trace, since, until)}"
-    _notes(answer.notes)
+    console.notes(answer.notes)
     if as_json:
         console.show(answer, as_json=True)
     else:
-        console.show(answer.points, as_json=False, title=title, columns=console.CURVE_COLUMNS)
+        console.show(answer.points, as_json=False, title=title, columns=text.CURVE_COLUMNS)
         for line in answer.answers:
-            console.out.print(line, highlight=False)
+            console.line(line)
     export_curve(answer, out, title=title)
-
-
-def _show_fleet(found: ReplayAnswer, out: Path | None, *, title: str, as_json: bool) -> None:
-    from jobs.report.export import export_fleet
-
-    _notes(found.notes)
-    console.show(found.rows, as_json=as_json, title=title, columns=console.FLEET_COLUMNS)
-    export_fleet(found, out, title=title)
 
 
 def _trace_file(
@@ -181,14 +181,16 @@ def _trace_file(
     site: str | None,
     until: str | None,
 ) -> TraceFile | None:
-    from jobs.store.traces import TraceFile
-
     if path is None:
         if columns or sort or (time_unit, kind) != ("s", "auto"):
             raise InputError("options that describe a trace need one; give --trace")
         return None
     end_s = None if until is None else parse_day(until) + DAY_S
-    return TraceFile(path, arguments.columns(columns), time_unit, kind, sort, site, end_s)
+    return TraceFile(path, parsing.columns(columns), time_unit, kind, sort, site, end_s)
+
+
+def _day(text: str | None) -> int | None:
+    return None if text is None else parse_day(text)
 
 
 def _capacities(text: str) -> list[int]:
@@ -208,8 +210,3 @@ def _seconds(text: str) -> int | None:
 def _what(trace: Path | None, since: str | None, until: str | None) -> str:
     days = f"{since or 'its start'} to {until or 'its end'}" if since or until else ""
     return ", ".join(part for part in ("" if trace is None else trace.name, days) if part)
-
-
-def _notes(notes: Sequence[str]) -> None:
-    for note in notes:
-        console.err.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)

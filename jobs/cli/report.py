@@ -10,9 +10,11 @@ import typer
 from features.errors import InputError
 from features.times import DAY_S, parse_day
 from features.units import parse_bytes
-from jobs.cli import console, options
-from jobs.cli import parsing as arguments
+from jobs.cli import console, options, parsing
+from jobs.report import build
 from jobs.settings.tree import Settings
+from jobs.simulate import study
+from jobs.store.traces import TraceFile
 
 
 def report(
@@ -20,11 +22,11 @@ def report(
     trace: Annotated[
         Path | None, typer.Option(help="study this trace: accesses table, Parquet, CSV, libCacheSim's")
     ] = None,
-    capacity: Annotated[str, typer.Option(help="the studied cache's capacity, as 50TB")] = "",
+    capacity: Annotated[str, typer.Option(help="capacity of the studied cache, for example 50TB")] = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help="or its share of the bytes of all files read, as 0.05")
+        str, typer.Option(help="the same as a fraction of the bytes of all files read, for example 0.05")
     ] = "",
-    watermarks: Annotated[str, typer.Option(help="low and high; default [replay] watermarks")] = "",
+    watermarks: Annotated[str, typer.Option(help="low and high; defaults to \\[replay] watermarks")] = "",
     columns: options.Columns = "",
     time_unit: options.TimeUnit = "s",
     kind: options.Kind = "auto",
@@ -38,28 +40,28 @@ def report(
     tables: options.TablesRoot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write one HTML page: the newest replay, training, plan and push, or the caching study of a trace."""
-    from jobs import steps, what_if
-    from jobs.store.traces import TraceFile
+    """Write one HTML page: the newest results, or the study of a trace.
 
+    The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
+    """
     settings = Settings.load(conf, tables=tables)
     if trace is None:
         if any((capacity, capacity_fraction, watermarks, columns, sort, site, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
-        console.show(steps.report(settings, out=out), as_json=as_json)
+        console.show(build.run(settings, out=out), as_json=as_json)
         return
     if capacity and capacity_fraction:
         raise InputError("give either --capacity or --capacity-fraction")
     end_s = None if until is None else parse_day(until) + DAY_S
-    file = TraceFile(trace, arguments.columns(columns), time_unit, kind, sort, site, end_s)
+    file = TraceFile(trace, parsing.columns(columns), time_unit, kind, sort, site, end_s)
     with console.progress("study", quiet=as_json) as advance:
-        answer = what_if.study(
+        answer = study.run(
             settings,
             file,
             since_s=None if since is None else parse_day(since),
             capacity_bytes=parse_bytes(capacity) if capacity else None,
-            capacity_fraction=arguments.share(capacity_fraction) if capacity_fraction else None,
-            watermarks=arguments.watermarks(watermarks) if watermarks else None,
+            capacity_fraction=parsing.share(capacity_fraction) if capacity_fraction else None,
+            watermarks=parsing.watermarks(watermarks) if watermarks else None,
             out=out,
             on_progress=advance,
         )

@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 
 from features.errors import ServiceError
 from features.schema import FILES, PREDICTIONS, RECEIPTS
-from jobs import push_steps, steps
-from jobs.cli import console
 from jobs.demo.caches import NAME, DemoCache, read_all
-from jobs.demo.walk import Walk
+from jobs.demo.walk import Demo
+from jobs.ingest import pull
+from jobs.outcomes import items
+from jobs.plan import plan
+from jobs.progress import Advance, unwatched
+from jobs.push import push
 from jobs.push.targets import target
 
 READS = 700
@@ -46,31 +49,31 @@ class Purged:
     evicted_files: int
 
 
-def serve(walk: Walk, cache: DemoCache, reads: Reads) -> dict[str, Any]:
+def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     """Warm the cache, plan, push, let jobs read, push again, let it purge, and account: what each said."""
-    with walk.step("plan") as advance:
+    with demo.step("plan") as advance:
         advance(0, 3, "files at the origin")
-        cache.add_files(_sizes(walk, reads))
+        cache.add_files(_sizes(demo, reads))
         advance(1, 3, "yesterday's jobs read")
         read_all(cache, reads.before)
         advance(2, 3, "deciding")
-        planned = steps.plan(walk.settings, cache=NAME, as_of_s=walk.as_of_s)
-    with walk.step("push") as advance:
-        pushed = _push(walk, advance)
-    walk.tell(f"to {cache.kind}")
-    with walk.step("outcomes") as advance:
+        planned = plan.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
+    with demo.step("push") as advance:
+        pushed = _push(demo, advance)
+    demo.found(f"to {cache.kind}")
+    with demo.step("outcomes") as advance:
         advance(0, 4, "today's jobs read")
         read_all(cache, reads.after)
         advance(1, 4, "second push")
-        again = _push(walk, lambda done, total, last: None)
+        again = _push(demo, unwatched)
         advance(2, 4, "the cache purges")
         cache.purge()
-        purged = _purged(walk)
+        purged = _purged(demo)
         advance(3, 4, "the cache's records")
-        records = steps.pull(
-            walk.settings, source="xcache_gstream", path=str(cache.gstream), day_s=walk.as_of_s
+        records = pull.run(
+            demo.settings, source="xcache_gstream", path=str(cache.gstream), day_s=demo.as_of_s
         )
-        earned = steps.outcomes(walk.settings, cache=NAME, as_of_s=walk.as_of_s)
+        earned = items.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     return {
         "plan": planned,
         "push": pushed,
@@ -81,14 +84,14 @@ def serve(walk: Walk, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     }
 
 
-def _push(walk: Walk, advance: console.Advance) -> Any:
-    return push_steps.push(walk.settings, cache=NAME, as_of_s=walk.as_of_s, on_progress=advance)
+def _push(demo: Demo, advance: Advance) -> Any:
+    return push.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s, on_progress=advance)
 
 
-def _purged(walk: Walk) -> Purged:
+def _purged(demo: Demo) -> Purged:
     """Raises ServiceError if the purge took a pinned file: a pin that does not hold is no pin."""
-    held = {file.name for file in target(walk.settings.cache(NAME)).inventory()}
-    receipts = walk.tables.read_arrow(RECEIPTS, as_of=walk.as_of, owner=NAME).to_pylist()
+    held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
+    receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME).to_pylist()
     done = [(r["action"], r["did"].partition(":")[2]) for r in receipts if r["state"] == "done"]
     pinned = {name for action, name in done if action == "pin"}
     if lost := pinned - held:
@@ -103,11 +106,11 @@ def _purged(walk: Walk) -> Purged:
     )
 
 
-def _sizes(walk: Walk, reads: Reads) -> dict[str, int]:
+def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
     """Sizes by name of the files that jobs read, and of those that the plan may fetch."""
-    region = walk.settings.region.name
-    predicted = walk.tables.read_arrow(PREDICTIONS, as_of=walk.as_of, owner=region, columns=["did"])
-    files = walk.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
+    region = demo.settings.region.name
+    predicted = demo.tables.read_arrow(PREDICTIONS, as_of=demo.as_of, owner=region, columns=["did"])
+    files = demo.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
     is_read = pc.is_in(files["name"], value_set=pa.array({*reads.before, *reads.after}, pa.string()))
     is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
     rows = files.filter(pc.or_(is_read, is_predicted))

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from features.schema import OUTCOMES, PLANS
-from jobs.cli import console
+from jobs import text
 from jobs.demo.caches import NAME
-from jobs.demo.walk import Walk
+from jobs.demo.walk import Demo
 from jobs.report.build import answers
+from jobs.text import Row, as_row, chosen
 
 _PLAN = ("action", "rank", "name", "reason")
 _OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
@@ -20,50 +19,43 @@ _NAME_CHARS = 18
 _PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
-def models(walk: Walk, report: Sequence[Any]) -> None:
-    """Print how the models did on days that none of them had seen."""
-    if not walk.quiet:
-        _table([console.chosen(console.as_row(row), console.MODEL_COLUMNS) for row in report], "")
+def models(demo: Demo, report: Sequence[Any]) -> None:
+    """Show how the models did on days that none of them had seen."""
+    demo.screen.table([chosen(as_row(row), text.MODEL_COLUMNS) for row in report])
 
 
-def show(walk: Walk, replays: Sequence[console.Row], told: Mapping[str, Any], page: Path) -> None:
-    """Print the tables, the answers, and where to look further."""
-    _table([console.chosen(row, console.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
-    plan = walk.tables.read_arrow(PLANS, as_of=walk.as_of, owner=NAME).to_pylist()
+def show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:
+    """Show the tables, the answers, and where to look further."""
+    screen = demo.screen
+    screen.table([chosen(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
+    plan = demo.tables.read_arrow(PLANS, as_of=demo.as_of, owner=NAME).to_pylist()
     first = [row for row in plan if row["rank"] <= _PLAN_ROWS]
-    _table([_chosen(row, _PLAN) for row in first], "The plan: the first of each list")
-    for name, answer in told.items():
-        facts = ", ".join(
-            f"{key.replace('_', ' ')} {console.text(key, value)}" for key, value in _facts(answer)
-        )
-        walk.say(f"[bold]{name}[/bold]: {escape(facts)}")
-    earned = walk.tables.read_arrow(OUTCOMES, as_of=walk.as_of, owner=NAME)
+    screen.table([_shortened(row, _PLAN) for row in first], "The plan: the first of each list")
+    for name, answer in answers_by_step.items():
+        facts = ", ".join(f"{key.replace('_', ' ')} {text.text(key, value)}" for key, value in _facts(answer))
+        screen.line(f"{name}: {facts}")
+    earned = demo.tables.read_arrow(OUTCOMES, as_of=demo.as_of, owner=NAME)
     best = earned.sort_by([("bytes_saved", "descending")]).slice(0, _OUTCOME_ROWS).to_pylist()
-    _table([_chosen(row, _OUTCOME) for row in best], "What each pushed file earned")
-    walk.say(
+    screen.table([_shortened(row, _OUTCOME) for row in best], "What each pushed file earned")
+    screen.line(
         f"The best {len(best)} of {earned.num_rows} pushed files; the page and the outcomes table have all."
     )
-    _table([{"step": name, "seconds": s} for name, s in walk.seconds.items()], "Time")
+    screen.table([{"step": name, "seconds": s} for name, s in demo.seconds.items()], "Time")
     for line in answers(replays):
-        walk.say(f"[bold]{escape(line)}[/bold]")
-    walk.say(f"Page:  {escape(str(page))}")
-    uri = walk.settings.mlflow.uri
-    walk.say(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {escape(uri)}   then http://127.0.0.1:5000")
+        screen.line(line)
+    screen.line(f"Page:  {page}")
+    uri = demo.settings.mlflow.uri
+    screen.line(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {uri}   then http://127.0.0.1:5000")
 
 
 def _facts(answer: Any) -> list[tuple[str, object]]:
-    return [(key, value) for key, value in console.as_row(answer).items() if key not in ("cache", "as_of")]
+    return [(key, value) for key, value in as_row(answer).items() if key not in ("cache", "as_of")]
 
 
-def _chosen(row: console.Row, keys: Sequence[str]) -> console.Row:
+def _shortened(row: Row, keys: Sequence[str]) -> Row:
     return {key: _tail(row[key]) if key in ("name", "did") else row[key] for key in keys}
 
 
 def _tail(name: str) -> str:
-    """The end of a long name, which tells files apart; the tables and the page have all of it."""
+    """The end of a long name, which distinguishes files; the tables and the page have all of it."""
     return name if len(name) <= _NAME_CHARS else f"…{name[-_NAME_CHARS:]}"
-
-
-def _table(rows: Sequence[console.Row], title: str) -> None:
-    if rows:
-        console.out.print(console.table(rows, title=title))

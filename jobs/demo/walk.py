@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from rich.markup import escape
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from features.times import DAY_S, as_of_label
-from jobs.cli import console
 from jobs.demo.site import Site
+from jobs.progress import Advance
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from jobs.text import Row
 
 STEPS = 9
 HELD_OUT_DAYS = 7
 
 
+class Screen(Protocol):
+    """Where the demo shows what it does."""
+
+    def progress(self, what: str) -> AbstractContextManager[Advance]:
+        """A progress bar for one step."""
+
+    def line(self, plain: str) -> None:
+        """One line as it is."""
+
+    def table(self, rows: Sequence[Row], title: str = "") -> None:
+        """A table, if there are rows."""
+
+
 @dataclasses.dataclass
-class Walk:
+class Demo:
     """One run of the demo; the plan is made at `as_of_s`, on what was known then."""
 
     site: Site
     as_of_s: int
-    quiet: bool
+    screen: Screen
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -54,19 +67,14 @@ class Walk:
         return list(range(self.held_out_s, self.as_of_s + 1, self.settings.features.cycle))
 
     @contextmanager
-    def step(self, name: str) -> Iterator[console.Advance]:
+    def step(self, name: str) -> Iterator[Advance]:
         """Time a step and show its progress."""
         started = time.monotonic()
-        with console.progress(f"[{len(self.seconds) + 1}/{STEPS}] {name}", quiet=self.quiet) as advance:
+        with self.screen.progress(f"[{len(self.seconds) + 1}/{STEPS}] {name}") as advance:
             yield advance
         self.seconds[name] = time.monotonic() - started
-        self.say(f"[green]✓[/green] {name}, {self.seconds[name]:.0f} s")
+        self.screen.line(f"✓ {name}, {self.seconds[name]:.0f} s")
 
-    def tell(self, text: str) -> None:
-        """One line on what a step found."""
-        self.say(f"  {escape(text)}")
-
-    def say(self, markup: str) -> None:
-        """One line in the terminal, unless the answer is JSON."""
-        if not self.quiet:
-            console.out.print(markup, highlight=False, soft_wrap=True)
+    def found(self, text: str) -> None:
+        """Show one line on what a step found."""
+        self.screen.line(f"  {text}")

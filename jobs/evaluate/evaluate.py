@@ -13,14 +13,15 @@ from features.errors import InputError
 from features.results import CHAMPION_PLAN
 from features.times import DAY_S, day_label
 from features.units import duration_label
-from jobs.cli.console import Advance
-from jobs.evaluate import inputs as walk_inputs
+from jobs.evaluate import inputs
 from jobs.evaluate.record import NOBODY, Contest, contest, record
 from jobs.evaluate.scores import ScoreStore
 from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
 from jobs.plan.file_facts import facts, plan_files
 from jobs.plan.planner import limits
+from jobs.progress import Advance
 from jobs.settings.tree import Settings
+from jobs.spark.session import spark_session
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
@@ -104,7 +105,34 @@ class _Scene:
         return int(self.trace.time_s[-1]) // DAY_S * DAY_S
 
 
-def run(spark: SparkSession, settings: Settings, asked: Asked, *, on_progress: Advance) -> EvaluationAnswer:
+def run(
+    settings: Settings,
+    *,
+    accesses: Path | None,
+    from_s: int,
+    to_s: int | None,
+    cycle_s: int | None,
+    fractions: Sequence[float],
+    on_progress: Advance,
+) -> EvaluationAnswer:
+    """Walk through past accesses, and replay the service against its rivals.
+
+    `accesses`: a Parquet file, else the site's tables; `cycle_s`: None for a tenth of each LRU age.
+    Raises InputError, and as `evaluate`.
+    """
+    grid_s = settings.features.cycle
+    if cycle_s is not None and grid_s % cycle_s and (cycle_s % grid_s or DAY_S % cycle_s):
+        raise InputError(
+            f"a cycle of {duration_label(cycle_s)} does not fit the grid of {duration_label(grid_s)} "
+            "([features] cycle): choose a part of it, or a multiple that divides a day"
+        )
+    asked = Asked(accesses, from_s, to_s, cycle_s, fractions)
+    return evaluate(spark_session(settings.spark), settings, asked, on_progress=on_progress)
+
+
+def evaluate(
+    spark: SparkSession, settings: Settings, asked: Asked, *, on_progress: Advance
+) -> EvaluationAnswer:
     """Walk through the accesses, replay every rival, and record the days where they are the site's own.
 
     Accesses before `asked.from_s` warm the caches and teach the first models. The table evaluations and the
@@ -145,12 +173,12 @@ def _scene(spark: SparkSession, settings: Settings, asked: Asked, tables: Tables
     until_s = asked.to_s or LAST_S
     demand: Mapping[str, str] = {}
     if asked.accesses is not None:
-        walk_inputs.from_file(asked.accesses, tables)
+        inputs.from_file(asked.accesses, tables)
     else:
         demand = settings.sources.demand
         since_s = asked.from_s - max(settings.features.spec.history_s, settings.training.span)
         site = Tables(settings.tables.root)
-        walk_inputs.from_tables(spark, site, tables, since_s=since_s, until_s=until_s)
+        inputs.from_tables(spark, site, tables, since_s=since_s, until_s=until_s)
     trace = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand).trace
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
     if not first_s < asked.from_s <= last_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,10 @@ from features.errors import StaleInputError
 from features.results import CHAMPION_PLAN, EVALUATIONS, PROMOTIONS
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
+from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables
-from jobs.train.deliver import MlflowKnobs
-from models.evaluation.promotion import Comparison, Decision, Walk, decide
+from models.evaluation.promotion import Comparison, Decision, Walk
+from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.mlflow_session import patiently
 from models.serving.registry import CHAMPION, MAY_PUSH_TAG, Registry
 
@@ -34,8 +36,35 @@ class Promotion:
     comparisons: tuple[Comparison, ...]
 
 
-def run(
-    tables: Tables, *, region: str, mlflow: MlflowKnobs, max_age_s: int, now_s: int, min_days: int
+def promote(settings: Settings) -> Promotion:
+    """Decide about the region's champion by its newest evaluation; raises as `decide`."""
+    return decide(
+        Tables(settings.tables.root),
+        region=settings.region.name,
+        mlflow=settings.mlflow,
+        max_age_s=settings.training.max_age,
+        now_s=int(time.time()),
+        min_days=settings.training.min_test_days,
+    )
+
+
+def rollback(settings: Settings) -> Promotion:
+    """Take the region's last promotion back; raises as `take_back`."""
+    return take_back(
+        Tables(settings.tables.root),
+        region=settings.region.name,
+        mlflow=settings.mlflow,
+        now_s=int(time.time()),
+    )
+
+
+def why(settings: Settings) -> Promotion:
+    """The newest decision about the region's champion; raises as `last_decision`."""
+    return last_decision(Tables(settings.tables.root), region=settings.region.name)
+
+
+def decide(
+    tables: Tables, *, region: str, mlflow: MlflowSettings, max_age_s: int, now_s: int, min_days: int
 ) -> Promotion:
     """Promote the model of the region's newest evaluation if it won there, else refuse; either is recorded.
 
@@ -70,7 +99,7 @@ def run(
     return promotion
 
 
-def rollback(tables: Tables, *, region: str, mlflow: MlflowKnobs, now_s: int) -> Promotion:
+def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int) -> Promotion:
     """Make the champion before the present one champion again; none, if there was none before.
 
     If the alias is not where the last decision put it, it is put back there and no step further. Raises
@@ -96,7 +125,7 @@ def rollback(tables: Tables, *, region: str, mlflow: MlflowKnobs, now_s: int) ->
     return promotion
 
 
-def why(tables: Tables, *, region: str) -> Promotion:
+def last_decision(tables: Tables, *, region: str) -> Promotion:
     """The newest decision about the region. Raises StaleInputError if there was none."""
     decisions = _decisions(tables, region)
     if not decisions:
@@ -104,7 +133,7 @@ def why(tables: Tables, *, region: str) -> Promotion:
     return decisions[-1]
 
 
-def _registry(mlflow: MlflowKnobs) -> Registry:
+def _registry(mlflow: MlflowSettings) -> Registry:
     return patiently(
         lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
     )
@@ -130,7 +159,7 @@ def _decided(rows: Sequence[Row], rival: str | None, min_days: int) -> Decision:
         others = ", ".join(sorted(map(str, judged)))
         told = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
         return Decision(False, (told,), ())
-    return decide(_walks(rows), has_champion=rival is not None, min_days=min_days)
+    return decide_by_replay(_walks(rows), has_champion=rival is not None, min_days=min_days)
 
 
 def _walks(rows: Sequence[Row]) -> list[Walk]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU
 from features.times import DAY_S, as_of_label, day_label
-from jobs.cli.console import percent
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from jobs.text import percent
 from models.evaluation.rivals import Rivals, day_rows
 from models.serving.mlflow_session import patiently
 from models.serving.registry import CANDIDATE, CHAMPION, Registry

@@ -15,13 +15,12 @@ from features.errors import StaleInputError
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
 from features.times import DAY_S, as_of_label, day_label
-from jobs.cli.console import Advance
 from jobs.evaluate.scores import ScoreStore
+from jobs.progress import Advance
+from jobs.settings.tree import TrainingSettings
 from jobs.store.tables import Tables, read_partitions
-from jobs.train.features import run as compute_features
-from jobs.train.features import run_labels
+from jobs.train import features as feature_job
 from jobs.train.samples import training_sample
-from jobs.train.training import Knobs
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
 from models.serving.scoring import LoadedModels
@@ -52,7 +51,7 @@ class Walk:
     tables: Tables
     spec: FeatureSpec
     region: str
-    training: Knobs
+    training: TrainingSettings
     demand: Mapping[str, str]
 
 
@@ -91,7 +90,7 @@ def score(
     """
     moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
     on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
-    compute_features(
+    feature_job.compute(
         spark, walk.tables, spec=walk.spec, region=walk.region, as_ofs=moments, demand_sources=walk.demand
     )
     dropped: dict[str, str] = {}
@@ -116,7 +115,7 @@ def _trained(spark: SparkSession, walk: Walk, week: Week) -> dict[str, LoadedMod
             f"nothing to learn from before {as_of_label(week.trained_s)}; choose a later --from, "
             "or more accesses before it"
         )
-    run_labels(
+    feature_job.label(
         spark, walk.tables, spec=walk.spec, until_s=week.trained_s, as_ofs=learned, demand_sources=walk.demand
     )
     rows = training_sample(
@@ -141,7 +140,7 @@ def _trained(spark: SparkSession, walk: Walk, week: Week) -> dict[str, LoadedMod
     }
 
 
-def learners(spec: FeatureSpec, training: Knobs) -> dict[str, By]:
+def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     """What learns, by the policy that plans by it."""
 
     def baseline(name: str) -> By:

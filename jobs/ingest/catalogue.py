@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES
-from jobs.ingest import input as pull
+from jobs.ingest.raw_input import PullSummary, merge
 from jobs.ingest.sources import base, rucio_catalogue, rucio_server
-from jobs.spark import table_io as spark_io
+from jobs.spark import table_io
 from jobs.store.tables import Tables
 from prefetch.rucio.session import Session
 
@@ -20,9 +20,9 @@ IN_USE = "in-use"
 _COMMENT = "#"
 
 
-def run(
+def pull(
     spark: SparkSession, tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int
-) -> pull.PullSummary:
+) -> PullSummary:
     """Merge what the server knows of the datasets at `path` into the files table; `day` dates the refusals.
 
     `path`: a file (or a glob) with one DID or `scope:pattern` a line, or `IN_USE`: the datasets that were
@@ -38,7 +38,7 @@ def run(
         # Before the lock of pulls: a large catalogue takes its time.
         folder = f"{scratch}/told"
         rucio_server.fetch(spark, rucio_catalogue.rows(session, _names(wanted)), folder, day=day.isoformat())
-        return pull.merge(
+        return merge(
             spark,
             tables,
             lambda: rucio_server.read(spark, folder, input=path, day=day.isoformat()),
@@ -49,7 +49,7 @@ def run(
 
 def _in_use(spark: SparkSession, tables: Tables, day: dt.date, days: int) -> DataFrame:
     since = day - dt.timedelta(days=days)
-    accesses = spark_io.read(spark, tables, ACCESSES, since=since.isoformat(), until=day.isoformat())
+    accesses = table_io.read(spark, tables, ACCESSES, since=since.isoformat(), until=day.isoformat())
     return accesses.select(F.col("dataset").alias("name")).filter("name is not null").distinct().sort("name")
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS, arrow_schema
-from jobs.ingest.input import PullSummary, merge
+from jobs.ingest.raw_input import PullSummary, merge
 from jobs.ingest.sources import Reader, reads_whole
 from jobs.ingest.sources.base import Pulled, pulled, readable
 from jobs.ingest.sources.local import BEING_WRITTEN

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 from features.errors import InputError
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
 from features.times import as_of_label, day_label, parse_as_of
-from jobs.ingest.queue_entries import FURTHEST_S, Checked
+from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked
+from jobs.ingest.sources.queued_jobs import entries
+from jobs.settings.tree import Settings
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Key, Tables, read_partitions
 from prefetch.plan.known import KnownWork
@@ -60,6 +62,14 @@ _NOTHING = pa.table(
     {"did": pa.array([], pa.string())}
     | {n: pa.array([], pa.int64()) for n in ("size_bytes", "n_jobs", "wait_s")}
 )
+
+
+def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None) -> QueueSummary:
+    """Ask a queue of jobs, a path or URL, and keep its answer as the state of `name` from `as_of_s` on."""
+    asked, shown = settings.queue, source.partition("?")[0]
+    raw = entries(source, token=asked.token.get_secret_value(), timeout_s=asked.timeout)
+    found = checked(raw, as_of_s=as_of_s, stale_s=asked.stale, site=site)
+    return write(Tables(settings.tables.root), found, queue=name, source=shown, as_of_s=as_of_s)
 
 
 def write(tables: Tables, told: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from features.errors import ConfigError
 from features.schema import CONTENTS
 from features.times import as_of_label, day_label
-from jobs.ingest import input as pull
+from jobs.ingest.raw_input import PullSummary, merge
 from jobs.ingest.sources import xcache_cinfo
-from jobs.spark import table_io as spark_io
+from jobs.settings.tree import Settings
+from jobs.spark import table_io
+from jobs.spark.session import spark_session
 from jobs.store.schema_check import checked_key
 from jobs.store.tables import Tables
 
@@ -43,6 +47,28 @@ class ScanSummary:
 
 
 def run(
+    settings: Settings, *, namespace: Path | None, spaces: Sequence[Path], cache: str, as_of_s: int | None
+) -> ScanSummary:
+    """Take a cache's inventory and accesses from its namespace; without `as_of_s` as of now.
+
+    `namespace` and `spaces` default to those of the cache's settings. Raises ConfigError.
+    """
+    if namespace is None:
+        known = settings.cache(cache)
+        namespace, spaces = known.namespace, spaces or known.spaces
+    if namespace is None:
+        raise ConfigError(f"caches.{cache}.namespace", "is not set; set it, or give --namespace")
+    return scan(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        namespace=namespace,
+        spaces=spaces,
+        cache=cache,
+        as_of_s=int(time.time()) if as_of_s is None else as_of_s,
+    )
+
+
+def scan(
     spark: SparkSession,
     tables: Tables,
     *,
@@ -58,14 +84,14 @@ def run(
     """
     key = checked_key(CONTENTS, (day_label(as_of_s), as_of_label(as_of_s), cache))
     files = xcache_cinfo.files(spark, namespace, spaces)
-    told = pull.merge(
+    told = merge(
         spark,
         tables,
         lambda: xcache_cinfo.accesses(files, cache, namespace.absolute().as_uri()),
         source="xcache_cinfo",
         day=day_of(as_of_s),
     )
-    spark_io.replace(xcache_cinfo.contents(files, cache, as_of_s), tables, CONTENTS, cover=[key])
+    table_io.replace(xcache_cinfo.contents(files, cache, as_of_s), tables, CONTENTS, cover=[key])
     return _summary(files, told, cache, as_of_label(as_of_s))
 
 
@@ -74,7 +100,7 @@ def day_of(at_s: int) -> dt.date:
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
 
 
-def _summary(files: DataFrame, told: pull.PullSummary, cache: str, as_of: str) -> ScanSummary:
+def _summary(files: DataFrame, told: PullSummary, cache: str, as_of: str) -> ScanSummary:
     held = files.filter(F.col("fault").isNull())
     counted = held.agg(
         F.count("*").alias("files"),

@@ -6,10 +6,10 @@ import dataclasses
 from pathlib import Path
 
 from features.errors import InputError
-from jobs.cli.console import Advance
 from jobs.local.process import Keeper, ServiceState
 from jobs.local.services import prepare_airflow, services
 from jobs.local.site import LocalSite, found, opened
+from jobs.progress import Advance
 from jobs.store.locks import exclusive
 from jobs.xrootd import available
 

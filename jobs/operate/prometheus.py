@@ -7,7 +7,6 @@ leave their own figures beside it. A figure that cannot be written is a warning:
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import time
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from features.errors import CachecastError
-from jobs.settings.layers import from_environment, merged, shipped, site
+from jobs.settings.layers import layered
 
 _MISUSED = 2
 """Exit code of a line with a command or option that there is not: what never ran would fail for ever."""
@@ -28,9 +27,9 @@ Sample = tuple[str, str, Mapping[str, str], float]
 
 def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Path | None:
     """`[metrics] folder`, None where no figures are asked for; `words`: a command line with its --conf."""
-    conf = _option(words, "--conf") or env.get("CACHECAST_CONF")
-    layers = [shipped(), *([site(Path(conf))] if conf else []), from_environment(env)]
-    named = functools.reduce(merged, layers)["metrics"]["folder"]
+    conf = _option(words, "--conf")
+    values, _ = layered(Path(conf) if conf else None, env=env)
+    named = values["metrics"]["folder"]
     return Path(named) if named else None
 
 

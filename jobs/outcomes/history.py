@@ -14,14 +14,14 @@ from features.results import WORTH
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from features.times import day_label, parse_as_of
 from features.units import format_bytes
-from jobs.cli.console import percent
-from jobs.outcomes import day_verdict as worth
-from jobs.outcomes import items as outcomes
+from jobs.outcomes import day_verdict
+from jobs.outcomes import items as plan_items
 from jobs.outcomes.day_verdict import DayWorth
 from jobs.report.outcome_plots import saved_by_day
 from jobs.report.page import Figure, Section, page
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from jobs.text import percent
 
 _SUMS = ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
 NO_MODEL = "none"
@@ -46,8 +46,8 @@ def of_day(settings: Settings, *, cache: str, day_s: int) -> DayWorth:
     since = day_label(day_s - settings.plan.horizon)
     if tables.exists(RECEIPTS):
         for key in tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache):
-            outcomes.run(tables, cache=cache, as_of_s=parse_as_of(key[1]))
-    return worth.run(tables, settings, cache=cache, day_s=day_s)
+            plan_items.account(tables, cache=cache, as_of_s=parse_as_of(key[1]))
+    return day_verdict.run(tables, settings, cache=cache, day_s=day_s)
 
 
 def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> Earnings:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from features.errors import StaleInputError
 from features.schema import ACCESSES, OUTCOMES, RECEIPTS
 from features.times import as_of_label, day_label
+from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.outcomes import outcomes
 
@@ -32,7 +33,12 @@ class OutcomeSummary:
     bytes_wasted: int
 
 
-def run(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
+def run(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
+    """Account what the files of one plan have earned; raises as `account`."""
+    return account(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
+
+
+def account(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
     """Write the outcomes of the plan of `cache` at `as_of_s`, as far as known; run it again later."""
     label, day = as_of_label(as_of_s), day_label(as_of_s)
     if not tables.exists(RECEIPTS):

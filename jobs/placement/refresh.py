@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
-from jobs.settings.tree import CacheSettings, site_capacities
+from jobs.placement.serve import rates
+from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store.tables import Key, Tables, read_partitions
 from jobs.store.tables import Snapshot as Committed
 from prefetch.placement.build import Holding, fraction, snapshot_of
@@ -72,7 +74,24 @@ class _Demand:
     min_reads: float
 
 
-def run(
+def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
+    """Refresh what the placement service knows; raises as `refresh`."""
+    caches = list(settings.caches.values())
+    n_nodes = {site: sum(c.at_site == site for c in caches) for site in {c.at_site for c in caches}}
+    with closing(Database(settings.serve.database)) as database:
+        return refresh(
+            Tables(settings.tables.root),
+            database=database,
+            caches=caches,
+            rates_bytes_s=rates(settings.serve, n_nodes),
+            region=settings.region.name,
+            as_of_s=as_of_s,
+            horizon_s=settings.plan.horizon,
+            min_reads=settings.serve.min_reads,
+        )
+
+
+def refresh(
     tables: Tables,
     *,
     database: Database,

@@ -12,6 +12,7 @@ import uvicorn
 
 from features.errors import ConfigError, ServiceError
 from jobs.settings.serve import ServeSettings, SiteSettings
+from jobs.settings.tree import Settings
 from prefetch.databases import shown
 from prefetch.placement.app import application
 from prefetch.placement.database import Database
@@ -24,7 +25,16 @@ from replay.benefit import Cluster
 _BACKLOG = 2048
 
 
-def run(serve: ServeSettings, *, job_read_rate_bytes_s: float, log: Callable[[str], None]) -> None:
+def run(settings: Settings, *, host: str | None, port: int | None, log: Callable[[str], None]) -> None:
+    """Run the placement service until it is stopped."""
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    chosen = settings.serve.model_copy(update=given)
+    answer_until_stopped(chosen, job_read_rate_bytes_s=settings.benefit.job_read_rate, log=log)
+
+
+def answer_until_stopped(
+    serve: ServeSettings, *, job_read_rate_bytes_s: float, log: Callable[[str], None]
+) -> None:
     """Answer on `serve.host`:`serve.port` until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
     front = wired(serve, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 
@@ -13,10 +14,12 @@ from features.names import parse_name
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.plan.inflow import inflows
 from jobs.plan.origin_limits import origin_bytes
+from jobs.push.targets import target
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.simulate.study import benefit_model
 from jobs.store.tables import Tables
+from prefetch.journal.journal import Journal
 from prefetch.plan import Files
 from prefetch.plan.federation import belongs
 from prefetch.push.origins import Try
@@ -38,6 +41,15 @@ class Moment:
     pinned: Collection[str]
     as_of_s: int
     tries: Sequence[Try] = ()
+
+
+def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
+    """A cache at `as_of_s`: its own inventory, what earlier plans hold there, and its latest tries."""
+    chosen = settings.cache(cache)
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        pins = journal.pins(cache, now_s=as_of_s)
+        tries = journal.tries(cache, since_s=as_of_s - settings.plan.reconsider_source)
+    return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s, tries)
 
 
 def state_of(

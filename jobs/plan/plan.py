@@ -12,7 +12,7 @@ from features.errors import InputError, StaleInputError
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
 from jobs.ingest.queue import Queued, known_work
-from jobs.plan.cache_state import Moment, cycle_of, known_files, names_of, state_of, with_held
+from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
@@ -74,7 +74,18 @@ class Judged:
         return self.judgement.case.limits.cycle_s
 
 
-def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
+def run(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:
+    """Plan for one cache, from its own inventory; raises as `make`."""
+    return make(Tables(settings.tables.root), settings, moment_of(settings, cache, as_of_s))
+
+
+def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
+    """Why one file would be planned now, or would not; nothing is written. Raises as `explain_item`."""
+    moment = moment_of(settings, cache, as_of_s)
+    return explain_item(Tables(settings.tables.root), settings, moment, item=item)
+
+
+def make(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
     """Write the contents and plans of a cache at a moment.
 
     Raises StaleInputError if there are no predictions for it.
@@ -90,7 +101,7 @@ def run(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
     return _summary(judged, key)
 
 
-def explained(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
+def explain_item(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
     """Why file `item` (a did or a name) is planned or not; nothing is written. Raises InputError."""
     judged = judge(tables, settings, moment)
     found = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))

@@ -12,14 +12,13 @@ import pyarrow as pa
 from features.errors import InputError
 from features.schema import PLANS, QUEUE, arrow_schema
 from features.times import as_of_label, day_label
-from jobs import push_steps, steps
-from jobs.cli.console import Advance
-from jobs.ingest.queue import Queued, QueueSummary, resolved, write
+from jobs.ingest.queue import Queued, resolved, write
 from jobs.ingest.queue_entries import Checked, checked
-from jobs.ingest.sources.queued_jobs import entries
-from jobs.plan.cache_state import Moment, cycle_of, known_files, names_of, state_of, with_held
+from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
 from jobs.plan.planner import limits
 from jobs.plan.rows import items
+from jobs.progress import Advance
+from jobs.push import push
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.plan import Action
@@ -65,16 +64,6 @@ class PrefillSummary:
     pushed: PushSummary | None
 
 
-def queue(
-    settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None
-) -> QueueSummary:
-    """Ask a queue of jobs, a path or URL, and keep what it tells as what `name` says from `as_of_s` on."""
-    asked, shown = settings.queue, source.partition("?")[0]
-    raw = entries(source, token=asked.token.get_secret_value(), timeout_s=asked.timeout)
-    told = checked(raw, as_of_s=as_of_s, stale_s=asked.stale, site=site)
-    return write(Tables(settings.tables.root), told, queue=name, source=shown, as_of_s=as_of_s)
-
-
 def listed(path: Path) -> list[str]:
     """The names in a file, one a line; lines that begin with # are left out. Raises InputError."""
     try:
@@ -98,7 +87,7 @@ def run(
     A dry run writes and touches nothing. Raises InputError if the request names nothing usable, or if the
     cache has a plan of that very moment.
     """
-    tables, moment = Tables(settings.tables.root), steps.moment(settings, cache, as_of_s)
+    tables, moment = Tables(settings.tables.root), moment_of(settings, cache, as_of_s)
     key = (day_label(as_of_s), as_of_label(as_of_s), cache)
     if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
         raise InputError(
@@ -122,9 +111,7 @@ def run(
             planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
         )
         tables.replace_arrow(PLANS, rows, cover=[key])
-    pushed = (
-        None if dry_run else push_steps.push(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
-    )
+    pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)
 
 

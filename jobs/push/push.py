@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Set
+import time
+from collections.abc import Callable, Iterator, Set
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -12,14 +14,17 @@ import pyarrow as pa
 from features.errors import ConflictError, StaleInputError
 from features.schema import PLANS, RECEIPTS
 from features.times import DAY_S, as_of_label, day_label
-from jobs.cli.console import Advance
 from jobs.plan.file_facts import facts
+from jobs.progress import Advance
+from jobs.push.targets import target
+from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.reports import Holder
 from prefetch.journal.tables import PLAN, PREFILL
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push, sources_seen
+from prefetch.push.touches import UNMEASURED_S
 from prefetch.target import CacheTarget
 
 _TRIES_TO_WRITE = 5
@@ -77,14 +82,77 @@ class Work:
     keep_s: float = 7 * DAY_S
 
 
-def dry_run(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
+def run(settings: Settings, *, cache: str, as_of_s: int, on_progress: Advance) -> PushSummary:
+    """Carry out one cache's plan; raises as `push_plan`."""
+    with _work(settings, cache) as work:
+        return push_plan(work, as_of_s=as_of_s, on_progress=on_progress)
+
+
+def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSummary:
+    """Continue every plan that the journal has for a cache."""
+    with _work(settings, cache) as work:
+        return push_rest(work, on_progress=on_progress)
+
+
+def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
+    """Count what a push would do."""
+    return count_items(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
+
+
+def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
+    """The progress of a cache's pushes, of one plan or of all."""
+    chosen = settings.cache(cache)
+    with closing(Journal(settings.push.journal)) as journal:
+        limits = push_limits(settings, chosen)
+        return journal_status(journal, limits, cache=chosen.name, as_of_s=as_of_s, now_s=time.time())
+
+
+def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
+    """Cancel the unfinished items of all plans for a cache, or of one plan."""
+    name, began_s = settings.cache(cache).name, time.time()
+    with closing(Journal(settings.push.journal)) as journal:
+        n_cancelled, n_under_way = journal.cancel(name, as_of_s, now_s=began_s)
+        for at in journal.changed_plans(name, since_s=began_s):
+            write_receipts(Tables(settings.tables.root), journal, name, at)
+    label = None if as_of_s is None else as_of_label(as_of_s)
+    return Cancelled(name, label, n_cancelled, n_under_way)
+
+
+def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
+    """The bounds of pushes to `cache`."""
+    touch_every_s = None if cache.touch_every == "auto" else cache.touch_every
+    if touch_every_s is None and cache.kind == "xcache" and cache.namespace is None:
+        # Without an inventory the cache's LRU age cannot be seen.
+        touch_every_s = UNMEASURED_S
+    return PushLimits(
+        parallel=settings.push.parallel,
+        bytes_per_s=settings.push.bytes_per_s,
+        timeout_s=settings.push.timeout,
+        attempts=settings.push.attempts,
+        retry_after_s=settings.push.retry_after,
+        touch_every_s=touch_every_s,
+        breaker=settings.push.breaker,
+        evict_guard_s=cache.evict_guard,
+        sources=settings.plan.source_limits,
+    )
+
+
+@contextmanager
+def _work(settings: Settings, cache: str) -> Iterator[Work]:
+    chosen = settings.cache(cache)
+    with closing(Journal(settings.push.journal)) as journal:
+        limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
+        yield Work(tables, journal, chosen.name, target(chosen), limits, time.time, settings.push.keep)
+
+
+def count_items(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
     """Count the plan's items; neither the cache nor the journal is touched."""
     rows = _plan(tables, cache, as_of_s)
     actions = collections.Counter(row["action"] for row in rows)
     return DryRun(cache, as_of_label(as_of_s), dict(actions), sum(row["cost_bytes"] for row in rows))
 
 
-def run(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
+def push_plan(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
     """Push the plan of a cache at `as_of_s`, write its receipts; a second run resumes and repeats nothing.
 
     What older plans left undone is replaced; see `JournalPlans.record_plan`.
@@ -95,10 +163,10 @@ def run(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
     origins = facts(work.tables, dids)["origin"].to_pylist()
     items = (_item(row, work.cache, as_of_s, source) for row, source in zip(plan, origins, strict=True))
     work.journal.record_plan(items, now_s=began_s)
-    return resume(work, on_progress=on_progress, receipts_of={as_of_s}, since_s=began_s)
+    return push_rest(work, on_progress=on_progress, receipts_of={as_of_s}, since_s=began_s)
 
 
-def resume(
+def push_rest(
     work: Work, *, on_progress: Advance, receipts_of: Set[int] = frozenset(), since_s: float | None = None
 ) -> PushSummary:
     """Go on with what the journal holds for a cache; write the receipts of every plan that it changes.
@@ -158,7 +226,7 @@ def _is_delivered(work: Work, as_of_s: int) -> bool:
     return told == known
 
 
-def status(
+def journal_status(
     journal: Journal, limits: PushLimits, *, cache: str, as_of_s: int | None, now_s: float
 ) -> PushStatus:
     """What the journal tells of a cache; the cache itself is not asked."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from features.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from features.units import duration_label, format_bytes
-from jobs.cli.console import Row
 from jobs.report import plots
 from jobs.report.page import Figure, Section, page
+from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
+from jobs.text import Row
 
 PLAN_ROWS = 12
 """Plan items shown per action; the table has them all."""
@@ -35,6 +38,22 @@ _OUTCOME_COLUMNS = (
     *("did", "action", "confirmed_by", "n_hits", "bytes_saved"),
     *("bytes_spent", "bytes_wasted", "first_hit_delay_s"),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportSummary:
+    """The page that was written."""
+
+    report: str
+    size_bytes: int
+
+
+def run(settings: Settings, *, out: Path) -> ReportSummary:
+    """Write the site's report; raises as `build`."""
+    html = build(Tables(settings.tables.root), watermarks=settings.replay.watermarks)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(html)
+    return ReportSummary(str(out), len(html.encode()))
 
 
 def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") -> str:

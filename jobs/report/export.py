@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from features.errors import InputError
 from features.results import CHALLENGER_PLAN, LRU
-from jobs.cli.console import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
+from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer

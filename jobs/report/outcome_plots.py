@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import matplotlib as mpl
 
-from jobs.cli.console import Row
 from jobs.report.drawing import STYLE, dated, new_figure, svg
+from jobs.text import Row
 
 _TERA = 1e12
 

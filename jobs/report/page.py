@@ -9,7 +9,7 @@ from importlib import resources
 
 import jinja2
 
-from jobs.cli.console import Row, text
+from jobs.text import Row, text
 
 WORDS = ("name", "did", "reason")
 """Columns of a table that hold long words: to the left, and wrapped."""

@@ -9,8 +9,8 @@ from typing import Any
 import matplotlib as mpl
 
 from features.units import duration_label, format_bytes
-from jobs.cli.console import Row
 from jobs.report.drawing import STYLE, dated, new_figure, svg
+from jobs.text import Row
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 """Policies with a look of their own, in the order of the legend; others stand between them."""
@@ -78,7 +78,7 @@ def gap_closed(rows: Sequence[Row]) -> str:
 
 
 def lru_against_capacity(points: Sequence[Row]) -> str:
-    """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio. `points`: of `jobs.simulate.curve`."""
+    """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio; `points`: of a curve."""
     lines = (
         ("hit_ratio", "LRU, requests", "#0b6e99", "solid", "o"),
         ("byte_hit_ratio", "LRU, bytes", _COLOURS["lru"], _DASHES["lru"], "s"),

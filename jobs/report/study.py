@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from features.times import day_label
 from features.units import format_bytes
-from jobs.cli.console import count, percent
 from jobs.report.page import page
 from jobs.report.study_cache import cache_sections
 from jobs.report.study_files import file_sections
+from jobs.text import count, percent
 from replay.study.study import Study
 from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE
 

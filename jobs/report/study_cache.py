@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.units import format_bytes
-from jobs.cli.console import percent
-from jobs.report import study_plots as plots
+from jobs.report import study_plots
 from jobs.report.page import Figure, Section
+from jobs.text import percent
 from replay.study.study import Study
 from replay.study.use import Use
 
@@ -25,7 +25,7 @@ def _capacity(found: Study) -> Section:
         "more disk pays; the space between line and diamond is what a better policy could gain.",
         figures=[
             Figure(
-                plots.hits_against_capacity(found.curve, found.ideal),
+                study_plots.hits_against_capacity(found.curve, found.ideal),
                 "Accesses and bytes served against capacity",
             )
         ],
@@ -50,7 +50,7 @@ def _fill(found: Study) -> Section:
         f"room {format_bytes(result.bypassed_bytes)} were read past it.",
         figures=[
             Figure(
-                plots.fill_level(
+                study_plots.fill_level(
                     result.fill.time_s,
                     result.fill.used_bytes,
                     capacity_bytes=cache.capacity_bytes,
@@ -70,7 +70,7 @@ def _days(found: Study) -> Section:
         "colder than a cache in service, which is never empty.",
         figures=[
             Figure(
-                plots.hits_and_misses(daily.day, daily.hits, daily.misses),
+                study_plots.hits_and_misses(daily.day, daily.hits, daily.misses),
                 "Hits and misses a day, with the two-week running mean",
             )
         ],
@@ -90,7 +90,7 @@ def _origins(found: Study) -> Section:
         "that fit none are unknown. Far origins with many bytes gain most from a cache.",
         figures=[
             Figure(
-                plots.grouped_shares([row.region for row in rows], shares),
+                study_plots.grouped_shares([row.region for row in rows], shares),
                 "Shares of files and bytes by origin",
             )
         ],
@@ -122,7 +122,7 @@ def _benefit(found: Study) -> Section:
         f"{model.hs06_per_core:g} HS06. A model, not a measurement.",
         figures=[
             Figure(
-                plots.hours(list(cases), [cost.hs06_hours for cost in cases.values()]),
+                study_plots.hours(list(cases), [cost.hs06_hours for cost in cases.values()]),
                 "HS06-hours of the jobs, without a cache and with it",
             )
         ],

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from features.units import format_bytes
-from jobs.cli.console import percent
-from jobs.report import study_plots as plots
+from jobs.report import study_plots
 from jobs.report.page import Figure, Section
+from jobs.text import percent
 from replay.planner import IntArray
 from replay.study.study import Study
 from replay.study.verdicts import age_text
@@ -50,7 +50,7 @@ def _categories(found: Study) -> Section:
         "byte fetched compare what a category gives with the room it takes.",
         figures=[
             Figure(
-                plots.served([row.name for row in rows], hit_bytes, missed),
+                study_plots.served([row.name for row in rows], hit_bytes, missed),
                 "Bytes requested by category: from the cache, and over the WAN",
             )
         ],
@@ -87,7 +87,9 @@ def _sizes(found: Study) -> Section:
         title="File sizes",
         note="Where the two lines part, few files hold most of the bytes: there the space goes.",
         figures=[
-            Figure(plots.size_distribution(found.sizes), "Share of files and of their bytes by file size")
+            Figure(
+                study_plots.size_distribution(found.sizes), "Share of files and of their bytes by file size"
+            )
         ],
     )
 
@@ -107,10 +109,10 @@ def _hotness(found: Study) -> Section:
         "falling line is a power law: the steeper, the more a small cache serves.",
         figures=[
             Figure(
-                plots.grouped_shares(names, series, xlabel="accesses of a file"),
+                study_plots.grouped_shares(names, series, xlabel="accesses of a file"),
                 "Files and accesses by count",
             ),
-            Figure(plots.rank_plot(found.ranks), "Accesses of a file against its rank"),
+            Figure(study_plots.rank_plot(found.ranks), "Accesses of a file against its rank"),
         ],
         rows=[
             {
@@ -143,8 +145,8 @@ def _lifetimes(found: Study) -> Section:
         if found.result.hits
         else "There was no hit.",
         figures=[
-            Figure(plots.hits_by_days(lifetimes, by="lifetime"), "Hits by the lifetime of their file"),
-            Figure(plots.hits_by_days(lifetimes, by="age"), "Hits by the age of the file at the hit"),
+            Figure(study_plots.hits_by_days(lifetimes, by="lifetime"), "Hits by the lifetime of their file"),
+            Figure(study_plots.hits_by_days(lifetimes, by="age"), "Hits by the age of the file at the hit"),
         ],
     )
 
@@ -170,7 +172,7 @@ def _quadrants(found: Study) -> Section:
         "accesses or more. The best files to cache are small and read often: many hits for few bytes.",
         figures=[
             Figure(
-                plots.grouped_shares([f"{row.size},\n{row.use}" for row in rows], shares),
+                study_plots.grouped_shares([f"{row.size},\n{row.use}" for row in rows], shares),
                 "Shares of files, bytes and hits by size and use",
             )
         ],

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from features.times import DAY_S
 from features.units import format_bytes
-from jobs.cli.console import count
 from jobs.report.drawing import STYLE, dated, new_figure, svg
+from jobs.text import count
 from replay.benefit import FloatArray
 from replay.curve import Curve
 from replay.planner import IntArray
@@ -28,7 +29,6 @@ _FILLS: tuple[dict[str, Any], ...] = (
     {"color": LIGHT, "edgecolor": "#111111", "hatch": ".."},
 )
 MAX_POINTS = 800
-DAY_S = 86400
 
 
 def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,7 +12,7 @@ import pydantic
 
 from features.units import parse_duration
 from jobs.ingest.sources import SERVERS, SOURCES
-from jobs.settings.layers import SHIPPED, from_environment, merged, shipped, site
+from jobs.settings.layers import layered
 from jobs.settings.values import Name, Seconds, Section, checked
 
 
@@ -83,10 +81,8 @@ class Scheduling(NamedTuple):
 
 def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
     """What the DAGs are made from: some milliseconds, as Airflow asks often. Raises ConfigError."""
-    conf = env.get("CACHECAST_CONF")
-    layers = [shipped(), *([site(Path(conf))] if conf else []), from_environment(env)]
-    values = functools.reduce(merged, layers)
-    settings = checked(AirflowSettings, values["airflow"], f"{conf or SHIPPED}: airflow")
+    values, where = layered(env=env)
+    settings = checked(AirflowSettings, values["airflow"], f"{where}: airflow")
     cycle = values["features"]["cycle"]
     cycle_s = parse_duration(cycle) if isinstance(cycle, str) else int(cycle)
     return Scheduling(settings, cycle_s, int(values["training"]["min_test_days"]))

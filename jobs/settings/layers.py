@@ -1,7 +1,9 @@
-"""Where settings come from, one layer over the other: shipped file, site, environment."""
+"""Where settings come from, one layer over the other: shipped file, site, environment, command line."""
 
 from __future__ import annotations
 
+import functools
+import os
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -14,7 +16,25 @@ ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
 
 
-def shipped() -> dict[str, Any]:
+def layered(
+    conf: Path | None = None,
+    *,
+    base: Path | None = None,
+    line: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> tuple[dict[str, Any], str]:
+    """The values of all layers together, and where the site's are (for errors). Raises ConfigError.
+
+    `conf`: the site's file or folder, else CACHECAST_CONF; it is laid over `base`, another such. `line`: the
+    command line's values, which win over all others.
+    """
+    path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
+    sites = [_site(one) for one in (base, path) if one is not None]
+    layers = [_shipped(), *sites, _from_environment(env), dict(line or {})]
+    return functools.reduce(_merged, layers), SHIPPED if path is None else str(path)
+
+
+def _shipped() -> dict[str, Any]:
     """The defaults that come with the package."""
     return read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
 
@@ -38,7 +58,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def site(path: Path) -> dict[str, Any]:
+def _site(path: Path) -> dict[str, Any]:
     """The values of a site's file, or folder with `base.toml` and `caches/*.toml`. Raises ConfigError."""
     if not path.is_dir():
         return _read_file(path)
@@ -56,7 +76,7 @@ def site(path: Path) -> dict[str, Any]:
     return {**values, "caches": caches}
 
 
-def from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
     """What variables as `CACHECAST_PLAN__HORIZON` say."""
     values: dict[str, Any] = {}
     for key, text in env.items():
@@ -73,10 +93,10 @@ def _environment_value(text: str) -> object:
     return text
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the values of `over`, table by table."""
     both = dict(base)
     for key, value in over.items():
         known = both.get(key)
-        both[key] = merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        both[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
     return both

@@ -7,7 +7,6 @@ overrides both. Rooms below receive values, never this module.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from features.redaction import secrets_of
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.ingest.sources import SOURCES
 from jobs.settings.airflow import AirflowSettings
-from jobs.settings.layers import SHIPPED, from_environment, merged, shipped, site
+from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
 from jobs.settings.queue import QueueSettings
 from jobs.settings.rucio import RucioSettings
@@ -273,11 +272,9 @@ class Settings(Section):
 
         `conf`: a site's file or folder, laid over `base`, another such; `tables`: the command line's root.
         """
-        path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
         line = {} if tables is None else {"tables": {"root": tables}}
-        sites = [site(one) for one in (base, path) if one is not None]
-        layers = [shipped(), *sites, from_environment(env), line]
-        return checked(cls, functools.reduce(merged, layers), SHIPPED if path is None else str(path))
+        values, where = layered(conf, base=base, line=line, env=env)
+        return checked(cls, values, where)
 
     def cache(self, name: str) -> CacheSettings:
         """The cache called `name`. Raises ConfigError."""

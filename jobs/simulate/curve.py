@@ -10,8 +10,11 @@ import numpy as np
 
 from features.errors import InputError
 from features.units import format_bytes
-from jobs.cli.console import Advance, percent
-from jobs.store.traces import sizes
+from jobs.progress import Advance
+from jobs.settings.tree import Settings
+from jobs.simulate.accesses import loaded as loaded_accesses
+from jobs.store.traces import TraceFile, sizes
+from jobs.text import percent
 from replay.bounds import byte_bound
 from replay.curve import Curve, lru_curve
 from replay.policies import run_policy
@@ -74,6 +77,45 @@ class CurveAnswer:
 
 
 def run(
+    settings: Settings,
+    trace: TraceFile | None,
+    *,
+    hit_ratios: Sequence[float],
+    byte_hit_ratios: Sequence[float],
+    capacities: Sequence[int],
+    fractions: Sequence[float],
+    first_day_s: int | None,
+    last_day_s: int | None,
+    site: str | None,
+    workers: int | None,
+    on_progress: Advance,
+) -> CurveAnswer:
+    """LRU at every capacity, on `trace`, or without one on days of the tables after their history.
+
+    Of the tables, the effect of doubling is shown for the configured caches where no capacity is asked for.
+    """
+    on_progress(0, 1, "reading")
+    if trace is None and not (capacities or fractions):
+        capacities = _configured(settings, site)
+    return curve(
+        loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site),
+        hit_ratios=hit_ratios,
+        byte_hit_ratios=byte_hit_ratios,
+        capacities=capacities,
+        fractions=fractions,
+        count_from_s=first_day_s,
+        workers=workers,
+        on_progress=on_progress,
+    )
+
+
+def _configured(settings: Settings, site: str | None) -> list[int]:
+    """The total capacity of the caches of `site`, or of the region; nothing where there is none."""
+    total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
+    return [total] if total else []
+
+
+def curve(
     loaded: LoadedTrace,
     *,
     hit_ratios: Sequence[float],

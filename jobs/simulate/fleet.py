@@ -10,8 +10,11 @@ import pydantic
 
 from features.errors import ConfigError
 from jobs.settings.layers import read_toml
+from jobs.settings.tree import Settings
 from jobs.settings.values import Bytes, Name, Seconds, Section, Share
+from jobs.simulate.accesses import loaded
 from jobs.simulate.replay_trace import ReplayAnswer
+from jobs.store.traces import TraceFile
 from replay.config import CacheConfig
 from replay.federation import Federation, simulate_federation
 from replay.read import LoadedTrace
@@ -101,6 +104,22 @@ def load(path: Path) -> Federation:
 
 
 def run(
+    settings: Settings,
+    trace: TraceFile | None,
+    *,
+    caches: Path,
+    first_day_s: int | None,
+    last_day_s: int | None,
+    site: str | None,
+) -> ReplayAnswer:
+    """Replay the caches of a TOML file side by side, on `trace` or on days of the tables."""
+    federation = load(caches)
+    accesses = loaded(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site)
+    rates = settings.benefit.read_rates
+    return replay_fleet(accesses, federation, count_from_s=first_day_s, read_rates=rates)
+
+
+def replay_fleet(
     loaded: LoadedTrace, federation: Federation, *, count_from_s: int | None, read_rates: Mapping[str, int]
 ) -> ReplayAnswer:
     """A row per cache that was asked at all, and one for all together; LRU by each cache's own rules.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from features.errors import ConfigError
-from jobs.cli.console import Advance
+from jobs.progress import Advance
 from jobs.store.traces import sizes
 from replay.compare import BOUND, PLAN, Row, compare
 from replay.config import CacheConfig
@@ -43,7 +43,7 @@ class ReplayAnswer:
     notes: tuple[str, ...]
 
 
-def run(
+def replay(
     loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
 ) -> ReplayAnswer:
     """A row per capacity and policy, and one for the bound; accesses before `count_from_s` warm the caches.

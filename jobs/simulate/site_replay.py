@@ -9,8 +9,8 @@ from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
-from jobs.cli.console import Advance
 from jobs.plan.planner import planner
+from jobs.progress import Advance
 from jobs.settings.plan import PlanSettings
 from jobs.simulate.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
 from jobs.store.tables import Key, Tables
@@ -18,7 +18,7 @@ from jobs.store.traces import from_tables, sizes
 from replay.compare import PLAN, Row, compare
 
 
-def run(
+def replay(
     tables: Tables,
     caches: Caches,
     *,

@@ -7,10 +7,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from jobs.cli.console import Advance
+from jobs.progress import Advance
 from jobs.report.study import study_page
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.settings.tree import Settings
+from jobs.store.traces import TraceFile
 from replay.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint, Tier
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
@@ -43,6 +44,31 @@ class StudySummary:
 
 
 def run(
+    settings: Settings,
+    trace: TraceFile,
+    *,
+    since_s: int | None,
+    capacity_bytes: int | None,
+    capacity_fraction: float | None,
+    watermarks: tuple[float, float] | None,
+    out: Path,
+    on_progress: Advance,
+) -> StudySummary:
+    """Write the caching study of a trace, from `since_s` on; raises as `write_study`."""
+    on_progress(0, 1, "reading")
+    return write_study(
+        trace.load(keep=DETAILS, since_s=since_s),
+        settings,
+        what=trace.path.name if trace.site is None else f"{trace.path.name}, {trace.site}",
+        capacity_bytes=capacity_bytes,
+        capacity_fraction=capacity_fraction,
+        watermarks=watermarks,
+        out=out,
+        on_progress=on_progress,
+    )
+
+
+def write_study(
     loaded: LoadedTrace,
     settings: Settings,
     *,

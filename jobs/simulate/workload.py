@@ -16,8 +16,11 @@ import pyarrow.parquet as pq
 
 from features.errors import ConfigError, InputError
 from features.times import DAY_S, day_label
-from jobs.cli.console import Advance, text
+from jobs.ingest import pull
+from jobs.progress import Advance, unwatched
 from jobs.settings.layers import read_toml
+from jobs.settings.tree import Settings
+from jobs.text import text
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.config import EXTENSIVE
 from replay.workload.report import Line, calibration
@@ -25,10 +28,6 @@ from replay.workload.tables import ROWS_AT_ONCE
 
 PUBLISHED_AFTER_S = 5.0
 """Seconds from the end of a read until its trace is known."""
-
-
-def _silent(done: int, total: int, last: str) -> None:
-    """Report to nobody."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +47,42 @@ class WorkloadSummary:
 
 
 def run(
+    settings: Settings,
+    *,
+    scenario: str,
+    conf: Path | None,
+    start_s: int | None,
+    seed: int,
+    days: int | None,
+    accesses: int | None,
+    scale: float | None,
+    out: Path,
+    raw: bool,
+    report: bool,
+    pull_too: bool,
+    on_progress: Advance,
+) -> WorkloadSummary:
+    """Generate accesses; `conf`: a folder that may hold scenarios of its own in `workloads/`.
+
+    `pull_too` writes raw files and pulls them, dated to their first day. Raises as `load` and `write`.
+    """
+    own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
+    chosen = str(own) if own is not None and own.is_file() else scenario
+    config = load(chosen, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
+    made = write(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)
+    if pull_too:
+        for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
+            pull.run(settings, source=source, path=path, day_s=config.start_s)
+    return made
+
+
+def write(
     config: WorkloadConfig,
     *,
     out: Path,
     raw: bool = False,
     report: bool = False,
-    on_progress: Advance = _silent,
+    on_progress: Advance = unwatched,
 ) -> WorkloadSummary:
     """Write `out/accesses.parquet` and `out/files.parquet`; the same arguments give the same files.
 

@@ -8,13 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from jobs.spark import code_zip as rooms_zip
+from jobs.settings.tree import SparkSettings
+from jobs.spark import code_zip
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -32,19 +31,6 @@ appender.stderr.layout.pattern = spark %p %c{1}: %m%n%ex{1}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
-
-
-class SparkSettings(Protocol):
-    """What a session needs to know: the `[spark]` table of the settings."""
-
-    @property
-    def master(self) -> str: ...
-    @property
-    def driver_memory(self) -> str: ...
-    @property
-    def shuffle_partitions(self) -> int: ...
-    @property
-    def conf(self) -> Mapping[str, str]: ...
 
 
 def spark_session(settings: SparkSettings) -> SparkSession:
@@ -76,7 +62,7 @@ def _rooms() -> Path:
     """The zip of the rooms; workers ask for it at any time, so it stays until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="cachecast-rooms-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return rooms_zip.write(folder / "cachecast-rooms.zip")
+    return code_zip.write(folder / "cachecast-rooms.zip")
 
 
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Protocol
 
 from features.errors import InputError, ServiceError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from features.schema import Table
 from features.times import as_of_label, day_label
+from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import patiently
 from models.serving.spool import Training, waiting
 from models.serving.upload import upload
 from models.training.recording import ModelReport
-
-
-class MlflowKnobs(Protocol):
-    """The `[mlflow]` table of the settings."""
-
-    @property
-    def uri(self) -> str: ...
-    @property
-    def artifacts(self) -> str: ...
-    @property
-    def experiment(self) -> str: ...
-    @property
-    def patience(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +29,7 @@ class TrainingAnswer:
     models: list[ModelReport]
 
 
-def deliver(tables: Tables, training: Training, mlflow: MlflowKnobs) -> TrainingAnswer:
+def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> TrainingAnswer:
     """Upload `training`, write its figures into the tables, and delete it from the spool.
 
     While MLflow is away it is tried again for `patience` seconds. Raises ServiceError then: the figures are
@@ -72,7 +59,12 @@ def deliver(tables: Tables, training: Training, mlflow: MlflowKnobs) -> Training
     return TrainingAnswer(done.version, answer["dropped"], numbered)
 
 
-def resume(tables: Tables, *, spool: str, mlflow: MlflowKnobs) -> list[TrainingAnswer]:
+def run(settings: Settings) -> list[TrainingAnswer]:
+    """Upload the trainings that wait because MLflow was unavailable; raises as `resume`."""
+    return resume(Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow)
+
+
+def resume(tables: Tables, *, spool: str, mlflow: MlflowSettings) -> list[TrainingAnswer]:
     """Deliver what waits in the spool, the oldest first, so that the newest becomes the candidate.
 
     Raises InputError if nothing waits, and as `deliver`.

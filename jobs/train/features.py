@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
@@ -17,15 +18,33 @@ from features.spark.grid import checked_as_ofs, instant_of_text
 from features.spark.labels import labels
 from features.spec import FeatureSpec
 from features.times import DAY_S, as_of_label, day_label
+from jobs.settings.tree import Settings
+from jobs.spark.session import spark_session
 from jobs.spark.table_io import read, read_partitions, replace
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.clairvoyant_hits import clairvoyant_hits
 from jobs.train.feature_state import Histories
+from jobs.train.written import Written, check_on_grid, written
 
 _KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows of a few partitions are more than the heap
 
 
-def run(
+def run(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0) -> Written:
+    """Compute the features at `as_ofs`, or of a sample of their candidates; raises as `compute`."""
+    spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
+    check_on_grid(as_ofs, spec.cycle_s)
+    snapshot = compute(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        spec=spec,
+        region=settings.region.name,
+        as_ofs=as_ofs,
+        demand_sources=settings.sources.demand,
+    )
+    return written(snapshot, as_ofs)
+
+
+def compute(
     spark: SparkSession,
     tables: Tables,
     *,
@@ -36,8 +55,9 @@ def run(
 ) -> Snapshot:
     """Replace the features of every as_of (seconds since 1970); an as_of without a candidate becomes empty.
 
-    One as_of is computed from the state that the last one left (`jobs.train.feature_state`), and leaves its own;
-    several are computed in one pass over the accesses, and leave none. Both give the same rows, bit by bit.
+    One as_of is computed from the state that the last one left (`jobs.train.feature_state`), and leaves its
+    own; several are computed in one pass over the accesses, and leave none. Both give the same rows, bit by
+    bit.
     `demand_sources`: as `features.spark.demand` takes them; all accesses count without. A second run changes
     nothing. The catalogue is used where there is one. Raises ValueError if an as_of is off the grid,
     StaleInputError without accesses, ConflictError if another run wrote the same as_ofs.
@@ -61,7 +81,7 @@ def run(
         state.unpersist()
 
 
-def run_labels(
+def label(
     spark: SparkSession,
     tables: Tables,
     *,

@@ -44,8 +44,8 @@ class HorizonQuality(Figures):
 def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
     """Write `dataset,horizon,probability,expected_accesses` for every dataset with a record up to as_of.
 
-    `series`, `as_of`: see `models.series.series.read_series`; horizons are in its units, as_of is the last unit
-    known, and nothing after it matters. `probability`: chance of at least one access in the units as_of + 1
+    `series`, `as_of`: see `models.series.series.read_series`; horizons are in its units, as_of is the last
+    unit known, and nothing after it matters. `probability`: chance of an access in the units as_of + 1
     … as_of + horizon. Rows are sorted. The file is replaced whole. Raises InputError, SchemaError.
     """
     wanted = _checked(horizons)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -14,10 +13,12 @@ from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
+from jobs.settings.tree import MlflowSettings, Settings
+from jobs.spark.session import spark_session
 from jobs.spark.table_io import read_partitions, replace
 from jobs.store.tables import Key, Snapshot, Tables
-from jobs.train.deliver import MlflowKnobs
 from jobs.train.samples import feature_sample
+from jobs.train.written import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
@@ -29,11 +30,12 @@ DRIFT_ROWS = 20_000
 _TOLD = 5
 
 
-class ServingKnobs(MlflowKnobs, Protocol):
-    """The `[mlflow]` table of the settings."""
+@dataclasses.dataclass(frozen=True)
+class Predicted(Written):
+    """The predictions table after the step; `alarms`: what an operator should look at."""
 
-    @property
-    def serve(self) -> Sequence[str]: ...
+    model_version: str
+    alarms: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +47,32 @@ class PredictAnswer:
     alarms: tuple[str, ...]
 
 
-def run(
+def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> Predicted:
+    """Score the candidates at `as_ofs`; `alias`: with its models, not those that serve. Raises as `score`."""
+    spec = settings.features.spec
+    check_on_grid(as_ofs, spec.cycle_s)
+    chosen = settings.mlflow if alias is None else settings.mlflow.model_copy(update={"serve": (alias,)})
+    answer = score(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        spec=spec,
+        region=settings.region.name,
+        as_ofs=as_ofs,
+        mlflow=chosen,
+        max_age_s=settings.training.max_age,
+    )
+    done = written(answer.snapshot, as_ofs)
+    return Predicted(**dataclasses.asdict(done), model_version=answer.model_version, alarms=answer.alarms)
+
+
+def score(
     spark: SparkSession,
     tables: Tables,
     *,
     spec: FeatureSpec,
     region: str,
     as_ofs: Sequence[int],
-    mlflow: ServingKnobs,
+    mlflow: MlflowSettings,
     max_age_s: int,
 ) -> PredictAnswer:
     """Replace the predictions at every as_of (seconds since 1970) by those of the models that serve.

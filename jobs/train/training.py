@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pandas as pd
 
@@ -14,9 +13,12 @@ from features.errors import ModelError
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
 from features.units import duration_label
-from jobs.cli.console import Advance
+from jobs.progress import Advance
+from jobs.settings.tree import MlflowSettings, Settings, TrainingSettings
+from jobs.spark.session import spark_session
 from jobs.store.tables import Tables
-from jobs.train.deliver import MlflowKnobs, TrainingAnswer, deliver
+from jobs.train import features
+from jobs.train.deliver import TrainingAnswer, deliver
 from jobs.train.samples import training_sample
 from models.serving.bundle import Bundle
 from models.serving.provenance import code_version
@@ -25,32 +27,43 @@ from models.serving.spool import Spool
 from models.training.training import Effort, train
 
 
-class Knobs(Protocol):
-    """The `[training]` table of the settings."""
-
-    @property
-    def max_rows(self) -> int: ...
-    @property
-    def test_share(self) -> float: ...
-    @property
-    def learners(self) -> Sequence[str]: ...
-    @property
-    def trees(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def search_trials(self) -> int: ...
-    @property
-    def spool(self) -> str: ...
-
-
 def run(
+    settings: Settings, *, until_s: int, search_s: float = 0, sample_share: float = 1.0, on_progress: Advance
+) -> TrainingAnswer:
+    """Label what has matured by `until_s`, train, and record the comparison; raises as `train_and_record`.
+
+    `sample_share`: below 1, train on the samples that `features.run` took, whatever their share.
+    """
+    tables = Tables(settings.tables.root)
+    spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
+    on_progress(0, len(spec.horizons_s), "labels")
+    features.label(
+        spark_session(settings.spark),
+        tables,
+        spec=spec,
+        until_s=until_s,
+        demand_sources=settings.sources.demand,
+        kept_at=settings.features.kept_at,
+    )
+    return train_and_record(
+        tables,
+        spec=spec,
+        region=settings.region.name,
+        training=settings.training,
+        mlflow=settings.mlflow,
+        until_s=until_s,
+        search_s=search_s,
+        on_progress=on_progress,
+    )
+
+
+def train_and_record(
     tables: Tables,
     *,
     spec: FeatureSpec,
     region: str,
-    training: Knobs,
-    mlflow: MlflowKnobs,
+    training: TrainingSettings,
+    mlflow: MlflowSettings,
     until_s: int,
     search_s: float = 0,
     on_progress: Advance,
@@ -60,13 +73,14 @@ def run(
     Only labels matured by `until_s` count; a horizon without enough of them is dropped, with the reason. Of
     each horizon the learner with the least log loss on validation rows is fitted anew on all rows; together
     they become the region's `candidate`. `search_s`: seconds to search LightGBM's settings in. Figures also
-    go to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels), ModelError (no horizon has
-    enough), ServiceError (MLflow is away: the training waits in the spool for `cachecast train --resume`).
+    go to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels), ModelError (no
+    horizon has enough), ServiceError (MLflow is unavailable: the training waits in the spool for `cachecast
+    train --resume`).
     """
-    features, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
+    rows_of, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
     on_progress(0, len(spec.horizons_s), "reading")
     rows = training_sample(
-        features, labels, spec=spec, region=region, max_rows=training.max_rows, until_s=until_s
+        rows_of, labels, spec=spec, region=region, max_rows=training.max_rows, until_s=until_s
     )
     effort = Effort(
         test_share=training.test_share,
@@ -76,7 +90,7 @@ def run(
         search_s=search_s,
         search_trials=training.search_trials,
     )
-    tags = {"features_snapshot": features.id, "labels_snapshot": labels.id, **code_version()}
+    tags = {"features_snapshot": rows_of.id, "labels_snapshot": labels.id, **code_version()}
     with _spool(training.spool) as spool:
         trained = train(
             rows,

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from features.errors import InputError, SchemaError
+from features.times import DAY_S
 
-DAY_S = 86400
 _EPOCH = dt.date(1970, 1, 1)
 _MAX_UNIT = 100_000
 _WEEKLY = ("week", "accesses", 7 * DAY_S)

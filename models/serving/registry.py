@@ -1,6 +1,7 @@
 """The registered models: one bundle per region, `cachecast-{region}`, whose versions hold all its horizons.
 
-The alias `candidate` is the newest training, `champion` the one that won in replay (`models.evaluation.promotion`).
+The alias `candidate` is the newest training, `champion` the one that won in replay
+(`models.evaluation.promotion`).
 """
 
 from __future__ import annotations

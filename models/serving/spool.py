@@ -1,4 +1,4 @@
-"""A finished training as a folder, so that nothing is lost while MLflow is away; `models.serving.upload` delivers it.
+"""A finished training as a folder, kept while MLflow is unavailable; `models.serving.upload` delivers it.
 
     <spool>/<training id>/
         training.json           name, parameters, tags, and per run: name, parameters, tags, metrics

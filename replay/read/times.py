@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import InputError, SchemaError
+from features.times import DAY_S
 from replay.planner import IntArray
 from replay.read.bridge import valid, values_of
 from replay.read.rows import Rows, pick
@@ -20,8 +21,7 @@ TickArray: TypeAlias = npt.NDArray[np.int64 | np.float64]
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
-_DAY_S = 86400
-_YEAR_S = 365.2425 * _DAY_S
+_YEAR_S = 365.2425 * DAY_S
 _LAST_S = 253_402_300_799  # the end of the year 9999, where dates end
 _LONGEST_YEARS = 1000
 
@@ -72,7 +72,7 @@ def _ticks(source: Source, column: pa.ChunkedArray, name: str, per_second: int) 
         return Ticks(values_of(column.cast(pa.int64())), UNITS[kind.unit])
     if pa.types.is_date32(kind):
         days: IntArray = values_of(column.cast(pa.int32())).astype(np.int64)
-        return Ticks(days * _DAY_S, 1)
+        return Ticks(days * DAY_S, 1)
     if pa.types.is_floating(kind):
         values = values_of(column.cast(pa.float64()))
         wrong = ~np.isfinite(values) & valid(column)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.times import DAY_S
 from replay.benefit import FloatArray
 from replay.planner import BoolArray, IntArray
 from replay.study.use import Use, total_by
 
-DAY_S = 86400
 BINS_PER_DECADE = 2
 RANK_POINTS = 200
 HOTNESS_CLASSES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 100), (101, 1000), (1001, None))

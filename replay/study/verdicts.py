@@ -6,13 +6,14 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from features.errors import ConfigError
+from features.times import DAY_S
 from features.units import format_bytes
 
 Verdict = Literal["cache", "cache if small", "do not cache"]
 CACHE: Verdict = "cache"
 CACHE_SMALL: Verdict = "cache if small"
 DO_NOT_CACHE: Verdict = "do not cache"
-DAY_S, HOUR_S = 86400, 3600
+HOUR_S = 3600
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from features.demand import demand as demand_of_arrow
 from features.errors import StaleInputError
 from features.spark.demand import demand
 from features.spec import FeatureSpec
-from jobs.ingest import input as pull
+from jobs.ingest import raw_input
 from jobs.store.tables import Tables
 from jobs.train import features
 
@@ -61,13 +61,13 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(spark: SparkSession, tmp_
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 1)
 
     def counted(**sources: str) -> float:
-        features.run(spark, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources)
+        features.compute(spark, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources)
         (row,) = tables.read_arrow(spec.features_table, columns=["did", "n_access_1d"]).to_pylist()
         assert row["did"] == f"cms:{path}"
         return float(row["n_access_1d"])
 
-    pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
-    pull.run(spark, tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
+    raw_input.pull(spark, tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
+    raw_input.pull(spark, tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
     assert counted() == 2
     assert counted(**{"*": "rucio_traces"}) == 1
     with pytest.raises(StaleInputError, match="accesses of cmssw_pop, rucio_traces"):

@@ -54,14 +54,14 @@ def test_a_day_at_a_time_is_the_same_as_one_rebuild(
     for k in (5, 6, 20):  # the grid's next, and some left out, to where reads expire
         as_of = worlds.start + k * spec.cycle_s
         replace(frames(known_before(worlds, as_of))[0], tables, ACCESSES)
-        snapshot = job.run(spark, tables, spec=spec, region="r", as_ofs=[as_of])
+        snapshot = job.compute(spark, tables, spec=spec, region="r", as_ofs=[as_of])
         found = rows_of(read(spark, tables, spec.features_table, as_of=label(as_of)))
         assert found == rows_of(features(accesses, files, [as_of], spec=spec, region="r"))
         assert histories.at(as_of).since == label(as_of)  # it is there: nothing is computed
         kept = sorted(key[1] for key in tables.head(HISTORIES).partitions)
         assert kept == [label(a) for a in (since, as_of) if a is not None]
         since = as_of
-    assert job.run(spark, tables, spec=spec, region="r", as_ofs=[as_of]).id == snapshot.id
+    assert job.compute(spark, tables, spec=spec, region="r", as_ofs=[as_of]).id == snapshot.id
 
 
 def test_it_is_carried_and_not_rebuilt_unless_a_record_came_too_late(
@@ -80,7 +80,7 @@ def test_it_is_carried_and_not_rebuilt_unless_a_record_came_too_late(
         replace(frames(known_before(told, as_of))[0], tables, ACCESSES)
         state = histories.at(as_of)
         assert state.since == since
-        job.run(spark, tables, spec=spec, region="r", as_ofs=[as_of])
+        job.compute(spark, tables, spec=spec, region="r", as_ofs=[as_of])
         found = rows_of(read(spark, tables, spec.features_table, as_of=label(as_of)))
         assert found == rows_of(features(frames(told)[0], None, [as_of], spec=spec, region="r"))
 

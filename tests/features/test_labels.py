@@ -87,13 +87,13 @@ def test_the_job_writes_what_the_transforms_give_and_a_second_run_changes_nothin
     replace(accesses, tables, ACCESSES)
     replace(files, tables, FILES)
     as_ofs = [worlds.start + 8 * spec.cycle_s, worlds.start + 9 * spec.cycle_s, worlds.start + 400 * 86400]
-    first = job.run(spark, tables, spec=spec, region="r", as_ofs=as_ofs)
+    first = job.compute(spark, tables, spec=spec, region="r", as_ofs=as_ofs)
     assert first.partitions[text(as_ofs[2])[:10], text(as_ofs[2]), "r"].n_rows == 0
-    assert job.run(spark, tables, spec=spec, region="r", as_ofs=as_ofs[:2]).id == first.id
+    assert job.compute(spark, tables, spec=spec, region="r", as_ofs=as_ofs[:2]).id == first.id
     stored = rows_of(read(spark, tables, spec.features_table))
     assert stored == rows_of(features(accesses, files, as_ofs, spec=spec, region="r"))
     until_s = as_ofs[1] + max(spec.horizons_s)
-    job.run_labels(spark, tables, spec=spec, until_s=until_s)
+    job.label(spark, tables, spec=spec, until_s=until_s)
     seconds = {text(as_of): as_of for as_of in as_ofs}
     assert rows_of(read(spark, tables, spec.labels_table)) == {
         (did, as_of): expected(worlds, did, seconds[as_of], until_s) for did, as_of in stored

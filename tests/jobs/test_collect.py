@@ -23,9 +23,7 @@ from typer.testing import CliRunner
 from features.errors import InputError
 from features.times import parse_as_of
 from jobs.cli.main import app
-from jobs.ingest import captures
-from jobs.ingest import incremental as new_inputs
-from jobs.ingest import input as pull
+from jobs.ingest import captures, incremental, raw_input
 from jobs.ingest.sources.local import local_files
 from jobs.store.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
@@ -38,7 +36,7 @@ class Daemon:
     """`cachecast collect` in a process of its own; `log` has its lines so far."""
 
     def __init__(self, out: Path, *words: str) -> None:
-        command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--json"]
+        command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--json"]
         self.process = subprocess.Popen(
             [*command, "--port", "0", "--out", str(out), *words],
             stdout=subprocess.PIPE,
@@ -240,7 +238,9 @@ def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
     assert len(list(folder.glob("*.capture"))) > 2
     (folder / "gstream-999999999999-20231114T221320Z.capture.part").write_text("half a fi")
     for n_new, n_duplicates in ((7, 0), (0, 7)):
-        told = pull.run(spark, tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15))
+        told = raw_input.pull(
+            spark, tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15)
+        )
         assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
 
 
@@ -282,14 +282,14 @@ def test_captures_that_were_pulled_are_deleted_in_their_time(
 def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     old = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-    mark = new_inputs.Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
+    mark = incremental.Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
     assert captures.remove([mark], before_s=int(old.timestamp()) + 1) == (0, 1)
     assert captures.remove([mark], before_s=int(old.timestamp())) == (0, 0)
 
 
-def marked(spark: SparkSession, tmp_path: Path) -> list[new_inputs.Mark]:
+def marked(spark: SparkSession, tmp_path: Path) -> list[incremental.Mark]:
     tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
-    return new_inputs.taken(spark, tables, source="xcache_gstream", path=folder)
+    return incremental.taken(spark, tables, source="xcache_gstream", path=folder)
 
 
 HALVES = (b"\xed\xa0\x80", b"\xff", b"\\ud800", b"\\uD83D")
@@ -320,7 +320,7 @@ def test_two_collectors_of_one_folder_or_port_are_refused(
 ) -> None:
     daemon = start()
     port = daemon.socket.getpeername()[1]
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", "collect", "--port", str(port)]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--port", str(port)]
     for out, told in (
         ("captures", f"another collect (process {daemon.process.pid})"),
         ("else", "cannot listen"),

@@ -20,12 +20,12 @@ from features.schema import ACCESSES, FILES
 from features.times import DAY_S
 from features.units import format_bytes
 from jobs.cli.main import app
-from jobs.evaluate import inputs as walk_inputs
+from jobs.evaluate import inputs
 from jobs.evaluate.scores import ScoreStore
 from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
 from jobs.settings.tree import Settings
 from jobs.simulate.workload import load
-from jobs.simulate.workload import run as generate
+from jobs.simulate.workload import write as generate
 from jobs.store.tables import Tables
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) 
 def scored(spark: SparkSession, conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     """The scores of a walk of one day over `accesses`."""
     tables = Tables(str(folder / "tables"))
-    walk_inputs.from_file(accesses, tables)
+    inputs.from_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
     store = ScoreStore(folder, dids)
     walk = Walk(tables, conf.features.spec, "r", conf.training, {})
@@ -192,7 +192,7 @@ def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
 
 def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
-    walk_inputs.from_file(site / "accesses.parquet", tables)
+    inputs.from_file(site / "accesses.parquet", tables)
     rows, raw = tables.read_arrow(ACCESSES), pq.read_table(site / "accesses.parquet")
     assert rows.num_rows == raw.num_rows == len(set(rows["event_id"].to_pylist()))
     assert pc.all(pc.equal(rows["known_at"], rows["closed_at"])).as_py()
@@ -201,10 +201,10 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path
     assert files["origins"][0].as_py()
     (tmp_path / "x.parquet").write_text("no")
     with pytest.raises(InputError, match="as Parquet"):
-        walk_inputs.from_file(tmp_path / "x.parquet", tables)
+        inputs.from_file(tmp_path / "x.parquet", tables)
     pq.write_table(raw.drop_columns(["did"]), tmp_path / "y.parquet")
     with pytest.raises(SchemaError, match="no column 'did'"):
-        walk_inputs.from_file(tmp_path / "y.parquet", tables)
+        inputs.from_file(tmp_path / "y.parquet", tables)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_the_sites_days_are_copied_with_the_catalogue(
     spark: SparkSession, site: Path, tmp_path: Path
 ) -> None:
     own, copy = Tables(str(tmp_path / "own")), Tables(str(tmp_path / "copy"))
-    walk_inputs.from_file(site / "accesses.parquet", own)
-    walk_inputs.from_tables(spark, own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
+    inputs.from_file(site / "accesses.parquet", own)
+    inputs.from_tables(spark, own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
     wanted = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
     assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(wanted.sort_by("event_id"))
     assert copy.read_arrow(FILES).sort_by("did").equals(own.read_arrow(FILES).sort_by("did"))

@@ -80,7 +80,9 @@ def test_rows_are_of_all_and_of_each(tmp_path):
         names=pa.array([f"x:f{i}" for i in range(100)]),
     )
     loaded = LoadedTrace(trace, 0, pa.table({}), ())
-    rows = fleet.run(loaded, fleet.load(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}).rows
+    rows = fleet.replay_fleet(
+        loaded, fleet.load(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}
+    ).rows
     assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
     for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):
         assert rows[0][key] == rows[1][key] + rows[2][key]

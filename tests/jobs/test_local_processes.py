@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import InputError, ServiceError
-from jobs.local import site as local_site
+from jobs.local import site
 from jobs.local.health import takes_datagrams
 from jobs.local.process import Keeper, Service, seen
 from jobs.local.up import down
@@ -119,10 +119,10 @@ def test_a_port_that_takes_datagrams_is_seen() -> None:
 
 
 def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
-    made = local_site.opened(tmp_path / "out", tables=None, xrootd=False)
+    made = site.opened(tmp_path / "out", tables=None, xrootd=False)
     base = made.conf / "base.toml"
     base.write_text(base.read_text() + "\n# edited\n")
-    again = local_site.opened(tmp_path / "out", tables=None, xrootd=False)
+    again = site.opened(tmp_path / "out", tables=None, xrootd=False)
     assert again.ports == made.ports
     assert len(set(made.ports.values())) == len(made.ports)
     assert again.secret("salt") == made.secret("salt")
@@ -134,6 +134,6 @@ def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="not empty"):
-        local_site.opened(tmp_path, tables=None, xrootd=False)
+        site.opened(tmp_path, tables=None, xrootd=False)
     with pytest.raises(InputError, match="holds no deployment"):
         down(tmp_path)

@@ -11,9 +11,8 @@ from rucio_avro import write_dump
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS
-from jobs.ingest import incremental as new_inputs
-from jobs.ingest import input as pull
-from jobs.ingest.input import PullSummary
+from jobs.ingest import incremental, raw_input
+from jobs.ingest.raw_input import PullSummary
 from jobs.store.tables import Tables
 
 DAY = dt.date(2026, 3, 5)
@@ -32,7 +31,7 @@ def trace(uuid: str) -> str:
 
 
 def pulled(spark: SparkSession, tables: Tables, path: str, source: str = "rucio_traces") -> PullSummary:
-    return pull.run(spark, tables, source=source, path=path, day=DAY, take=new_inputs.only_new)
+    return raw_input.pull(spark, tables, source=source, path=path, day=DAY, take=incremental.only_new)
 
 
 def told(summary: PullSummary) -> tuple[int, int, int]:
@@ -42,7 +41,7 @@ def told(summary: PullSummary) -> tuple[int, int, int]:
 def test_an_hourly_pull_reads_what_is_new(
     spark: SparkSession, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_inputs, "MERGED_AT_ONCE", 2)
+    monkeypatch.setattr(incremental, "MERGED_AT_ONCE", 2)
     raw = tmp_path / "raw files"
     raw.mkdir()
     names = [f"traces.2026-03-0{n}.jsonl" for n in (1, 2, 3)]
@@ -69,7 +68,7 @@ def test_a_pull_that_dies_before_its_mark_is_made_good(
 ) -> None:
     (tmp_path / "a").write_text(trace("a"))
     with monkeypatch.context() as patch:
-        patch.setattr(new_inputs, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(incremental, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pulled(spark, tables, str(tmp_path / "a"))
     assert tables.snapshot(ACCESSES).n_rows == 1

@@ -17,8 +17,7 @@ from ranges_oracle import rucio_server
 from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, day_label
-from jobs import serve_steps
-from jobs.placement import refresh as placement
+from jobs.placement import refresh
 from jobs.placement.serve import rates
 from jobs.plan.cache_state import is_here
 from jobs.settings.tree import CacheSettings, Settings
@@ -97,10 +96,10 @@ def tables(tmp_path: Path) -> Tables:
     return tables  # fmt: skip
 
 
-def run(tables: Tables, database: Path, **more: Any) -> placement.PlacementSummary:
+def run(tables: Tables, database: Path, **more: Any) -> refresh.PlacementSummary:
     knobs: dict[str, Any] = {"region": "default", "as_of_s": AS_OF, "horizon_s": HORIZON, "min_reads": 0.05}
     knobs |= {"caches": CACHES, "rates_bytes_s": rates(SETTINGS.serve, {"EDGE": 2, "FAR": 1})}
-    return placement.run(tables, database=Database(str(database)), **knobs | more)
+    return refresh.refresh(tables, database=Database(str(database)), **knobs | more)
 
 
 def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
@@ -202,7 +201,7 @@ def test_the_step_finds_its_values_in_settings(tables: Tables, tmp_path: Path) -
         (conf / f"{cache.name}.toml").write_text(f'name = "{cache.name}"\n{words}')
     env = {"CACHECAST_SERVE__DATABASE": str(tmp_path / "p.db"), "CACHECAST_PLAN__HORIZON": "2d"}
     settings = Settings.load(conf.parent, tables=tables.root, env=env)
-    assert serve_steps.place(settings, as_of_s=AS_OF).datasets == 4
+    assert refresh.run(settings, as_of_s=AS_OF).datasets == 4
     snapshot, plans = stored(tmp_path / "p.db")
     assert sites(snapshot, HELD) == ("EDGE",)
     assert list(plans) == ["e1"]
@@ -212,7 +211,7 @@ def test_without_predictions_or_caches_nothing_is_stored(tables: Tables, tmp_pat
     with pytest.raises(StaleInputError, match="run predict"):
         run(tables, tmp_path / "p.db", as_of_s=AS_OF + HOUR)
     with pytest.raises(ConfigError, match="caches"):
-        placement.run(
+        refresh.refresh(
             tables, database=Database(str(tmp_path / "p.db")), caches=[], rates_bytes_s={}, region="default",
             as_of_s=AS_OF, horizon_s=HORIZON, min_reads=0.0,
         )  # fmt: skip

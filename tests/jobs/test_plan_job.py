@@ -70,7 +70,7 @@ def run(
     moment = plan.Moment(
         **({"cache": CACHE, "inventory": inventory, "pinned": set(), "as_of_s": AS_OF} | more)
     )
-    return plan.run(tables, settings, moment)
+    return plan.make(tables, settings, moment)
 
 
 def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
@@ -181,12 +181,12 @@ def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
 
 def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
     moment = plan.Moment(CACHE, [held(i) for i in range(92)], set(), AS_OF)
-    told = plan.explained(tables, SETTINGS, moment, item=lfn(91))
+    told = plan.explain_item(tables, SETTINGS, moment, item=lfn(91))
     assert (told.action, told.on_disk, told.of) == ("pin", True, 92)
     assert told.predictions == {"2d": 0.91}
     assert not tables.exists(PLANS)
     with pytest.raises(InputError, match="neither in cache"):
-        plan.explained(tables, SETTINGS, moment, item="/no/such.root")
+        plan.explain_item(tables, SETTINGS, moment, item="/no/such.root")
 
 
 def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:

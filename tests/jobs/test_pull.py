@@ -13,7 +13,7 @@ from rucio_avro import write_dump
 
 from features.errors import ConfigError, ConflictError, InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import input as pull
+from jobs.ingest import raw_input
 from jobs.ingest.sources import SOURCES
 from jobs.store.locks import exclusive
 from jobs.store.tables import Tables
@@ -27,7 +27,7 @@ def tables(tmp_path: Path) -> Tables:
     return Tables(str(tmp_path / "tables"))
 
 
-def outcome(tables: Tables, summary: pull.PullSummary) -> dict[str, Any]:
+def outcome(tables: Tables, summary: raw_input.PullSummary) -> dict[str, Any]:
     """All that a pull left, in JSON's types and without null columns."""
     told = {
         "n_rows": summary.n_rows,
@@ -77,7 +77,7 @@ def test_golden_input_gives_the_expected_tables(
     source, path = case.split("/", maxsplit=1)[0], given(case, tmp_path)
     known = GOLDEN / case / "caches.json"
     caches = json.loads(known.read_text()) if known.exists() else ()
-    summary = pull.run(spark, tables, source=source, path=path, day=DAY, salt="pepper", caches=caches)
+    summary = raw_input.pull(spark, tables, source=source, path=path, day=DAY, salt="pepper", caches=caches)
     found = outcome(tables, summary)
     expect = GOLDEN / case / "expect.json"
     if os.environ.get("WRITE_GOLDEN"):
@@ -90,7 +90,7 @@ def test_golden_input_gives_the_expected_tables(
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
     before = {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)}
-    again = pull.run(spark, tables, source=source, path=path, day=DAY, salt="other salt", caches=caches)
+    again = raw_input.pull(spark, tables, source=source, path=path, day=DAY, salt="other salt", caches=caches)
     assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)} == before
 
@@ -110,7 +110,7 @@ REAL = [
 @pytest.mark.parametrize("case", REAL, ids=lambda case: case[1])
 def test_real_data_is_pulled_whole(spark: SparkSession, tables: Tables, shared: Any, case: Any) -> None:
     source, file, n_rows, n_new, n_days = case
-    summary = pull.run(spark, tables, source=source, path=str(shared / file), day=DAY, salt="pepper")
+    summary = raw_input.pull(spark, tables, source=source, path=str(shared / file), day=DAY, salt="pepper")
     assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
     assert n_rows == n_new + summary.n_duplicates + sum(summary.n_rejected.values())
     # Of the f-stream's closes 45 come before their opens.
@@ -130,9 +130,9 @@ def test_late_rows_reopen_their_day_and_leave_the_others(
     first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
     first.write_text("\n".join([trace(), trace(uuid="v", transferStart=1772409600)]))
     late.write_bytes(gzip.compress(trace(uuid="w").encode()))
-    pull.run(spark, tables, source="rucio_traces", path=str(first), day=DAY)
+    raw_input.pull(spark, tables, source="rucio_traces", path=str(first), day=DAY)
     before = tables.snapshot(ACCESSES).partitions
-    summary = pull.run(spark, tables, source="rucio_traces", path=str(late), day=DAY)
+    summary = raw_input.pull(spark, tables, source="rucio_traces", path=str(late), day=DAY)
     after = tables.snapshot(ACCESSES).partitions
     assert (summary.n_new, summary.days) == (1, ("2026-03-01",))
     assert {key[0]: part.n_rows for key, part in after.items()} == {"2026-03-01": 2, "2026-03-02": 1}
@@ -147,7 +147,8 @@ def test_late_records_are_merged_and_counted(spark: SparkSession, tables: Tables
     told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
     (tmp_path / "t").write_text("\n".join(told))
     first, again = (
-        pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY) for _ in range(2)
+        raw_input.pull(spark, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+        for _ in range(2)
     )
     assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
 
@@ -159,7 +160,7 @@ def test_a_daily_dump_leaves_files_known_since_they_were(
     rows = {"scope": "s", "name": "f", "adler32": "0a1b2c3d"}
     for day in (3, 1, 2, 3):
         (tmp_path / "l").write_text(json.dumps({**rows, "bytes": day}))
-        told = pull.run(
+        told = raw_input.pull(
             spark, tables, source="rucio_files", path=str(tmp_path / "l"), day=dt.date(2026, 3, day)
         )
     (file,) = tables.read_arrow(FILES, columns=["size_bytes", "known_at", "updated_at"]).to_pylist()
@@ -182,7 +183,9 @@ def test_an_f_stream_cut_in_two_tells_what_the_whole_does(
     for form in (["whole"], ["second", "first", "first"]):
         tables = Tables(str(tmp_path / f"tables-{len(form)}"))
         told = [
-            pull.run(spark, tables, source="xrootd_fstream", path=str(tmp_path / f"{name}.jsonl"), day=DAY)
+            raw_input.pull(
+                spark, tables, source="xrootd_fstream", path=str(tmp_path / f"{name}.jsonl"), day=DAY
+            )
             for name in form
         ]
         found[len(form)] = tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
@@ -197,10 +200,10 @@ def test_a_source_of_this_machine_says_so_of_another(
 ) -> None:
     for path in ("hdfs://namenode:9000/captures", "s3a://bucket/captures"):
         with pytest.raises(InputError, match=r"reads files of this machine; copy them from (hdfs|s3a)://"):
-            pull.run(spark, tables, source=source, path=path, day=DAY)
+            raw_input.pull(spark, tables, source=source, path=path, day=DAY)
     (case,) = (GOLDEN / source).glob("input.*")
-    first = pull.run(spark, tables, source=source, path=str(case), day=DAY)
-    again = pull.run(spark, tables, source=source, path=case.as_uri(), day=DAY)
+    first = raw_input.pull(spark, tables, source=source, path=str(case), day=DAY)
+    again = raw_input.pull(spark, tables, source=source, path=case.as_uri(), day=DAY)
     assert (again.n_new, again.n_rows) == (0, first.n_rows)
 
 
@@ -213,7 +216,7 @@ def test_which_came_first_does_not_matter(spark: SparkSession, tmp_path: Path) -
     for order in ("ab", "ba"):
         tables = Tables(str(tmp_path / f"tables-{order}"))
         for name in order:
-            pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
+            raw_input.pull(spark, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
         ids.add(tables.snapshot(ACCESSES).id)
         assert tables.read_arrow(ACCESSES)["known_at"].to_pylist()[0].minute == 0
     assert len(ids) == 1
@@ -226,22 +229,22 @@ def test_rejects_of_an_input_are_replaced_and_of_others_kept(
     first.write_text("broken\n")
     second.write_text("broken\nbroken\n")
     for path in (first, second):
-        pull.run(spark, tables, source="rucio_traces", path=str(path), day=DAY)
+        raw_input.pull(spark, tables, source="rucio_traces", path=str(path), day=DAY)
     first.write_text(trace() + "\n")
-    pull.run(spark, tables, source="rucio_traces", path=str(first), day=DAY)
+    raw_input.pull(spark, tables, source="rucio_traces", path=str(first), day=DAY)
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
 
 
 def test_without_a_salt_there_is_no_user(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "t").write_text(trace(usr="jdoe"))
-    pull.run(spark, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+    raw_input.pull(spark, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
     assert tables.read_arrow(ACCESSES)["user"].to_pylist() == [None]
 
 
 def test_an_empty_file_is_no_rows(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     for source in sorted(SOURCES.keys() - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
         (tmp_path / "empty").write_text("")
-        summary = pull.run(spark, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
+        summary = raw_input.pull(spark, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
         assert (summary.n_rows, summary.n_new) == (0, 0), source
 
 
@@ -250,21 +253,21 @@ def test_a_path_that_is_not_there_is_an_input_error(
 ) -> None:
     for source in sorted(SOURCES):
         with pytest.raises(InputError, match="nothing-here"):
-            pull.run(spark, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
+            raw_input.pull(spark, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
     assert not tables.exists(ACCESSES)
 
 
 def test_missing_columns_are_named(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("time,lfn\n1,2\n")
     with pytest.raises(SchemaError, match="close_time"):
-        pull.run(spark, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
+        raw_input.pull(spark, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
     with pytest.raises(SchemaError, match=r"'week'.* or .*'n_accesses'"):
-        pull.run(spark, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
+        raw_input.pull(spark, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
 
 
 def test_an_unknown_source_is_a_config_error(spark: SparkSession, tables: Tables) -> None:
     with pytest.raises(ConfigError, match="rucio_traces"):
-        pull.run(spark, tables, source="nonsense", path="x", day=DAY)
+        raw_input.pull(spark, tables, source="nonsense", path="x", day=DAY)
 
 
 def test_two_pulls_at_once_are_refused(spark: SparkSession, tables: Tables) -> None:
@@ -272,4 +275,4 @@ def test_two_pulls_at_once_are_refused(spark: SparkSession, tables: Tables) -> N
         exclusive(Path(tables.root, ".pull.lock"), "pull"),
         pytest.raises(ConflictError, match=f"process {os.getpid()}"),
     ):
-        pull.run(spark, tables, source="osdf_log", path="x", day=DAY)
+        raw_input.pull(spark, tables, source="osdf_log", path="x", day=DAY)

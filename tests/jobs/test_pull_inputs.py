@@ -16,7 +16,7 @@ from rucio_avro import write_dump, write_part
 
 from features.errors import InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import input as pull
+from jobs.ingest import raw_input
 from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[1] / "golden/pull"
@@ -55,11 +55,11 @@ def test_packed_inputs_give_what_the_plain_one_gives(
 ) -> None:
     """Pulled after the plain one, a folder of it packed in three ways is all duplicates and refusals."""
     plain = GOLDEN / LINES[source]
-    first = pull.run(spark, tables, source=source, path=str(plain), day=DAY)
+    first = raw_input.pull(spark, tables, source=source, path=str(plain), day=DAY)
     (tmp_path / "packed").mkdir()
     for suffix, pack in PACKED.items():
         (tmp_path / "packed" / f"{plain.name}.{suffix}").write_bytes(pack(plain.read_bytes()))
-    again = pull.run(spark, tables, source=source, path=str(tmp_path / "packed"), day=DAY)
+    again = raw_input.pull(spark, tables, source=source, path=str(tmp_path / "packed"), day=DAY)
     assert (again.n_rows, again.n_new) == (3 * first.n_rows, 0)
     assert again.n_rejected == {reason: 3 * n_rows for reason, n_rows in first.n_rejected.items()}
 
@@ -78,7 +78,7 @@ def test_a_file_cut_short_is_an_input_error_that_names_it(
         path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=path.name):
         given = dump if suffix == "avro" else path
-        pull.run(spark, tables, source=source, path=str(given), day=DAY)
+        raw_input.pull(spark, tables, source=source, path=str(given), day=DAY)
     assert not tables.exists(ACCESSES)
     assert not tables.exists(FILES)
 
@@ -93,7 +93,7 @@ def test_dumps_with_numbers_as_text_or_without_compression_are_the_same(
     ids = set()
     for name, dump in forms.items():
         tables = Tables(str(tmp_path / f"tables-{name}"))
-        pull.run(spark, tables, source="rucio_dumps", path=f"{dump}/", day=DAY)
+        raw_input.pull(spark, tables, source="rucio_dumps", path=f"{dump}/", day=DAY)
         ids.add(tables.snapshot(FILES).id)
     assert len(ids) == 1
 
@@ -105,7 +105,7 @@ def test_a_dump_without_dids_dates_files_by_their_first_replica(
     del told["dids"]
     (tmp_path / "told.json").write_text(json.dumps(told))
     dump = write_dump(tmp_path / "told.json", tmp_path / "dump")
-    pull.run(spark, tables, source="rucio_dumps", path=str(dump), day=DAY)
+    raw_input.pull(spark, tables, source="rucio_dumps", path=str(dump), day=DAY)
     created = tables.read_arrow(FILES, columns=["scope", "created_at"]).to_pylist()
     expected = min(r["CREATED_AT"] for r in told["replicas"] if (r["NAME"] or "").endswith("/a.root"))
     (found,) = [row["created_at"] for row in created if row["scope"] == "cms"]
@@ -119,22 +119,22 @@ def test_a_dump_without_rows_is_no_files(spark: SparkSession, tables: Tables, tm
         "rses": ["ID", "RSE"],
     }.items():
         write_part(tmp_path / "dump" / table / "part-m-00000.avro", columns, [])
-    summary = pull.run(spark, tables, source="rucio_dumps", path=str(tmp_path / "dump"), day=DAY)
+    summary = raw_input.pull(spark, tables, source="rucio_dumps", path=str(tmp_path / "dump"), day=DAY)
     assert (summary.n_rows, tables.snapshot(FILES).n_rows) == (0, 0)
 
 
 def test_what_a_dump_lacks_is_named(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="replicas"):
-        pull.run(spark, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
+        raw_input.pull(spark, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
     write_part(tmp_path / "replicas/part-m-00000.avro", ["SCOPE", "NAME"], [])
     with pytest.raises(SchemaError, match=r"\['BYTES', 'RSE_ID'\]"):
-        pull.run(spark, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
+        raw_input.pull(spark, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
 
 
 def test_missing_columns_of_a_roll_up_are_named(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("timestamp\tscope\tname\n")
     with pytest.raises(SchemaError, match=r"\['bytes', 'created_at', 'eventtype', 'file_ops', 'ops'\]"):
-        pull.run(spark, tables, source="atlas_popularity", path=str(tmp_path / "x.tsv"), day=DAY)
+        raw_input.pull(spark, tables, source="atlas_popularity", path=str(tmp_path / "x.tsv"), day=DAY)
 
 
 def test_no_sample_shows_a_user(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_no_sample_shows_a_user(spark: SparkSession, tables: Tables, tmp_path: P
         for number, line in enumerate(lines):
             path = tmp_path / f"{source}-{number}"
             path.write_text(line)
-            pull.run(spark, tables, source=source, path=str(path), day=DAY)
+            raw_input.pull(spark, tables, source=source, path=str(path), day=DAY)
     samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
     assert len(samples) == 5
     assert not [sample for sample in samples if "jdoe" in sample]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from features.errors import InputError
 from features.schema import ACCESSES
-from jobs.ingest import input as pull
+from jobs.ingest import raw_input
 from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[1] / "golden/pull"
@@ -27,8 +27,8 @@ def golden(source: str) -> Path:
     return sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
 
 
-def pulled(spark: SparkSession, tables: Tables, source: str, path: Path) -> pull.PullSummary:
-    return pull.run(spark, tables, source=source, path=str(path), day=DAY, salt="pepper", caches=())
+def pulled(spark: SparkSession, tables: Tables, source: str, path: Path) -> raw_input.PullSummary:
+    return raw_input.pull(spark, tables, source=source, path=str(path), day=DAY, salt="pepper", caches=())
 
 
 @pytest.mark.parametrize("source", ASKED)

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from features.errors import CachecastError, InputError, StaleInputError
 from features.schema import FILES, PLANS, RECEIPTS
 from features.times import as_of_label, day_label
-from jobs import push_steps
 from jobs.cli.main import app
 from jobs.push import push as job
 from jobs.push.targets import target
@@ -131,7 +130,7 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
 def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
     settings = Settings.load(conf, env={})
     cache, journal = settings.cache("d"), Journal(settings.push.journal)
-    limits = push_steps.push_limits(settings, cache)
+    limits = job.push_limits(settings, cache)
     later_s = days_later * 86400
     yield job.Work(
         Tables(settings.tables.root),
@@ -146,7 +145,7 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
 
 
 def resume(work: job.Work) -> None:
-    job.resume(work, on_progress=lambda *_: None)
+    job.push_rest(work, on_progress=lambda *_: None)
 
 
 def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path, tmp_path: Path) -> None:
@@ -196,10 +195,10 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
             name = f"/store/f{n + 1}"
             one = Item(f"{older}{action}", "d", older, f"cms:{name}", name, action, n, 100, 0, expires_s)
             work.journal.record_plan([one], now_s=time.time())
-        summary = job.run(work, as_of_s=newer, on_progress=lambda *_: None)
+        summary = job.push_plan(work, as_of_s=newer, on_progress=lambda *_: None)
         assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
         assert work.target.confirm("/store/f1").held is not None
-        late = job.run(work, as_of_s=older, on_progress=lambda *_: None)
+        late = job.push_plan(work, as_of_s=older, on_progress=lambda *_: None)
         assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
     assert {one["state"] for one in rows} == {"cancelled"}
@@ -223,10 +222,10 @@ def test_what_does_not_go_together_is_refused(conf: Path) -> None:
 def test_limits_come_from_settings() -> None:
     settings = Settings.load(env={"CACHECAST_PUSH__BYTES_PER_S": "5MB", "CACHECAST_PUSH__RETRY_AFTER": "0s"})
     auto = CacheSettings(name="x", kind="xcache", url="root://x", capacity=1, gstream=Path("g"))
-    limits = push_steps.push_limits(settings, auto)
+    limits = job.push_limits(settings, auto)
     assert (limits.bytes_per_s, limits.retry_after_s, limits.evict_guard_s) == (5_000_000, 0, 600)
     assert (limits.sources.failures, limits.sources.reconsider_s) == (0.5, 1800)
     # Without the namespace there is no inventory to measure the LRU age on.
     assert limits.touch_every_s == UNMEASURED_S
     seen = auto.model_copy(update={"namespace": Path("/ns")})
-    assert push_steps.push_limits(settings, seen).touch_every_s is None
+    assert job.push_limits(settings, seen).touch_every_s is None

@@ -160,7 +160,7 @@ def planned(tables: Tables) -> list[dict[str, Any]]:
     roomy = SETTINGS.plan.model_copy(update={"prefetch_share": 1.0})
     settings = settings_of(tables).model_copy(update={"plan": roomy})
     moment = Moment(CACHE, [], set(), AS_OF)
-    answer = plan.run(tables, settings, moment)
+    answer = plan.make(tables, settings, moment)
     rows: list[dict[str, Any]] = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
     assert answer.prefetch == len(rows)
     return rows

@@ -217,7 +217,7 @@ def test_what_is_not_needed_is_not_loaded(
     tiny: Path, tmp_path: Path, words: list[str], light: tuple[str, ...]
 ) -> None:
     code = (
-        "import sys\nfrom jobs.cli import app\ntry:\n    app(sys.argv[2:])\nexcept SystemExit as end:\n"
+        "import sys\nfrom jobs.cli.main import app\ntry:\n    app(sys.argv[2:])\nexcept SystemExit as end:\n"
         "    assert not end.code\n"
         "print([m for m in sys.argv[1].split(',') if m in sys.modules], file=sys.stderr)"
     )

@@ -17,7 +17,7 @@ from features.schema import ACCESSES, PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
 from jobs.cli.main import app
 from jobs.settings.tree import Settings
-from jobs.simulate import site_replay as replay
+from jobs.simulate import site_replay
 from jobs.simulate.replay_trace import Caches
 from jobs.store.tables import Tables
 
@@ -80,7 +80,7 @@ def run(tables: Tables, *, policies: tuple[str, ...] = POLICIES, **more: Any) ->
         "cycle_s": CYCLE,
         "on_progress": lambda done, total, what: None,
     }
-    rows: list[dict[str, Any]] = replay.run(tables, caches, **(knobs | more)).rows
+    rows: list[dict[str, Any]] = site_replay.replay(tables, caches, **(knobs | more)).rows
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jobs.push import rucio_sync as rucio
+from jobs.push import rucio_sync
 from jobs.push.rucio_sync import Drift
 from jobs.settings.tree import Settings
 
@@ -25,7 +25,7 @@ def drift(folder: Path, rules: str) -> Drift:
         f'[caches.dir]\nname = "dir"\nkind = "directory"\nurl = "{folder / "cache"}"\n'
         f'origin = "{folder / "origin"}"\ncapacity = "1GB"\nrse = "XCACHE"\n'
     )
-    told = rucio.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
+    told = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
     assert isinstance(told, Drift)
     return told
 

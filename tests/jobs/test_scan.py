@@ -15,8 +15,7 @@ from features.errors import ConfigError, InputError, SchemaError
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from features.times import as_of_label
 from jobs.cli.main import app
-from jobs.ingest import input as pull
-from jobs.ingest import scan
+from jobs.ingest import raw_input, scan
 from jobs.store.tables import Tables
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 
@@ -47,7 +46,7 @@ def test_a_scan_tells_what_is_held_and_what_was_read(
     put(namespace, "/store/user/broken.root", b"\x04broken")
     (namespace / "away").symlink_to(tmp_path)
 
-    told = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    told = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     contents = {row["name"]: row for row in tables.read_arrow(CONTENTS).to_pylist()}
     assert (told.files, told.complete, told.open) == (4, 3, 1)
     assert told.bytes_on_disk == sum(row["bytes_on_disk"] for row in contents.values())
@@ -76,7 +75,7 @@ def test_a_scan_tells_what_is_held_and_what_was_read(
     assert samples["damaged cinfo"].startswith("/store/user/broken.root: cinfo")
 
     before = {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)}
-    again = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    again = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     assert (again.new_accesses, again.known_accesses) == (0, 4)
     assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
 
@@ -87,7 +86,7 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
     tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
     put(namespace, "/store/user/a.root", cinfo(START, START + 500))
     put(namespace, "/store/user/gone.root", cinfo(START))
-    scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     # The cache merges the two records it has, and notes a third.
     merged = AccessRecord(START, START + 600, 2, 200, 1, 0, 2 * 10**6, 1000, 14)
     third = AccessRecord(START + 9000, START + 9100, 1, 100, 0, 0, 10**6, 0, 0)
@@ -97,27 +96,27 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
         dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
     )
     (namespace / "store/user/gone.root.cinfo").unlink()
-    told = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
+    told = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
     assert (told.files, told.new_accesses, told.known_accesses) == (1, 1, 1)
     reads = tables.read_arrow(ACCESSES, columns=["n_reads"])["n_reads"].to_pylist()
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
     path = str(namespace)
-    summary = pull.run(spark, tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+    summary = raw_input.pull(spark, tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
     assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
-    told = scan.run(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
+    told = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
     assert (told.files, told.bytes_on_disk, told.new_accesses) == (0, 0, 0)
 
 
 def test_a_scan_of_nothing_or_for_nobody_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path / "tables"))
     with pytest.raises(InputError, match="nowhere"):
-        scan.run(spark, tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
+        scan.scan(spark, tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
     with pytest.raises(SchemaError, match=r"\.\./x"):
-        scan.run(spark, tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
+        scan.scan(spark, tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
     assert not tables.exists(CONTENTS)
     assert not tables.exists(ACCESSES)
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
 from features.times import parse_as_of
-from jobs.operate import prometheus as job_figures
+from jobs.operate import prometheus
 from jobs.operate.status import run, samples
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
@@ -128,7 +128,7 @@ def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 
 def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
-    job_figures.leave(tmp_path / "prom", "state", samples(run(settings, now_s=NOW_S)))
+    prometheus.leave(tmp_path / "prom", "state", samples(run(settings, now_s=NOW_S)))
     found = figures(tmp_path / "prom" / "cachecast-state.prom")
     assert found["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
     assert found["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
@@ -154,7 +154,7 @@ def test_a_command_leaves_its_figures_however_it_ends(
 ) -> None:
     monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
     try:
-        with job_figures.measured(words, warn=pytest.fail):
+        with prometheus.measured(words, warn=pytest.fail):
             if end is not None:
                 raise end
     except (SystemExit, RuntimeError) as error:
@@ -166,7 +166,7 @@ def test_a_command_leaves_its_figures_however_it_ends(
 
 def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "a"))
-    with job_figures.measured(["push", "--cache", "../../b"], warn=pytest.fail):
+    with prometheus.measured(["push", "--cache", "../../b"], warn=pytest.fail):
         pass
     (made,) = tmp_path.rglob("*.prom")
     assert made.parent == tmp_path / "a"
@@ -177,7 +177,7 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path, monkeypatch:
     (tmp_path / "file").touch()
     monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "file"))
     told: list[str] = []
-    with job_figures.measured(["plan"], warn=told.append):
+    with prometheus.measured(["plan"], warn=told.append):
         pass
     assert len(told) == 1
 
@@ -185,8 +185,8 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path, monkeypatch:
 def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path))
     for words in ([], ["--help"], ["push", "--help"]):
-        with job_figures.measured(words, warn=pytest.fail):
+        with prometheus.measured(words, warn=pytest.fail):
             pass
-    with pytest.raises(SystemExit), job_figures.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
+    with pytest.raises(SystemExit), prometheus.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
         raise SystemExit(2)  # as Typer ends it
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ from features.errors import ConfigError
 from jobs.cli.main import app
 from jobs.report.study import answers, study_page
 from jobs.settings.tree import Settings
-from jobs.simulate.study import benefit_model, run, thresholds
+from jobs.simulate.study import benefit_model, thresholds, write_study
 from replay.benefit import DOMA_JOB_TYPES, HDD, SSD, BenefitModel
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
@@ -160,7 +160,7 @@ def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:
     for item, size in (([0], 10), ([0, 0, 0], 10), ([0, 0], 0)):
         trace = Trace(np.arange(len(item)) * DAY, np.array(item), np.array([size]))
         loaded = LoadedTrace(trace, 0, pa.table({"site": ["x"] * len(item)}), ())
-        told = run(
+        told = write_study(
             loaded,
             Settings.load(env={}),
             what="edge",
@@ -226,7 +226,7 @@ def test_settings_that_make_no_sense_are_refused(loaded: LoadedTrace, tmp_path: 
     points = tuple(reversed(settings.benefit.points))
     benefit = settings.benefit.model_copy(update={"points": points})
     with pytest.raises(ConfigError, match=r"benefit\.points"):
-        run(
+        write_study(
             loaded,
             settings.model_copy(update={"benefit": benefit}),
             what="x",

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from features.errors import ConfigError, InputError
 from features.schema import ACCESSES, FILES
 from features.times import parse_day
-from jobs.ingest import input as pull
+from jobs.ingest import raw_input
 from jobs.simulate import workload
 from jobs.store.tables import Tables
 from replay.read import read_trace
@@ -29,10 +29,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_raw_files_are_pulled_back_whole(tmp_path: Path, spark: SparkSession) -> None:
     config = workload.load("demo", start_s=START, seed=3, days=2)
-    made = workload.run(config, out=tmp_path / "raw", raw=True)
+    made = workload.write(config, out=tmp_path / "raw", raw=True)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
-    reads = pull.run(spark, tables, source="rucio_traces", path=made.traces, day=day, salt="s")
-    files = pull.run(spark, tables, source="rucio_files", path=made.catalogue, day=day)
+    reads = raw_input.pull(spark, tables, source="rucio_traces", path=made.traces, day=day, salt="s")
+    files = raw_input.pull(spark, tables, source="rucio_files", path=made.catalogue, day=day)
     assert (reads.n_new, dict(reads.n_rejected), reads.days) == (
         made.accesses,
         {},
@@ -50,13 +50,13 @@ def test_raw_files_are_pulled_back_whole(tmp_path: Path, spark: SparkSession) ->
 def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, raw: bool) -> None:
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
         config = workload.load("demo", start_s=START, seed=seed, days=1)
-        workload.run(config, out=tmp_path / folder, raw=raw)
+        workload.write(config, out=tmp_path / folder, raw=raw)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     assert contents(tmp_path / "a") != contents(tmp_path / "c")
 
 
 def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
-    made = workload.run(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t", report=True)
+    made = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t", report=True)
     assert sorted(contents(tmp_path / "t")) == ["accesses.parquet", "files.parquet"]
     accesses, files = pq.read_table(made.traces), pq.read_table(made.catalogue)
     assert (accesses.num_rows, files.num_rows) == (made.accesses, made.files)
@@ -106,6 +106,6 @@ def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) 
     with pytest.raises(ConfigError, match="there is no"):
         workload.load("../base", start_s=START, seed=1)
     with pytest.raises(ConfigError, match="no published figures"):
-        workload.run(workload.load("demo", seed=1, days=1), out=tmp_path, report=True)
+        workload.write(workload.load("demo", seed=1, days=1), out=tmp_path, report=True)
     with pytest.raises(InputError, match="cannot write"):
-        workload.run(workload.load("demo", seed=1, days=1), out=own)
+        workload.write(workload.load("demo", seed=1, days=1), out=own)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from features.errors import InputError, StaleInputError
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
-from features.times import as_of_label, day_label
+from features.times import DAY_S, as_of_label, day_label
 from jobs.cli.main import app
 from jobs.outcomes.history import history
 from jobs.plan.rows import item_ids
@@ -25,7 +25,6 @@ from jobs.store.tables import Tables
 from prefetch.accounting.day_verdict import worth
 from prefetch.plan import Action
 from prefetch.plan.control import is_control
-from replay.planner import DAY_S
 
 CACHE = "xc1"
 

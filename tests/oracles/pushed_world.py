@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from features.times import DAY_S
 from prefetch.accounting.day_verdict import Done, Inventory, Record, beginning
 from prefetch.plan import Action, Limits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
-from replay.planner import DAY_S
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
 from replay.workload.report import trace_of

@@ -9,10 +9,11 @@ import pytest
 from pushed_world import PushedWorld, pushed_world
 from xcache_oracle import brute_simulate
 
+from features.times import DAY_S
 from prefetch.accounting.day_verdict import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
 from prefetch.plan import Action
 from replay.engine import simulate
-from replay.planner import DAY_S, CacheState
+from replay.planner import CacheState
 
 
 @pytest.fixture(scope="module")

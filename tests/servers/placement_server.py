@@ -97,7 +97,7 @@ def serving(database: Path | str, *, conf: Path | None = None, **more: str) -> I
     given = {"database": str(database), "token": OPERATOR, "cache_token": CACHE} | more
     env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in given.items()}
     process = subprocess.Popen(
-        [sys.executable, "-c", "from jobs.cli import main; main()", *words],
+        [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
         env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
         cwd=ROOT,
         stderr=subprocess.PIPE,

@@ -105,7 +105,7 @@ def planted(root: Path) -> Tables:
 
 def fit(tables: Tables, mlflow_at: Mlflow, knobs: Knobs, until_s: int = TRAIN_UNTIL_S) -> TrainingAnswer:
     steps: list[tuple[int, int, str]] = []
-    answer = train.run(
+    answer = train.train_and_record(
         tables,
         spec=SPEC,
         region="emea",

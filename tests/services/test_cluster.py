@@ -19,7 +19,7 @@ from daemons import needed
 from features.schema import HISTORIES
 from features.times import as_of_label
 from jobs.settings.tree import Settings
-from jobs.spark import code_zip as rooms_zip
+from jobs.spark import code_zip
 from jobs.store.tables import Tables
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ kept_at = 0
 [plan]
 horizon = "12h"
 """
-MAIN = "from jobs.cli import main; main()"
+MAIN = "from jobs.cli.main import main; main()"
 START_S = 1_772_323_200
 AS_OFS = [START_S + 2 * 86400, START_S + 2 * 86400 + 4 * 3600]
 
@@ -108,7 +108,7 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     cluster: str, site: Path, local: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     there = copy_of(site, tmp_path)
-    rooms_zip.write(tmp_path / "rooms.zip")
+    code_zip.write(tmp_path / "rooms.zip")
     bare = tmp_path / "python"  # without site, an installed cachecast cannot be found; the libraries can
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)

@@ -19,7 +19,15 @@ pytestmark = pytest.mark.service
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("demo") / "out"
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", "demo", "--json", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-c",
+        "from jobs.cli.main import main; main()",
+        "demo",
+        "--json",
+        "--out",
+        str(out),
+    ]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
     assert answer.returncode == 0, answer.stderr[-2000:]
     told: dict[str, Any] = json.loads(answer.stdout)

@@ -22,10 +22,10 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 from features.errors import ConflictError, InputError, ServiceError
 from features.schema import ACCESSES, CONTENTS, REJECTS
-from jobs.ingest import input as pull
+from jobs.ingest import raw_input
 from jobs.operate import doctor
 from jobs.settings.tree import Settings
-from jobs.spark import table_io as spark_io
+from jobs.spark import table_io
 from jobs.store.filesystems import store_at
 from jobs.store.tables import Tables
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 DAY = "2026-03-01"
-CLI = "from jobs.cli import main; main()"
+CLI = "from jobs.cli.main import main; main()"
 LOCK = ".pull.lock"
 
 _ADD = """
@@ -42,7 +42,7 @@ import sys
 import pyarrow as pa
 from features.errors import ConflictError
 from features.schema import REJECTS
-from jobs.tables import Tables, read_partitions
+from jobs.store.tables import Tables, read_partitions
 
 tables, times = Tables(sys.argv[1]), int(sys.argv[2])
 while times:
@@ -59,14 +59,14 @@ _DIE_BEFORE_COMMIT = """
 import os, sys
 from features.schema import REJECTS
 from hdfs_native.fsspec import HdfsFileSystem
-from jobs.tables import Tables
+from jobs.store.tables import Tables
 
 HdfsFileSystem.mv = lambda *_, **__: os._exit(9)
 Tables(sys.argv[1]).replace_rows(REJECTS, [], ("2026-03-01",))
 """
 _HOLD = """
 import sys, time
-from jobs.tables import Tables
+from jobs.store.tables import Tables
 
 with Tables(sys.argv[1]).exclusive("pull"):
     print("held", flush=True)
@@ -139,14 +139,14 @@ def test_spark_and_arrow_read_what_the_other_wrote(spark: SparkSession, tables: 
     }  # fmt: skip
     as_ofs = [f"{DAY}T00:00:00Z", f"{DAY}T04:00:00Z"]
     by_arrow = tables.replace_arrow(CONTENTS, pa.Table.from_pylist([row | {"as_of": a} for a in as_ofs]))
-    frame = spark_io.read(spark, tables, CONTENTS)
+    frame = table_io.read(spark, tables, CONTENTS)
     assert sorted(row["as_of"] for row in frame.collect()) == as_ofs
 
-    by_spark = spark_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS, cover=[])
+    by_spark = table_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS, cover=[])
     assert by_spark.number == by_arrow.number + 1
     (read,) = tables.read_arrow(CONTENTS, as_of=as_ofs[1]).to_pylist()
     assert (read["as_of"], read["scanned_at"], read["did"]) == (as_ofs[1], moment, "s:n")
-    assert spark_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS) == by_spark
+    assert table_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS) == by_spark
     assert tables.read_arrow(CONTENTS).num_rows == 2
 
 
@@ -166,7 +166,7 @@ def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
     assert not list(tmp_path.iterdir())
 
     head = tables.snapshot(ACCESSES)
-    again = pull.run(spark, tables, source="rucio_traces", path=traces, day=dt.date.fromisoformat(DAY))
+    again = raw_input.pull(spark, tables, source="rucio_traces", path=traces, day=dt.date.fromisoformat(DAY))
     assert (again.n_new, again.n_duplicates) == (0, 20)
     assert tables.snapshot(ACCESSES) == head
     assert LOCK not in store_at(tables.root).names()

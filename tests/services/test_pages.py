@@ -19,7 +19,7 @@ WIDTHS = (360, 1200)
 
 
 def cachecast(*words: str | Path) -> Any:
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", *map(str, words), "--json"]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *map(str, words), "--json"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stderr[-2000:]
     return json.loads(answer.stdout)

@@ -19,7 +19,7 @@ from features.errors import CachecastError, ConfigError, InputError, ServiceErro
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.cli.main import app
 from jobs.ingest import catalogue
-from jobs.ingest.input import PullSummary
+from jobs.ingest.raw_input import PullSummary
 from jobs.ingest.sources import rucio_catalogue
 from jobs.store.tables import Tables
 from prefetch.rucio import bulk
@@ -101,7 +101,7 @@ def pulled(spark: SparkSession, tables: Tables, rucio: RucioServer, tmp_path: Pa
         listed.write_text("# in use\n" + "".join(f"{name}\n" for name in names))
         at = session(rucio.url, tmp_path)
         path = path or str(listed)
-        return catalogue.run(spark, tables, session=at, path=path, day=day, in_use_days=14)
+        return catalogue.pull(spark, tables, session=at, path=path, day=day, in_use_days=14)
 
     return pulled
 

@@ -309,7 +309,7 @@ def site_conf(folder: Path, sites: dict[str, Loopback], **keytabs: Path) -> Path
 
 
 def pusher(conf: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from jobs.cli import main; main()", "push", "--conf", str(conf)]
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "push", "--conf", str(conf)]
     return subprocess.Popen(
         [*command, "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

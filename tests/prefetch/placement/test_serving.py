@@ -192,7 +192,7 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, given: dict[str, str], told
         for key, value in ({"DATABASE": str(tmp_path / "p.db")} | given).items()
     }
     answer = subprocess.run(
-        [sys.executable, "-c", "from jobs.cli import main; main()", "serve", "--port", "0"],
+        [sys.executable, "-c", "from jobs.cli.main import main; main()", "serve", "--port", "0"],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)} | env,
         cwd=ROOT,
         capture_output=True,

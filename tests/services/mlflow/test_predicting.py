@@ -42,7 +42,7 @@ def candidate(server: Mlflow, trained: TrainingAnswer) -> None:
 def predictions(
     spark: SparkSession, tables: Tables, mlflow_at: Mlflow, *as_ofs: int, max_age_s: int = 1000 * HOUR
 ) -> predict.PredictAnswer:
-    return predict.run(
+    return predict.score(
         spark, tables, spec=SPEC, region="emea", as_ofs=as_ofs, mlflow=mlflow_at, max_age_s=max_age_s
     )
 

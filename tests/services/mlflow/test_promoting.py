@@ -43,12 +43,14 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
         return at.version_at("emea", "champion")
 
     def decide(now_s: int) -> promote.Promotion:
-        return promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+        return promote.decide(
+            store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21
+        )
 
     with pytest.raises(StaleInputError, match="cachecast evaluate"):
         decide(0)
     with pytest.raises(StaleInputError, match="never had a champion"):
-        promote.rollback(store, region="emea", mlflow=local, now_s=0)
+        promote.take_back(store, region="emea", mlflow=local, now_s=0)
     evaluate(store, FIRST, 40 * DAY, saving=0, champion=None)
     assert (decide(1).action, champion()) == ("refuse", None)
     evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
@@ -58,7 +60,7 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
     assert "evaluate again" in decide(4).reasons[0]
     evaluate(store, SECOND, 43 * DAY, saving=300, champion=FIRST)
     assert (decide(5).champion, champion()) == (SECOND, SECOND)
-    told = promote.why(store, region="emea")
+    told = promote.last_decision(store, region="emea")
     assert (told.action, told.model_version, told.evaluated_as_of) == (
         "promote",
         SECOND,
@@ -82,16 +84,16 @@ def check_rollback(store: Tables, local: Mlflow) -> None:
     assert may_push(local, SECOND) == "yes"
     assert may_push(local, FIRST) == f"no: the champion is {SECOND}"
     at.point("champion", FIRST, tags={})  # by hand: the records know of the second
-    assert promote.rollback(store, region="emea", mlflow=local, now_s=6).champion == SECOND
+    assert promote.take_back(store, region="emea", mlflow=local, now_s=6).champion == SECOND
     assert at.version_at("emea", "champion") == SECOND
-    assert promote.rollback(store, region="emea", mlflow=local, now_s=7).champion == FIRST
+    assert promote.take_back(store, region="emea", mlflow=local, now_s=7).champion == FIRST
     assert at.version_at("emea", "champion") == FIRST
     assert (may_push(local, FIRST), may_push(local, SECOND)) == ("yes", f"no: the champion is {FIRST}")
-    assert promote.rollback(store, region="emea", mlflow=local, now_s=8).champion is None
+    assert promote.take_back(store, region="emea", mlflow=local, now_s=8).champion is None
     assert may_push(local, FIRST) == "no: the champion is none"
     assert at.version_at("emea", "champion") is None
     with pytest.raises(StaleInputError, match="never had a champion"):
-        promote.rollback(store, region="emea", mlflow=local, now_s=9)
+        promote.take_back(store, region="emea", mlflow=local, now_s=9)
     actions = [row["action"] for row in store.read_arrow(PROMOTIONS).sort_by("as_of").to_pylist()]
     assert actions == ["refuse", "promote", "promote", "refuse", "promote", "rollback", "rollback"]
 
@@ -100,8 +102,8 @@ def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) 
     store = Tables(str(tmp_path / "tables"))
     registry(local).point("champion", FIRST, tags={})
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
-    found = promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
+    found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert (found.action, found.champion) == ("refuse", FIRST)
-    found = promote.run(store, region="emea", mlflow=local, max_age_s=20 * DAY, now_s=2, min_days=21)
+    found = promote.decide(store, region="emea", mlflow=local, max_age_s=20 * DAY, now_s=2, min_days=21)
     assert (found.action, found.champion) == ("promote", SECOND)
     assert "so it is no rival" in found.reasons[0]

@@ -79,7 +79,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     name = "walk/lru_challenger/at_10pct"
     assert figures[f"{name}/wan_bytes"] == rivals.replayed[CHALLENGER_PLAN].result.wan_bytes
     assert figures[f"{name}/byte_gap_closed"] == 0
-    decision = promote.run(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
+    decision = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
     assert decision.action == "refuse"
     assert {one.against for one in decision.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
     assert all(one.n_days == 22 for one in decision.comparisons)

@@ -21,7 +21,7 @@ from features.schema import ACCESSES, FILES
 from jobs.ingest.merging import merged_accesses, merged_files
 from jobs.ingest.sources import Reader, site_reader
 from jobs.ingest.sources.base import Pulled, readable
-from jobs.spark import table_io as spark_io
+from jobs.spark import table_io
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables
 
@@ -70,7 +70,7 @@ def everything(
         return merge(spark, tables, lambda: read(spark, path), source=source, day=day)
 
 
-def run(
+def pull(
     spark: SparkSession,
     tables: Tables,
     *,
@@ -83,8 +83,8 @@ def run(
 ) -> PullSummary:
     """Merge what `source` reads at `path` into the tables; `day` dates the refusals.
 
-    `caches`: hosts and domains of caches, see `jobs.ingest.sources.Read`. `take`: everything there, or what is new
-    (`new_inputs.only_new`).
+    `caches`: hosts and domains of caches, see `jobs.ingest.sources.Read`. `take`: everything there, or what
+    is new (`incremental.only_new`).
 
     Raises ConfigError for an unknown source, InputError and SchemaError for an unusable input (nothing is
     written then), ConflictError if another pull is at work on these tables.
@@ -98,7 +98,7 @@ def earlier(spark: SparkSession, tables: Tables, source: str, since: str, until:
     """The accesses of `source` on the days `since` … `until`, or None; see `jobs.ingest.sources.Earlier`."""
     head = tables.head(ACCESSES)
     chosen = head.select(since=since, until=until)
-    rows = spark_io.read_partitions(spark, head, chosen) if chosen else None
+    rows = table_io.read_partitions(spark, head, chosen) if chosen else None
     return None if rows is None else rows.where(F.col("source") == source)
 
 
@@ -145,7 +145,7 @@ def _merge_accesses(spark: SparkSession, tables: Tables, rows: DataFrame) -> _Ch
     days = {row["day"] for row in rows.select("day").distinct().toLocalIterator()}
     base = tables.head(ACCESSES)
     chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
-    old = spark_io.read_partitions(spark, base, chosen) if chosen else None
+    old = table_io.read_partitions(spark, base, chosen) if chosen else None
     merged = merged_accesses(rows, old).persist(_KEEP)
     is_late = F.col("known_at") > F.coalesce("closed_at", "accessed_at") + F.make_dt_interval(
         F.lit(LATE_DAYS)
@@ -155,7 +155,7 @@ def _merge_accesses(spark: SparkSession, tables: Tables, rows: DataFrame) -> _Ch
         changes = merged.filter("changed").groupBy("day").agg(*counts).toArrow()
         changed = tuple(sorted(changes["day"].to_pylist()))
         if changed or not base.number:
-            spark_io.replace(merged.filter(F.col("day").isin(*changed)), tables, ACCESSES, base=base)
+            table_io.replace(merged.filter(F.col("day").isin(*changed)), tables, ACCESSES, base=base)
         return _Changes(pc.sum(changes["n"]).as_py() or 0, pc.sum(changes["n_late"]).as_py() or 0, changed)
     finally:
         merged.unpersist()
@@ -163,12 +163,12 @@ def _merge_accesses(spark: SparkSession, tables: Tables, rows: DataFrame) -> _Ch
 
 def _merge_files(spark: SparkSession, tables: Tables, rows: DataFrame) -> _Changes:
     base = tables.head(FILES)
-    old = spark_io.read_partitions(spark, base, base.partitions) if base.number else None
+    old = table_io.read_partitions(spark, base, base.partitions) if base.number else None
     merged = merged_files(rows, old).persist(_KEEP)
     try:
         n_changed = merged.filter("changed").count()
         if n_changed or not base.number:
-            spark_io.replace(merged, tables, FILES, base=base)
+            table_io.replace(merged, tables, FILES, base=base)
         return _Changes(n_changed)
     finally:
         merged.unpersist()

@@ -1,4 +1,4 @@
-"""The commands for what a site knows without predictions: `prefill`, `queue` and `never-cache`."""
+"""The commands for known work: `prefill` and `queue`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ import typer
 
 from features.times import parse_as_of
 from jobs.cli import console
-from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.cli.options import Cache, Conf, Json, MaybeAsOf, TablesRoot
+from jobs.ingest import queue as queues
+from jobs.push import prefill as job
 from jobs.settings.tree import Settings
-
-AsOf = Annotated[str | None, typer.Option(help="moment of the decision, as 2026-03-01T04:00:00Z, not now")]
 
 
 def prefill(
-    cache: Annotated[str, typer.Option(help="name of a configured cache")],
+    cache: Cache,
     dataset: Annotated[
-        list[str] | None, typer.Option(help="a dataset the task will read, as its did; may be repeated")
+        list[str] | None, typer.Option(help="did of a dataset that the task will read; may be repeated")
     ] = None,
     files: Annotated[
-        Path | None, typer.Option(help="a list of files it will read: a did or a path a line")
+        Path | None, typer.Option(help="a list of the files it will read: a did or a path per line")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
     start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
-    as_of: AsOf = None,
+    as_of: MaybeAsOf = None,
     dry_run: Annotated[bool, typer.Option(help="show what would be fetched, and touch nothing")] = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Fetch what a task will read into a cache before it is submitted, and let the next plans hold it."""
-    from jobs.push import prefill as job
+    """Fetch what a task will read into a cache before it is submitted.
 
+    The next plans hold these files until the task has read them.
+    """
     request = job.Request(
         dataset or [],
         [] if files is None else job.listed(files),
@@ -54,20 +55,21 @@ def prefill(
 
 
 def queue(
-    name: Annotated[str, typer.Option(help="what the queue is called, as htcondor")],
+    name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
     input: Annotated[str, typer.Option(help="its jobs: a JSON or CSV file, or a URL that answers JSON")],
     site: Annotated[
-        str | None, typer.Option(help="whose caches its jobs read through, where entries do not tell")
+        str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
     ] = None,
-    as_of: AsOf = None,
+    as_of: MaybeAsOf = None,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Take what queued jobs will read from a batch system; plans from then on know of it."""
-    from jobs.push import prefill as job
+    """Take what queued jobs will read from a batch system.
 
-    answer = job.queue(
+    Plans from then on take these reads into account.
+    """
+    answer = queues.run(
         Settings.load(conf, tables=tables),
         name=name,
         source=input,
@@ -75,16 +77,3 @@ def queue(
         site=site,
     )
     console.show(answer, as_json=as_json)
-
-
-def never_cache(
-    cache: Annotated[str, typer.Option(help="name of a configured cache")],
-    out: Annotated[Path, typer.Option(help="the file to write, where the cache's server reads it")],
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Write the rules to never cache as XRootD's blacklist, which a cache reads when it starts."""
-    from jobs.plan import never_cache as job
-
-    console.show(job.run(Settings.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)

@@ -1,0 +1,98 @@
+"""The commands around models: `features`, `train` and `predict`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from features.errors import InputError
+from features.times import parse_as_of
+from jobs import text
+from jobs.cli import console
+from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
+from jobs.cli.parsing import moments
+from jobs.settings.tree import Settings
+from jobs.train import deliver, training
+from jobs.train import features as feature_job
+from jobs.train import predict as predict_job
+
+
+def features(
+    as_of: OneAsOf = None,
+    day: Day = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the features of the candidates with Spark.
+
+    At one decision time (--as-of), or at every cycle of a day (--day).
+    """
+    settings = Settings.load(conf, tables=tables)
+    with console.progress("features", quiet=as_json):
+        answer = feature_job.run(settings, as_ofs=moments(as_of, day, settings.features.cycle))
+    console.show(answer, as_json=as_json)
+
+
+def train(
+    as_of: Annotated[
+        str | None, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
+    ] = None,
+    search_minutes: Annotated[
+        float, typer.Option(min=0, help="minutes to search LightGBM's settings in; 0: keep them")
+    ] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="upload trainings that wait because MLflow was unavailable")
+    ] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Train models for every horizon, and record the comparison in MLflow."""
+    settings = Settings.load(conf, tables=tables)
+    if resume == (as_of is not None):
+        raise InputError("give either --as-of or --resume")
+    if as_of is None:
+        answers = deliver.run(settings)
+    else:
+        with console.progress("training", quiet=as_json) as advance:
+            answers = [
+                training.run(
+                    settings, until_s=parse_as_of(as_of), search_s=60 * search_minutes, on_progress=advance
+                )
+            ]
+    if as_json:
+        console.show(answers if resume else answers[0], as_json=True)
+        return
+    for answer in answers:
+        console.show(
+            answer.models,
+            as_json=False,
+            title=f"{answer.version}, the new candidate: models on days they were not trained on",
+            columns=text.MODEL_COLUMNS,
+        )
+        for within, reason in answer.dropped.items():
+            console.warn(f"no model within {within}: {reason}")
+
+
+def predict(
+    as_of: OneAsOf = None,
+    day: Day = None,
+    alias: Annotated[
+        str | None, typer.Option(help="score with the models of this alias; defaults to \\[mlflow] serve")
+    ] = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Score the candidates with the models that serve the region.
+
+    At one decision time (--as-of), or at every cycle of a day (--day).
+    """
+    settings = Settings.load(conf, tables=tables)
+    with console.progress("predictions", quiet=as_json):
+        answer = predict_job.run(settings, as_ofs=moments(as_of, day, settings.features.cycle), alias=alias)
+    console.show(answer, as_json=as_json)
+    for alarm in answer.alarms:
+        console.warn(alarm)

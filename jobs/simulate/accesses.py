@@ -1,0 +1,37 @@
+"""The accesses that a simulation replays: a trace's, or those of days in the site's tables."""
+
+from __future__ import annotations
+
+from features.errors import InputError
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from jobs.store.traces import TraceFile, from_tables
+from replay.read import LoadedTrace
+
+
+def loaded(
+    settings: Settings,
+    trace: TraceFile | None,
+    *,
+    first_day_s: int | None,
+    last_day_s: int | None,
+    site: str | None,
+) -> LoadedTrace:
+    """The accesses of `trace`, or without one those of the tables, with the history that warms caches."""
+    if trace is not None:
+        return trace.load()
+    first_s, last_s = days_of_tables(first_day_s, last_day_s)
+    return from_tables(
+        Tables(settings.tables.root),
+        since_s=first_s - settings.features.spec.history_s,
+        until_s=last_s,
+        demand_sources=settings.sources.demand,
+        site=site,
+    )
+
+
+def days_of_tables(first_day_s: int | None, last_day_s: int | None) -> tuple[int, int]:
+    """Both days, which accesses of the tables need. Raises InputError if one is not given."""
+    if first_day_s is None or last_day_s is None:
+        raise InputError("give --trace, or the days of the tables to replay with --from and --to")
+    return first_day_s, last_day_s

@@ -1,0 +1,85 @@
+"""Rows and values as people read them, on the terminal and on pages alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from features.units import format_bytes
+
+Row = Mapping[str, Any]
+
+MODEL_COLUMNS = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
+REPLAY_COLUMNS = (
+    *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "byte_gap_closed"),
+)
+TRACE_COLUMNS = (
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    "byte_gap_closed",
+)
+FLEET_COLUMNS = (
+    *("cache", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    "peak_hour_wan_bytes",
+)
+CURVE_COLUMNS = (
+    *("capacity_bytes", "hit_ratio", "byte_hit_ratio", "doubling_adds_byte_hit_ratio"),
+    *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
+)
+EVALUATION_COLUMNS = (
+    *("policy", "capacity_fraction", "cycle", "hit_ratio", "byte_hit_ratio", "wan_bytes", "prefetch_bytes"),
+    *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
+)
+"""The columns that fit a terminal; JSON and the tables have all of them."""
+
+
+def text(key: str, value: object) -> str:
+    """A value as people read it; the unit follows from the last word of `key`."""
+    match value:
+        case None:
+            return "–"
+        case float() if math.isnan(value):
+            return "–"
+        case bool() | str():
+            return str(value)
+        case int() | float() if "bytes" in key.split("_") and not key.endswith("ratio"):
+            return format_bytes(value)
+        case float() if key.endswith(("_s", "seconds")):
+            return f"{value:.1f} s"
+        case float() if key.endswith(("ratio", "share", "fraction")) or "closed" in key.split("_"):
+            return percent(value, 1)
+        case float():
+            return f"{value:.4g}"
+        case int():
+            return count(value)
+        case dict():
+            return ", ".join(f"{name}: {text(name, item)}" for name, item in value.items()) or "–"
+        case list() | tuple():
+            return ", ".join(text(key, item) for item in value) or "–"
+    return str(value)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share as a percentage, for example `12 %`."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def count(number: float) -> str:
+    """A number without its fraction, for example `1 234 567`."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def as_row(item: Any) -> dict[str, object]:
+    """The public fields of a dataclass or mapping."""
+    return (
+        dict(item)
+        if isinstance(item, Mapping)
+        else {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
+    )
+
+
+def chosen(row: Row, columns: Sequence[str]) -> Row:
+    """The named columns of a row, in that order."""
+    return {key: row[key] for key in columns}
