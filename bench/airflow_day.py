@@ -35,7 +35,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import pyarrow as pa  # noqa: E402
 from airflow_rest import Airflow  # noqa: E402

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "servers")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from drill_site import (  # noqa: E402
     CAPACITY,

@@ -2,7 +2,7 @@
 
 bench/fuzz.py [--seconds N] [--target NAME ...]     a row per parser; exit code 1 if one has a defect
 
-Parsers and what they may answer stand in tests/oracles/untrusted.py; each begins from real samples and runs
+Parsers and what they may answer stand in tests/support/oracles/untrusted.py; each begins from real samples and runs
 in a process of its own. A defect is an exception that is none of ours, more than 2 GB of memory, or 20 s for
 one input; the input that does it is kept, and named. The same seed gives the same inputs, as far as time
 allows.
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracles")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 SAMPLES = ROOT.parent / "shared" / "samples"
 ROOMS = ["features", "replay", "prefetch", "jobs"]
 _LIMITS = ["-timeout=20", "-rss_limit_mb=2048", "-max_len=16384", "-print_final_stats=1", "-verbosity=1"]

@@ -2,7 +2,7 @@
 
 bench/fuzz_sources.py [--lines N] [--seeds S] [--source NAME ...]     exit code 1 if a reader breaks
 
-The lines are those of the golden cases in tests/golden/pull, with damage (tests/oracles/damage.py).
+The lines are those of the golden cases in tests/golden/pull, with damage (tests/support/oracles/damage.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracles")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
 from damage import damaged  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402

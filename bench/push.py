@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support" / "servers"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
 
 import postgres_server

@@ -22,7 +22,7 @@ import numba
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "oracles")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
 from libcachesim_oracle import JUDGED, judge, write_lcs  # noqa: E402
 from zipf10m import DAY_S, zipf10m  # noqa: E402

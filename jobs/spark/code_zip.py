@@ -26,7 +26,7 @@ def write(path: Path) -> Path:
 
 def _files() -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, of every room this process runs from, in order."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for room in ROOMS:
         for file in sorted((root / room).rglob("*")):
             if file.suffix in _FORMS and file.is_file():

@@ -1,6 +1,6 @@
 """Tables on a real HDFS, from several processes, from Spark, and by the command line.
 
-What tables promise on any store is in tests/jobs/test_tables.py, which runs on this HDFS too.
+What tables promise on any store is in tests/jobs/store/test_tables.py, which runs on this HDFS too.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
 from replay.workload.report import trace_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CYCLE_S = 4 * 3600
 HORIZONS = (3600, 12 * 3600, DAY_S, 4 * DAY_S, 30 * DAY_S)
 LIMITS = Limits(CYCLE_S, 0.8, 0.4, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)

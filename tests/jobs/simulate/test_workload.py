@@ -87,7 +87,7 @@ def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
 
 
 def mwt2() -> str:
-    return (Path(workload.__file__).parents[1] / "conf" / "workloads" / "mwt2.toml").read_text()
+    return (Path(workload.__file__).parents[2] / "conf" / "workloads" / "mwt2.toml").read_text()
 
 
 def test_accesses_choose_the_scale() -> None:

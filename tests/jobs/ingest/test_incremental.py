@@ -16,7 +16,7 @@ from jobs.ingest.raw_input import PullSummary
 from jobs.store.tables import Tables
 
 DAY = dt.date(2026, 3, 5)
-DUMP = Path(__file__).parents[1] / "golden/pull/rucio_dumps/atlas_and_cms/input.json"
+DUMP = Path(__file__).parents[2] / "golden/pull/rucio_dumps/atlas_and_cms/input.json"
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from replay.rendezvous import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
 CACHE = "caches-token-of-the-tests"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 GB = 10**9
 PLAN = {"cache": "xc1", "as_of": "2026-03-01T00:00:00Z", "items": [{"did": "cms:/f", "action": "pin"}]}

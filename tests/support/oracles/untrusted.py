@@ -44,7 +44,7 @@ from prefetch.xcache.gstream import read_capture
 from prefetch.xcache.version import parse_version
 from replay.read import read_trace
 
-_DEMO = Path(__file__).parents[2] / "conf" / "workloads" / "demo.toml"
+_DEMO = Path(__file__).parents[3] / "conf" / "workloads" / "demo.toml"
 NOW_S = 1_772_323_200
 OPERATOR = "operators-token-of-the-fuzz"
 _ROUTES = (

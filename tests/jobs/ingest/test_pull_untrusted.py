@@ -16,7 +16,7 @@ from features.schema import ACCESSES
 from jobs.ingest import raw_input
 from jobs.store.tables import Tables
 
-GOLDEN = Path(__file__).parents[1] / "golden/pull"
+GOLDEN = Path(__file__).parents[2] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
 # The others, which are made of the same parts, are asked by bench/fuzz_sources.py.
 ASKED = ("cms_aaa", "rucio_traces", "xcache_gstream")

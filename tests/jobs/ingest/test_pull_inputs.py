@@ -19,7 +19,7 @@ from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import raw_input
 from jobs.store.tables import Tables
 
-GOLDEN = Path(__file__).parents[1] / "golden/pull"
+GOLDEN = Path(__file__).parents[2] / "golden/pull"
 DUMP = GOLDEN / "rucio_dumps/atlas_and_cms/input.json"
 DAY = dt.date(2026, 3, 5)
 LINES = {

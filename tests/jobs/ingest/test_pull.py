@@ -18,7 +18,7 @@ from jobs.ingest.sources import SOURCES
 from jobs.store.locks import exclusive
 from jobs.store.tables import Tables
 
-GOLDEN = Path(__file__).parents[1] / "golden/pull"
+GOLDEN = Path(__file__).parents[2] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
 
 
