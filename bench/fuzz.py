@@ -2,10 +2,10 @@
 
 bench/fuzz.py [--seconds N] [--target NAME ...]     a row per parser; exit code 1 if one has a defect
 
-Parsers and what they may answer stand in tests/support/oracles/untrusted.py; each begins from real samples and runs
-in a process of its own. A defect is an exception that is none of ours, more than 2 GB of memory, or 20 s for
-one input; the input that does it is kept, and named. The same seed gives the same inputs, as far as time
-allows.
+Parsers and what they may answer stand in tests/support/oracles/untrusted.py; each begins from real samples
+and runs in a process of its own. A defect is an exception that is none of ours, more than 2 GB of memory, or
+20 s for one input; the input that does it is kept, and named. The same seed gives the same inputs, as far as
+time allows.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
     told = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
     assert len(told) == rules.count("- alert:")
-    of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "status.py").read_text())
+    of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "operate" / "status.py").read_text())
     of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED}
     assert {*told, *of_status, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import COMMANDS, options
 from typer.testing import CliRunner
 
-from jobs.cli.main import app
+from jobs.cli.main import COMMANDS as table
+from jobs.cli.main import app, load
 
 ROOT = Path(__file__).parents[1]
 ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
@@ -25,9 +28,34 @@ def test_no_installed_distribution_shares_a_rooms_name() -> None:
 def test_every_command_has_help_and_stands_in_the_docs(command: str) -> None:
     answer = CliRunner().invoke(app, [*command.split(), "--help"])
     assert answer.exit_code == 0
-    assert len(answer.output.split()) > 20
+    summary = COMMANDS[command].help.strip().splitlines()[0]
+    assert summary.endswith(".")
+    assert " ".join(summary.split()[:4]) in " ".join(answer.output.split())
+    undocumented = [p.name for p in COMMANDS[command].params if p.name != "help" and not p.help]
+    assert not undocumented
     pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     assert f"cachecast {command}" in pages
+
+
+def test_the_table_of_commands_says_what_each_command_says() -> None:
+    for name, listed in table.items():
+        assert load(name).help.strip().splitlines()[0] == listed.help, name
+
+
+def test_the_help_lists_every_command_without_importing_any() -> None:
+    code = (
+        "import sys\nfrom jobs.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pyspark', 'mlflow', 'numba', 'numpy', 'pyarrow', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert answer.returncode == 0, answer.stderr
+    for name, listed in table.items():
+        assert f" {name} " in answer.stdout
+        assert listed.group in answer.stdout
 
 
 @pytest.mark.parametrize(

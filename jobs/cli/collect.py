@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from features.units import parse_bytes, parse_duration
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json
-from jobs.ingest.collect import run
-from jobs.operate import prometheus
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.ingest import collect as job
+    from jobs.operate import prometheus
 
 
 def collect(
@@ -28,14 +30,17 @@ def collect(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Keep the g-streams that caches send by UDP, up to [collect] quota; run it as a service."""
-    answer = run(
+    """Keep the g-streams that caches send by UDP.
+
+    Up to \\[collect] quota. Runs until it is stopped; run it as a service.
+    """
+    answer = job.run(
         host=host,
         port=port,
         out=out,
         roll_bytes=parse_bytes(roll_size),
         roll_s=parse_duration(roll_every),
-        quota_bytes=Settings.load(conf).collect.quota,
+        quota_bytes=options.load(conf).collect.quota,
         log_every_s=parse_duration(log_every),
         log=console.log,
         now_s=time.time,

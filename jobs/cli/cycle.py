@@ -8,9 +8,11 @@ import typer
 
 from features.errors import InputError
 from features.times import parse_as_of
-from jobs import cycle as job
 from jobs.cli import console, options
-from jobs.settings.tree import Settings
+from jobs.cli.lazy import lazily
+
+with lazily():
+    from jobs import cycle as job
 
 
 def cycle(
@@ -29,7 +31,7 @@ def cycle(
     as_json: options.Json = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     with console.progress("cycle", quiet=as_json) as advance:
         answer = job.run(
             settings,

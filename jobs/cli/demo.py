@@ -10,10 +10,13 @@ from typing import Annotated
 import typer
 
 from jobs.cli import console
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
-from jobs.demo import run as job
 from jobs.progress import Advance
 from jobs.text import Row
+
+with lazily():
+    from jobs.demo import run as job
 
 
 class Terminal:

@@ -11,9 +11,11 @@ from features.times import parse_day
 from features.units import parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.evaluate import evaluate as job
-from jobs.report.export import export_evaluation, prepare
-from jobs.settings.tree import Settings
+from jobs.cli.lazy import lazily
+
+with lazily():
+    from jobs.evaluate import evaluate as job
+    from jobs.report import export
 
 AUTO = "auto"
 FRACTIONS = "0.05,0.1,0.2"
@@ -47,10 +49,10 @@ def evaluate(
 
     Features, trainings, predictions and plans are made as the service would have made them then.
     """
-    prepare(out)
+    export.prepare(out)
     with console.progress("evaluation", quiet=as_json) as advance:
         answer = job.run(
-            Settings.load(conf, tables=tables),
+            options.load(conf, tables=tables),
             accesses=accesses,
             from_s=parse_day(since),
             to_s=None if until is None else parse_day(until),
@@ -61,7 +63,7 @@ def evaluate(
     title = (
         f"Evaluation from {answer.first_day} to {answer.last_day}, {answer.model_version or 'no candidate'}"
     )
-    export_evaluation(answer, out, title=title)
+    export.export_evaluation(answer, out, title=title)
     if as_json:
         console.show(answer, as_json=True)
         return

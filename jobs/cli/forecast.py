@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from jobs.cli import console
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Json
 from jobs.cli.parsing import counts, spans
-from jobs.train import forecast as job
+
+with lazily():
+    from jobs.train import forecast as job
 
 
 def forecast(

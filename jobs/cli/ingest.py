@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from features.times import parse_as_of, parse_day
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
-from jobs.ingest import pull as pulling
-from jobs.ingest import scan as scanning
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.ingest import pull as pulling
+    from jobs.ingest import scan as scanning
 
 
 def pull(
@@ -34,7 +36,7 @@ def pull(
     """
     with console.progress(f"pulling {source}", quiet=as_json):
         answer = pulling.run(
-            Settings.load(conf, tables=tables),
+            options.load(conf, tables=tables),
             source=source,
             path=input,
             day_s=parse_day(day),
@@ -63,7 +65,7 @@ def scan(
     """
     with console.progress(f"scanning {cache}", quiet=as_json):
         answer = scanning.run(
-            Settings.load(conf, tables=tables),
+            options.load(conf, tables=tables),
             namespace=namespace,
             spaces=space or [],
             cache=cache,

@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from jobs.cli import console
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Json, TablesRoot
-from jobs.local import up as deployment
+
+with lazily():
+    from jobs.local import up as deployment
 
 Out = Annotated[Path, typer.Option(help="folder of the deployment: settings, tables, logs, secrets")]
 _OUT = Path("local-out")

@@ -11,14 +11,16 @@ from rich.markup import escape
 
 from features.times import parse_as_of, parse_day
 from jobs import text
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
-from jobs.operate import caches as cache_list
-from jobs.operate import doctor as checks
-from jobs.operate import prometheus, unlocking
-from jobs.operate import status as state
-from jobs.settings.tree import Settings
-from jobs.spark import code_zip
+
+with lazily():
+    from jobs.operate import caches as cache_list
+    from jobs.operate import doctor as checks
+    from jobs.operate import prometheus, unlocking
+    from jobs.operate import status as state
+    from jobs.spark import code_zip
 
 
 def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -26,7 +28,7 @@ def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Exit code 1 if there is an alarm.
     """
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     found = state.run(settings, now_s=int(time.time()))
     if settings.metrics.folder:
         prometheus.leave(Path(settings.metrics.folder), "state", state.samples(found))
@@ -74,7 +76,7 @@ def caches(
         unjudged_s=None if unjudged is None else parse_day(unjudged),
         with_rse=with_rse,
     )
-    console.show(cache_list.listed(Settings.load(conf, tables=tables), wanted), as_json=as_json)
+    console.show(cache_list.listed(options.load(conf, tables=tables), wanted), as_json=as_json)
 
 
 def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -82,7 +84,7 @@ def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Exit code 1 if something does not.
     """
-    found = checks.run(Settings.load(conf, tables=tables))
+    found = checks.run(options.load(conf, tables=tables))
     console.show(found, as_json=as_json)
     if any(check.state == "bad" for check in found):
         raise typer.Exit(1)
@@ -93,7 +95,7 @@ def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Shows who held it. A local folder needs no unlocking.
     """
-    console.show(unlocking.run(Settings.load(conf, tables=tables)), as_json=as_json)
+    console.show(unlocking.run(options.load(conf, tables=tables)), as_json=as_json)
 
 
 def rooms(out: Annotated[Path, typer.Option(help="zip file to write")], as_json: Json = False) -> None:

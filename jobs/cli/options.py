@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+from jobs.cli.lazy import lazily
+
+with lazily():
+    from jobs.settings import tree
+
 Conf = Annotated[
     Path | None,
     typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
@@ -44,3 +49,8 @@ CapacityFraction = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="parallel replays; defaults to one per core")]
 Out = Annotated[Path | None, typer.Option(help="also write the answer: .html, .svg, .csv, .parquet or .json")]
+
+
+def load(conf: Path | None, *, tables: str | None = None) -> tree.Settings:
+    """The settings of this run; `tables`: root of the tables. Raises ConfigError."""
+    return tree.Settings.load(conf, tables=tables)

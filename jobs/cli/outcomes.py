@@ -9,10 +9,12 @@ import typer
 
 from features.errors import InputError
 from features.times import parse_as_of, parse_day
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, TablesRoot
-from jobs.outcomes import history, items
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.outcomes import history, items
 
 _DAY_COLUMNS = (
     *("day", "hit_bytes", "missed_bytes", "prefetched_bytes", "lru_wan_bytes", "saved_wan_bytes"),
@@ -37,7 +39,7 @@ def outcomes(
 
     Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
     """
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     if as_of is not None and day is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
     if as_of is not None:

@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from features.times import parse_as_of
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import AsOf, Conf, Json, TablesRoot
-from jobs.placement import refresh
-from jobs.placement import serve as service
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.placement import refresh
+    from jobs.placement import serve as service
 
 
 def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -19,7 +21,7 @@ def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Js
 
     By predicted popularity, and by what the caches hold.
     """
-    answer = refresh.run(Settings.load(conf, tables=tables), as_of_s=parse_as_of(as_of))
+    answer = refresh.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of))
     console.show(answer, as_json=as_json)
 
 
@@ -34,4 +36,4 @@ def serve(
 
     Runs until it is stopped; run it as a service.
     """
-    service.run(Settings.load(conf), host=host, port=port, log=console.log)
+    service.run(options.load(conf), host=host, port=port, log=console.log)

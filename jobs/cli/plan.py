@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from features.times import parse_as_of
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import AsOf, Cache, Conf, Json, TablesRoot
-from jobs.plan import never_cache as blacklist
-from jobs.plan import plan as planning
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.plan import never_cache as blacklist
+    from jobs.plan import plan as planning
 
 
 def plan(
@@ -29,7 +31,7 @@ def plan(
 
     From the cache's own inventory and the region's predictions; every item has a reason.
     """
-    settings, as_of_s = Settings.load(conf, tables=tables), parse_as_of(as_of)
+    settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
     if explain is None:
         console.show(planning.run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
     else:
@@ -48,4 +50,4 @@ def never_cache(
 
     A cache reads the file when it starts.
     """
-    console.show(blacklist.run(Settings.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)
+    console.show(blacklist.run(options.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)

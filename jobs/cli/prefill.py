@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from features.times import parse_as_of
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, MaybeAsOf, TablesRoot
-from jobs.ingest import queue as queues
-from jobs.push import prefill as job
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.ingest import queue as queues
+    from jobs.push import prefill as job
 
 
 def prefill(
@@ -44,7 +46,7 @@ def prefill(
     )
     with console.progress(f"prefilling {cache}", quiet=as_json) as advance:
         answer = job.run(
-            Settings.load(conf, tables=tables),
+            options.load(conf, tables=tables),
             request,
             cache=cache,
             as_of_s=int(time.time()) if as_of is None else parse_as_of(as_of),
@@ -70,7 +72,7 @@ def queue(
     Plans from then on take these reads into account.
     """
     answer = queues.run(
-        Settings.load(conf, tables=tables),
+        options.load(conf, tables=tables),
         name=name,
         source=input,
         as_of_s=int(time.time()) if as_of is None else parse_as_of(as_of),

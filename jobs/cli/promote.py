@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from features.errors import InputError
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
-from jobs.evaluate import promote as job
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.evaluate import promote as job
 
 
 def promote(
@@ -29,7 +31,7 @@ def promote(
     if why and rollback:
         raise InputError("give either --why or --rollback")
     run = job.why if why else job.rollback if rollback else job.promote
-    answer = run(Settings.load(conf, tables=tables))
+    answer = run(options.load(conf, tables=tables))
     if as_json:
         console.show(answer, as_json=True)
         return

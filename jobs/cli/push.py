@@ -9,11 +9,14 @@ import typer
 
 from features.errors import InputError
 from features.times import parse_as_of
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, TablesRoot
 from jobs.progress import Advance
-from jobs.push import push as job
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.push import push as job
+    from jobs.settings import tree
 
 
 def push(
@@ -40,7 +43,7 @@ def push(
     A second run resumes the first and repeats nothing.
     """
     mode = _mode({"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel})
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     as_of_s = None if as_of is None else parse_as_of(as_of)
     quiet = as_json or mode not in (None, "--resume")
     with console.progress(f"pushing to {cache}", quiet=quiet) as advance:
@@ -56,7 +59,7 @@ def _mode(options: Mapping[str, bool]) -> str | None:
 
 
 def _answer(
-    settings: Settings, mode: str | None, *, cache: str, as_of_s: int | None, advance: Advance
+    settings: tree.Settings, mode: str | None, *, cache: str, as_of_s: int | None, advance: Advance
 ) -> object:
     if mode == "--status":
         return job.status(settings, cache=cache, as_of_s=as_of_s)

@@ -13,12 +13,14 @@ from features.times import DAY_S, parse_day
 from features.units import parse_bytes, parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.report.export import export_curve, export_fleet, export_replay, prepare
-from jobs.settings.tree import Settings
-from jobs.simulate import curve as curve_job
-from jobs.simulate import fleet as fleet_job
-from jobs.simulate import replay as replay_job
-from jobs.store.traces import TraceFile
+from jobs.cli.lazy import lazily
+
+with lazily():
+    from jobs.report import export
+    from jobs.simulate import curve as curve_job
+    from jobs.simulate import fleet as fleet_job
+    from jobs.simulate import replay_trace, site_replay
+    from jobs.store import traces
 
 FRACTIONS = "0.01,0.05,0.1,0.2"
 TRACE_POLICIES = "lru,s3fifo,clairvoyant"
@@ -74,8 +76,8 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    settings = Settings.load(conf, tables=tables)
-    prepare(out)
+    settings = options.load(conf, tables=tables)
+    export.prepare(out)
     file = _trace_file(trace, columns, time_unit, kind, sort, site, until)
     title = f"Replay of {_what(trace, since, until)}"
     first_day_s, last_day_s = _day(since), _day(until)
@@ -90,32 +92,37 @@ def replay(
             )
         console.notes(fleet.notes)
         console.show(fleet.rows, as_json=as_json, title=title, columns=text.FLEET_COLUMNS)
-        export_fleet(fleet, out, title=title)
+        export.export_fleet(fleet, out, title=title)
         return
     policies = _names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES))
     if file is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
+    wanted = replay_trace.Caches(
+        policies=policies,
+        capacities=_capacities(capacity),
+        fractions=parsing.shares(capacity_fraction or ("" if capacity else FRACTIONS)),
+        watermarks=parsing.watermarks(watermarks) if watermarks else None,
+        purge_interval_s=_seconds(purge_interval) or settings.replay.purge_interval,
+        scores=scores,
+        with_bound=bound,
+        workers=workers or os.cpu_count(),
+    )
     with console.progress("replay", quiet=as_json) as advance:
-        answer = replay_job.run(
-            settings,
-            file,
-            policies=policies,
-            capacities=_capacities(capacity),
-            fractions=parsing.shares(capacity_fraction or ("" if capacity else FRACTIONS)),
-            watermarks=parsing.watermarks(watermarks) if watermarks else None,
-            purge_interval_s=_seconds(purge_interval),
-            first_day_s=first_day_s,
-            last_day_s=last_day_s,
-            site=site,
-            scores=scores,
-            with_bound=bound,
-            workers=workers or os.cpu_count(),
-            on_progress=advance,
-        )
+        if file is not None:
+            answer = replay_trace.run(file, wanted, count_from_s=first_day_s, on_progress=advance)
+        else:
+            answer = site_replay.run(
+                settings,
+                wanted,
+                first_day_s=first_day_s,
+                last_day_s=last_day_s,
+                site=site,
+                on_progress=advance,
+            )
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in policies else text.TRACE_COLUMNS
     console.show(answer.rows, as_json=as_json, title=title, columns=shown)
-    export_replay(answer, out, title=title)
+    export.export_replay(answer, out, title=title)
 
 
 def curve(
@@ -145,8 +152,8 @@ def curve(
 
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
-    settings = Settings.load(conf, tables=tables)
-    prepare(out)
+    settings = options.load(conf, tables=tables)
+    export.prepare(out)
     with console.progress("curve", quiet=as_json) as advance:
         answer = curve_job.run(
             settings,
@@ -169,7 +176,7 @@ def curve(
         console.show(answer.points, as_json=False, title=title, columns=text.CURVE_COLUMNS)
         for line in answer.answers:
             console.line(line)
-    export_curve(answer, out, title=title)
+    export.export_curve(answer, out, title=title)
 
 
 def _trace_file(
@@ -180,13 +187,13 @@ def _trace_file(
     sort: bool,
     site: str | None,
     until: str | None,
-) -> TraceFile | None:
+) -> traces.TraceFile | None:
     if path is None:
         if columns or sort or (time_unit, kind) != ("s", "auto"):
             raise InputError("options that describe a trace need one; give --trace")
         return None
     end_s = None if until is None else parse_day(until) + DAY_S
-    return TraceFile(path, parsing.columns(columns), time_unit, kind, sort, site, end_s)
+    return traces.TraceFile(path, parsing.columns(columns), time_unit, kind, sort, site, end_s)
 
 
 def _day(text: str | None) -> int | None:

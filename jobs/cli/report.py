@@ -11,10 +11,12 @@ from features.errors import InputError
 from features.times import DAY_S, parse_day
 from features.units import parse_bytes
 from jobs.cli import console, options, parsing
-from jobs.report import build
-from jobs.settings.tree import Settings
-from jobs.simulate import study
-from jobs.store.traces import TraceFile
+from jobs.cli.lazy import lazily
+
+with lazily():
+    from jobs.report import build
+    from jobs.simulate import study
+    from jobs.store import traces
 
 
 def report(
@@ -44,7 +46,7 @@ def report(
 
     The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
     """
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     if trace is None:
         if any((capacity, capacity_fraction, watermarks, columns, sort, site, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
@@ -53,7 +55,7 @@ def report(
     if capacity and capacity_fraction:
         raise InputError("give either --capacity or --capacity-fraction")
     end_s = None if until is None else parse_day(until) + DAY_S
-    file = TraceFile(trace, parsing.columns(columns), time_unit, kind, sort, site, end_s)
+    file = traces.TraceFile(trace, parsing.columns(columns), time_unit, kind, sort, site, end_s)
     with console.progress("study", quiet=as_json) as advance:
         answer = study.run(
             settings,

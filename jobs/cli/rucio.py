@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 import typer
 
 from features.units import parse_duration
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json
-from jobs.push import rucio_sync
-from jobs.settings.tree import Settings
+
+with lazily():
+    from jobs.push import rucio_sync
 
 app = typer.Typer(
     help="Report to Rucio what the caches hold, and keep their RSEs safe.", no_args_is_help=True
@@ -32,7 +34,7 @@ def setup_rse(
     as_json: Json = False,
 ) -> None:
     """Make the RSE of a cache: volatile, not writable, not deletable, read only; or make it so again."""
-    answer = rucio_sync.set_up(Settings.load(conf), cache=cache, prefix=prefix, algorithm=algorithm)
+    answer = rucio_sync.set_up(options.load(conf), cache=cache, prefix=prefix, algorithm=algorithm)
     console.show(answer, as_json=as_json)
 
 
@@ -43,7 +45,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Look whether the RSEs of the caches are misused, or could be; exit code 1 if something is bad."""
-    checks = rucio_sync.check(Settings.load(conf), cache=cache)
+    checks = rucio_sync.check(options.load(conf), cache=cache)
     console.show(checks, as_json=as_json)
     if any(one.state == "bad" for one in checks):
         raise typer.Exit(1)
@@ -63,6 +65,6 @@ def sync(
     """Bring the replicas at a cache's RSE in step with the complete files that the cache holds now."""
     with console.progress(f"telling Rucio of {cache}", quiet=as_json):
         answer = rucio_sync.sync(
-            Settings.load(conf), cache=cache, dry_run=dry_run, wait_s=parse_duration(wait), recheck=recheck
+            options.load(conf), cache=cache, dry_run=dry_run, wait_s=parse_duration(wait), recheck=recheck
         )
     console.show(answer, as_json=as_json)

@@ -9,13 +9,15 @@ import typer
 from features.errors import InputError
 from features.times import parse_as_of
 from jobs import text
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
 from jobs.cli.parsing import moments
-from jobs.settings.tree import Settings
-from jobs.train import deliver, training
-from jobs.train import features as feature_job
-from jobs.train import predict as predict_job
+
+with lazily():
+    from jobs.train import deliver, training
+    from jobs.train import features as feature_job
+    from jobs.train import predict as predict_job
 
 
 def features(
@@ -29,7 +31,7 @@ def features(
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     with console.progress("features", quiet=as_json):
         answer = feature_job.run(settings, as_ofs=moments(as_of, day, settings.features.cycle))
     console.show(answer, as_json=as_json)
@@ -50,7 +52,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train models for every horizon, and record the comparison in MLflow."""
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     if resume == (as_of is not None):
         raise InputError("give either --as-of or --resume")
     if as_of is None:
@@ -90,7 +92,7 @@ def predict(
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
-    settings = Settings.load(conf, tables=tables)
+    settings = options.load(conf, tables=tables)
     with console.progress("predictions", quiet=as_json):
         answer = predict_job.run(settings, as_ofs=moments(as_of, day, settings.features.cycle), alias=alias)
     console.show(answer, as_json=as_json)

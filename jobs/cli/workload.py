@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from features.times import parse_day
-from jobs.cli import console
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json
-from jobs.settings.tree import Settings
-from jobs.simulate import workload as job
+
+with lazily():
+    from jobs.simulate import workload as job
 
 
 def workload(
@@ -45,7 +47,7 @@ def workload(
     """
     with console.progress("workload", quiet=as_json) as advance:
         answer = job.run(
-            Settings.load(conf, tables=tables),
+            options.load(conf, tables=tables),
             scenario=scenario,
             conf=conf,
             start_s=None if start is None else parse_day(start),

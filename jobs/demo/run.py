@@ -14,7 +14,8 @@ from jobs.demo.site import fresh
 from jobs.demo.walk import Demo, Screen
 from jobs.ingest import pull
 from jobs.report import build
-from jobs.simulate import replay, workload
+from jobs.simulate import site_replay, workload
+from jobs.simulate.replay_trace import Caches
 from jobs.train import features, predict, training
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
@@ -84,12 +85,15 @@ def _train(demo: Demo) -> Any:
 
 def _replay(demo: Demo) -> list[dict[str, object]]:
     with demo.step("replay") as advance:
-        return replay.run(
-            demo.settings,
-            None,
+        caches = Caches(
             policies=POLICIES,
-            capacities=[],
+            capacities=(),
             fractions=FRACTIONS,
+            purge_interval_s=demo.settings.replay.purge_interval,
+        )
+        return site_replay.run(
+            demo.settings,
+            caches,
             first_day_s=demo.held_out_s,
             last_day_s=demo.as_of_s - DAY_S,
             on_progress=advance,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from features.errors import ConfigError
 from jobs.progress import Advance
-from jobs.store.traces import sizes
+from jobs.store.traces import TraceFile, sizes
 from replay.compare import BOUND, PLAN, Row, compare
 from replay.config import CacheConfig
 from replay.policies import POLICIES, Policy, canonical, score_policies
@@ -41,6 +41,12 @@ class ReplayAnswer:
 
     rows: list[dict[str, object]]
     notes: tuple[str, ...]
+
+
+def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
+    """Replay a trace that a person names; raises as `replay`."""
+    on_progress(0, 1, "reading")
+    return replay(trace.load(), caches, count_from_s=count_from_s, on_progress=on_progress)
 
 
 def replay(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +13,38 @@ from features.times import DAY_S, as_of_label, day_label
 from jobs.plan.planner import planner
 from jobs.progress import Advance
 from jobs.settings.plan import PlanSettings
+from jobs.settings.tree import Settings
+from jobs.simulate.accesses import days_of_tables
 from jobs.simulate.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
 from jobs.store.tables import Key, Tables
 from jobs.store.traces import from_tables, sizes
 from replay.compare import PLAN, Row, compare
+
+
+def run(
+    settings: Settings,
+    caches: Caches,
+    *,
+    first_day_s: int | None,
+    last_day_s: int | None,
+    site: str | None = None,
+    on_progress: Advance,
+) -> ReplayAnswer:
+    """Replay days of the site's tables as XCaches with its watermarks; raises InputError and as `replay`."""
+    first_s, last_s = days_of_tables(first_day_s, last_day_s)
+    return replay(
+        Tables(settings.tables.root),
+        dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks),
+        first_day_s=first_s,
+        last_day_s=last_s,
+        history_s=settings.features.spec.history_s,
+        demand_sources=settings.sources.demand,
+        site=site,
+        region=settings.region.name,
+        plan=settings.plan,
+        cycle_s=settings.features.cycle,
+        on_progress=on_progress,
+    )
 
 
 def replay(

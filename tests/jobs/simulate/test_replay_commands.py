@@ -179,7 +179,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         (["--out", "/dev/null/where.html"], "cannot write /dev/null/where.html"),
         (["--columns", "item=nothing"], "has no column nothing; it has time, id, size"),
         (["--columns", "item"], "not names of columns"),
-        (["--purge-interval", "60"], "give --watermarks"),
+        (["--purge-interval", "60"], "needs --watermarks"),
         (["--kind", "best"], "no trace kind 'best'"),
         (["--capacity", "9", "--from", "2030-01-01"], "after the last access"),
         (["--site", "here"], "no column site"),

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import typer.main
-
-from jobs.cli.main import app
+from jobs.cli import main
 
 
-def _commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
+def _commands() -> Iterator[tuple[str, Any]]:
+    for name in main.COMMANDS:
+        command = main.load(name)
         if hasattr(command, "commands"):
-            yield from _commands(command, f"{before}{name} ")
+            yield from ((f"{name} {sub}", one) for sub, one in command.commands.items())
         else:
-            yield f"{before}{name}", command
+            yield name, command
 
 
-COMMANDS: dict[str, Any] = dict(_commands(typer.main.get_command(app)))
+COMMANDS: dict[str, Any] = dict(_commands())
 """Every command by what is typed, those of groups as `rucio sync`."""
 
 
