@@ -8,7 +8,7 @@ DRILL_MINUTES ?= 10
 STAMP := .venv/.installed
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo up down test lint check verify audit docs clean
+.PHONY: help install demo up down test lint check verify benchmarks audit docs clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -67,6 +67,11 @@ verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, fault drills, note
 	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/dags.py --strict
 	$(BIN)/python bench/airflow_day.py
+
+benchmarks: $(STAMP)-verify ## run the benches alone on this machine and rewrite docs/benchmarks.md; ONLY="replay plan": single sections
+	@conf/deploy/system.sh xrootd
+	@conf/deploy/system.sh bench
+	$(BIN)/python bench/page.py $(ONLY)
 
 docs: $(STAMP)-verify ## the API's pages, in build/docs
 	$(BIN)/python bench/api_docs.py --out build/docs

@@ -1,0 +1,135 @@
+"""The benchmarks page: runs benches, and writes what they print with its command, commit and date.
+
+bench/page.py                    every bench of the page, one after the other (about two hours)
+bench/page.py replay readers     only these; the other sections stay as they are
+bench/page.py --list             the benches of the page
+
+Each section of docs/benchmarks.md is one run of one command on one machine. A bench that fails leaves its
+section as it was, and makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+TIMEOUT_S = 3 * 3600
+
+HEAD = """\
+# Benchmarks
+
+Every figure of the documentation is here, as the bench printed it. `make benchmarks` runs all benches and
+rewrites this page; `make benchmarks ONLY="replay readers"` renews single sections. Ratios within one run can
+be compared between machines, absolute figures only within a section.
+"""
+
+
+class Bench(NamedTuple):
+    """One section of the page: its name, its title, and the words after `bench/`."""
+
+    name: str
+    title: str
+    words: str
+
+
+BENCHES = (
+    Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay.py"),
+    Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay.py --exact"),
+    Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
+    Bench("workload", "Workload: published and produced figures", "calibrate.py"),
+    Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
+    Bench("hosts", "Scan and collect: cinfo files and f-stream datagrams", "hosts.py"),
+    Bench("collect", "Collect: datagrams kept at rising rates", "collect.py"),
+    Bench("features", "Features: a cycle carried and rebuilt, beside DuckDB", "features.py"),
+    Bench("scoring", "Models: scoring and training", "scoring.py"),
+    Bench("plan", "Plan: a million candidates", "plan.py"),
+    Bench("law", "Evaluate: the gap closed by the law that generated the accesses", "law.py"),
+    Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
+    Bench("xcache", "XCache: cold and warm reads, beside its origin", "xcache.py"),
+    Bench("serve", "Placement service: requests per second, and under floods", "serve.py"),
+    Bench("dags", "Airflow: parsing the DAGs", "dags.py"),
+)
+
+
+def main() -> None:
+    """Run the benches asked for, and write the page after each, so that none is lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help="sections to renew; all without any")
+    parser.add_argument("--list", action="store_true", help="list the benches of the page")
+    asked = parser.parse_args()
+    if asked.list:
+        print("\n".join(f"{bench.name:14}{bench.title}: bench/{bench.words}" for bench in BENCHES))
+        return
+    known = {bench.name: bench for bench in BENCHES}
+    if unknown := sorted(set(asked.names) - known.keys()):
+        parser.error(f"there is no bench {unknown[0]!r}; there are {', '.join(known)}")
+    failed = [name for name in asked.names or known if not _renew(known[name])]
+    if failed:
+        sys.exit(f"failed, their sections stay as they were: {', '.join(failed)}")
+
+
+def sections(page: str) -> dict[str, str]:
+    """The sections of a page by bench name, each with its heading and mark."""
+    found = re.split(r"(?m)^(?=<!-- bench: [a-z-]+ -->$)", page)
+    return {text.removeprefix("<!-- bench: ").partition(" ")[0]: text for text in found[1:]}
+
+
+def _renew(bench: Bench) -> bool:
+    command = [sys.executable, f"bench/{bench.words.split()[0]}", *bench.words.split()[1:]]
+    print(f"{bench.name}: bench/{bench.words}", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False, timeout=TIMEOUT_S
+    )
+    if done.returncode or not done.stdout.strip():
+        return False
+    known = sections(PAGE.read_text()) if PAGE.exists() else {}
+    known[bench.name] = _section(bench, done.stdout, time.monotonic() - started)
+    kept = [known[one.name] for one in BENCHES if one.name in known]
+    PAGE.write_text("\n".join([HEAD, *(text.rstrip() + "\n" for text in kept)]))
+    return True
+
+
+def _section(bench: Bench, printed: str, seconds: float) -> str:
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    return "\n".join(
+        [
+            f"<!-- bench: {bench.name} -->",
+            f"## {bench.title}",
+            "",
+            f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {_machine()}, {seconds:.0f} s",
+            "",
+            "```",
+            printed.strip("\n"),
+            "```",
+            "",
+        ]
+    )
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    changed = git("status", "--porcelain", "--", "*.py").strip()
+    return f"commit {git('rev-parse', '--short', 'HEAD').strip()}{' with changes' if changed else ''}"
+
+
+def _machine() -> str:
+    load = os.getloadavg()[1]
+    busy = f", load {load:.1f} beside it" if load > (os.cpu_count() or 1) else ""
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}{busy}"
+
+
+if __name__ == "__main__":
+    main()
