@@ -5,6 +5,7 @@
     ├── InputError           a file or a stream given by a person cannot be used
     │   └── SchemaError      its columns are missing or of the wrong type
     ├── StaleInputError      a table, a model or a partition is missing or too old
+    ├── LimitError           more would be taken away than settings allow without --force
     ├── ConflictError        another run changed the same thing first
     ├── ModelError           a model cannot be trained, loaded or used
     ├── ServiceError         MLflow, Rucio or another service failed or is away
@@ -46,6 +47,10 @@ class SchemaError(InputError):
 
 class StaleInputError(CachecastError):
     """A table, model or partition is missing or too old for what was asked."""
+
+
+class LimitError(CachecastError):
+    """More would be taken away than settings allow; --force does it all the same."""
 
 
 class ConflictError(CachecastError):

@@ -7,13 +7,19 @@ folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
+
+CLOCK_ERROR_S = 2.0
+"""A server tells whole seconds, and its answer may be on its way for up to 3 s."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """One file in a cache, as the cache itself tells it. Times are s since 1970."""
+    """One file in a cache, as the cache itself tells it. Times are s since 1970.
+
+    `unreadable`: it is there, but its record cannot be read: sizes are 0 and the last use is None.
+    """
 
     name: str
     size_bytes: int
@@ -21,13 +27,14 @@ class Held:
     complete: bool
     last_detach_s: int | None
     is_open: bool
+    unreadable: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
     """The cache's own word on one file: `held` is None if it has no byte of it.
 
-    `source`: cinfo, gstream or directory.
+    `source`: cinfo, stat, gstream or directory.
     """
 
     held: Held | None
@@ -62,10 +69,25 @@ class CacheTarget(Protocol):
         """Whether `evict` removes a file that a job has open."""
         ...
 
-    def confirm(self, name: str) -> Confirmation:
-        """What the cache itself says of `name` now."""
+    def clock_skew_s(self) -> float:
+        """Seconds that the cache's clock is ahead of ours, to `CLOCK_ERROR_S`; less than 0: behind."""
         ...
 
-    def inventory(self) -> Iterable[Held]:
-        """Every file the cache holds."""
+    def confirm(self, name: str) -> Confirmation:
+        """What the cache's records say of `name` now."""
+        ...
+
+    def confirm_absent(self, name: str) -> Confirmation:
+        """The server's own word that the cache holds nothing of `name`, where `confirm` shows nothing.
+
+        Raises TargetUnavailable if the server does not answer, or holds it: an empty folder is no word.
+        """
+        ...
+
+    def inventory(self, expected: Collection[str] = ()) -> Iterable[Held]:
+        """Every file the cache holds.
+
+        `expected`: some names that it held before. Raises TargetUnavailable, after the last file, unless
+        the server confirms that what is listed, and of `expected` what is not, is so.
+        """
         ...

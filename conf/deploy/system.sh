@@ -27,6 +27,8 @@ xrootd)
     want xrootd-server-plugins has_lib libXrdPfc
     want xrootd-client command -v xrdcp
     want xrootd-client-plugins has_lib libXrdPss
+    want gcc command -v cc  # tests shift a server's clock by a preloaded library
+    want libc6-dev test -e /usr/include/dlfcn.h
     ;;
 browser)
     want chromium command -v chromium

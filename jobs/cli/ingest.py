@@ -10,7 +10,7 @@ import typer
 from features.times import parse_as_of, parse_day
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
-from jobs.cli.options import Conf, Json, TablesRoot
+from jobs.cli.options import Conf, Force, Json, TablesRoot
 
 with lazily():
     from jobs.ingest import pull as pulling
@@ -55,6 +55,7 @@ def scan(
         list[Path] | None, typer.Option(help="a folder of oss.space that the namespace's links lead to")
     ] = None,
     as_of: Annotated[str | None, typer.Option(help="time of the inventory; defaults to now")] = None,
+    force: Force = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
@@ -70,5 +71,6 @@ def scan(
             spaces=space or [],
             cache=cache,
             as_of_s=None if as_of is None else parse_as_of(as_of),
+            force=force,
         )
     console.show(answer, as_json=as_json)

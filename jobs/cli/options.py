@@ -20,6 +20,9 @@ TablesRoot = Annotated[
     str | None, typer.Option("--tables", help="root of the tables, instead of \\[tables] root")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
+Force = Annotated[
+    bool, typer.Option("--force", help="do it even if it takes away more than the settings allow")
+]
 Cache = Annotated[str, typer.Option(help="name of a configured cache")]
 AsOf = Annotated[
     str, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; nothing later is used")

@@ -10,7 +10,7 @@ import typer
 from features.times import parse_as_of
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
-from jobs.cli.options import AsOf, Cache, Conf, Json, TablesRoot
+from jobs.cli.options import AsOf, Cache, Conf, Force, Json, TablesRoot
 
 with lazily():
     from jobs.plan import never_cache as blacklist
@@ -23,6 +23,7 @@ def plan(
     explain: Annotated[
         str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
     ] = None,
+    force: Force = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
@@ -33,7 +34,7 @@ def plan(
     """
     settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
     if explain is None:
-        console.show(planning.run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+        console.show(planning.run(settings, cache=cache, as_of_s=as_of_s, force=force), as_json=as_json)
     else:
         answer = planning.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
         console.show(answer, as_json=as_json)

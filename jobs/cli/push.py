@@ -11,7 +11,7 @@ from features.errors import InputError
 from features.times import parse_as_of
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
-from jobs.cli.options import Cache, Conf, Json, TablesRoot
+from jobs.cli.options import Cache, Conf, Force, Json, TablesRoot
 from jobs.progress import Advance
 
 with lazily():
@@ -34,6 +34,7 @@ def push(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="cancel the unfinished items; they are never tried again")
     ] = False,
+    force: Force = False,
     conf: Conf = None,
     tables: TablesRoot = None,
     as_json: Json = False,
@@ -47,7 +48,7 @@ def push(
     as_of_s = None if as_of is None else parse_as_of(as_of)
     quiet = as_json or mode not in (None, "--resume")
     with console.progress(f"pushing to {cache}", quiet=quiet) as advance:
-        answer = _answer(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance)
+        answer = _answer(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance, force=force)
     console.show(answer, as_json=as_json)
 
 
@@ -59,7 +60,13 @@ def _mode(options: Mapping[str, bool]) -> str | None:
 
 
 def _answer(
-    settings: tree.Settings, mode: str | None, *, cache: str, as_of_s: int | None, advance: Advance
+    settings: tree.Settings,
+    mode: str | None,
+    *,
+    cache: str,
+    as_of_s: int | None,
+    advance: Advance,
+    force: bool,
 ) -> object:
     if mode == "--status":
         return job.status(settings, cache=cache, as_of_s=as_of_s)
@@ -73,4 +80,4 @@ def _answer(
         raise InputError("which plan? give --as-of, or --resume to continue every plan in the journal")
     if mode == "--dry-run":
         return job.dry_run(settings, cache=cache, as_of_s=as_of_s)
-    return job.run(settings, cache=cache, as_of_s=as_of_s, on_progress=advance)
+    return job.run(settings, cache=cache, as_of_s=as_of_s, on_progress=advance, force=force)

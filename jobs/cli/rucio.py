@@ -9,7 +9,7 @@ import typer
 from features.units import parse_duration
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
-from jobs.cli.options import Conf, Json
+from jobs.cli.options import Conf, Force, Json
 
 with lazily():
     from jobs.push import rucio_sync
@@ -59,12 +59,18 @@ def sync(
     recheck: Annotated[
         bool, typer.Option(help="ask Rucio for everything told before, and tell again what it has lost")
     ] = False,
+    force: Force = False,
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
     """Bring the replicas at a cache's RSE in step with the complete files that the cache holds now."""
     with console.progress(f"telling Rucio of {cache}", quiet=as_json):
         answer = rucio_sync.sync(
-            options.load(conf), cache=cache, dry_run=dry_run, wait_s=parse_duration(wait), recheck=recheck
+            options.load(conf),
+            cache=cache,
+            dry_run=dry_run,
+            wait_s=parse_duration(wait),
+            recheck=recheck,
+            force=force,
         )
     console.show(answer, as_json=as_json)

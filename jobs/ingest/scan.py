@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from features.errors import ConfigError
 from features.schema import CONTENTS
 from features.times import as_of_label, day_label
-from jobs.ingest.raw_input import PullSummary, merge
+from jobs.ingest.raw_input import merge
 from jobs.ingest.sources import xcache_cinfo
+from jobs.plan.inventory import check_loss
 from jobs.settings.tree import Settings
 from jobs.spark import table_io
 from jobs.spark.session import spark_session
@@ -47,11 +48,18 @@ class ScanSummary:
 
 
 def run(
-    settings: Settings, *, namespace: Path | None, spaces: Sequence[Path], cache: str, as_of_s: int | None
+    settings: Settings,
+    *,
+    namespace: Path | None,
+    spaces: Sequence[Path],
+    cache: str,
+    as_of_s: int | None,
+    force: bool = False,
 ) -> ScanSummary:
     """Take a cache's inventory and accesses from its namespace; without `as_of_s` as of now.
 
-    `namespace` and `spaces` default to those of the cache's settings. Raises ConfigError.
+    `namespace` and `spaces` default to those of the cache's settings; `force`: however much of it is gone.
+    Raises ConfigError, and as `scan`.
     """
     if namespace is None:
         known = settings.cache(cache)
@@ -65,6 +73,7 @@ def run(
         spaces=spaces,
         cache=cache,
         as_of_s=int(time.time()) if as_of_s is None else as_of_s,
+        lost_share=1.0 if force else settings.plan.lost_share,
     )
 
 
@@ -76,14 +85,18 @@ def scan(
     cache: str,
     as_of_s: int,
     spaces: Sequence[Path] = (),
+    lost_share: float = 1.0,
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
     `spaces`: folders that links of the namespace may lead to. Raises SchemaError for a name no cache can
-    have, InputError if there is no folder `namespace`, ConflictError if a pull is at work on these tables.
+    have, InputError if there is no folder `namespace`, ConflictError if a pull is at work on these tables,
+    LimitError if more than `lost_share` of the bytes of the last inventory is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, (day_label(as_of_s), as_of_label(as_of_s), cache))
     files = xcache_cinfo.files(spark, namespace, spaces)
+    held = _held(files)
+    check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
     told = merge(
         spark,
         tables,
@@ -92,7 +105,15 @@ def scan(
         day=day_of(as_of_s),
     )
     table_io.replace(xcache_cinfo.contents(files, cache, as_of_s), tables, CONTENTS, cover=[key])
-    return _summary(files, told, cache, as_of_label(as_of_s))
+    return ScanSummary(
+        cache=cache,
+        as_of=as_of_label(as_of_s),
+        **held,
+        new_accesses=told.n_new,
+        known_accesses=told.n_duplicates,
+        n_rejected=told.n_rejected,
+        days=told.days,
+    )
 
 
 def day_of(at_s: int) -> dt.date:
@@ -100,7 +121,7 @@ def day_of(at_s: int) -> dt.date:
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
 
 
-def _summary(files: DataFrame, told: PullSummary, cache: str, as_of: str) -> ScanSummary:
+def _held(files: DataFrame) -> dict[str, int]:
     held = files.filter(F.col("fault").isNull())
     counted = held.agg(
         F.count("*").alias("files"),
@@ -109,12 +130,4 @@ def _summary(files: DataFrame, told: PullSummary, cache: str, as_of: str) -> Sca
         F.count_if("open").alias("open"),
     ).first()
     assert counted is not None
-    return ScanSummary(
-        cache=cache,
-        as_of=as_of,
-        **counted.asDict(),
-        new_accesses=told.n_new,
-        known_accesses=told.n_duplicates,
-        n_rejected=told.n_rejected,
-        days=told.days,
-    )
+    return counted.asDict()

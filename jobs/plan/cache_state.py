@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from features.names import parse_name
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.plan.inflow import inflows
+from jobs.plan.inventory import believed
 from jobs.plan.origin_limits import origin_bytes
-from jobs.push.targets import target
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.simulate.study import benefit_model
@@ -49,7 +49,8 @@ def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pins = journal.pins(cache, now_s=as_of_s)
         tries = journal.tries(cache, since_s=as_of_s - settings.plan.reconsider_source)
-    return Moment(chosen, target(chosen).inventory(), {item.name for item in pins}, as_of_s, tries)
+    held = believed(Tables(settings.tables.root), chosen, at_s=as_of_s)
+    return Moment(chosen, held, {item.name for item in pins}, as_of_s, tries)
 
 
 def state_of(

@@ -13,6 +13,7 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
+from jobs.plan.inventory import check_evictions, check_loss
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
@@ -74,9 +75,12 @@ class Judged:
         return self.judgement.case.limits.cycle_s
 
 
-def run(settings: Settings, *, cache: str, as_of_s: int) -> PlanSummary:
-    """Plan for one cache, from its own inventory; raises as `make`."""
-    return make(Tables(settings.tables.root), settings, moment_of(settings, cache, as_of_s))
+def run(settings: Settings, *, cache: str, as_of_s: int, force: bool = False) -> PlanSummary:
+    """Plan for one cache, from its own inventory; raises as `make`.
+
+    `force`: whatever the cache has lost, and however much the plan evicts.
+    """
+    return make(Tables(settings.tables.root), settings, moment_of(settings, cache, as_of_s), force=force)
 
 
 def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
@@ -85,12 +89,15 @@ def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Exp
     return explain_item(Tables(settings.tables.root), settings, moment, item=item)
 
 
-def make(tables: Tables, settings: Settings, moment: Moment) -> PlanSummary:
+def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = False) -> PlanSummary:
     """Write the contents and plans of a cache at a moment.
 
-    Raises StaleInputError if there are no predictions for it.
+    Raises StaleInputError if there are no predictions for it, LimitError if the cache lost, or the plan
+    evicts, more than settings allow without `force`.
     """
     judged, as_of_s = judge(tables, settings, moment), moment.as_of_s
+    if not force:
+        _check_limits(tables, settings, judged, moment)
     key = (day_label(as_of_s), as_of_label(as_of_s), moment.cache.name)
     held_dids = judged.dids.take(pa.array(judged.index))
     rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
@@ -119,10 +126,14 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     """The plan of a cache by the latest predictions, with what it was made from."""
     plan, region, every_s = settings.plan, settings.region.name, settings.features.cycle
     as_of_s = moment.as_of_s
-    held = sorted(moment.inventory, key=lambda file: file.name)
+    inventory = sorted(moment.inventory, key=lambda file: file.name)
+    held = [file for file in inventory if not file.unreadable]
     cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
     dids, model_version = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
+    # Of these nothing is known but that they are there: they are left as they are.
+    unreadable = pa.array([file.name for file in inventory if file.unreadable], pa.string())
+    dids = dids.filter(pc.invert(pc.is_in(names_of(dids), value_set=unreadable)))
     dids, index = with_held(dids, names_of(dids), held)
     files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
     chosen = planner(
@@ -151,6 +162,14 @@ def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArr
         )
     dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
     return dids, ", ".join(sorted(pc.unique(rows["model_version"]).to_pylist()))
+
+
+def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Moment) -> None:
+    limits, cache = settings.plan, moment.cache.name
+    held_bytes = sum(file.bytes_on_disk for file in judged.held)
+    check_loss(tables, cache, held_bytes=held_bytes, at_s=moment.as_of_s, share=limits.lost_share)
+    evicted_bytes = judged.judgement.plan.bytes_of(Action.EVICT)
+    check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
 def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:

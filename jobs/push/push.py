@@ -15,6 +15,7 @@ from features.errors import ConflictError, StaleInputError
 from features.schema import PLANS, RECEIPTS
 from features.times import DAY_S, as_of_label, day_label
 from jobs.plan.file_facts import facts
+from jobs.plan.inventory import check_planned_evictions
 from jobs.progress import Advance
 from jobs.push.targets import target
 from jobs.settings.tree import CacheSettings, Settings
@@ -82,8 +83,14 @@ class Work:
     keep_s: float = 7 * DAY_S
 
 
-def run(settings: Settings, *, cache: str, as_of_s: int, on_progress: Advance) -> PushSummary:
-    """Carry out one cache's plan; raises as `push_plan`."""
+def run(
+    settings: Settings, *, cache: str, as_of_s: int, on_progress: Advance, force: bool = False
+) -> PushSummary:
+    """Carry out one cache's plan; `force`: however much it evicts. Raises LimitError, and as `push_plan`."""
+    if not force:
+        tables, name = Tables(settings.tables.root), settings.cache(cache).name
+        plan, share = planned(tables, name, as_of_s), settings.plan.evict_share
+        check_planned_evictions(tables, plan, cache=name, at_s=as_of_s, share=share)
     with _work(settings, cache) as work:
         return push_plan(work, as_of_s=as_of_s, on_progress=on_progress)
 
@@ -133,6 +140,7 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
         touch_every_s=touch_every_s,
         breaker=settings.push.breaker,
         evict_guard_s=cache.evict_guard,
+        max_clock_skew_s=cache.max_clock_skew,
         sources=settings.plan.source_limits,
     )
 
@@ -268,11 +276,16 @@ def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -
                 raise
 
 
-def _plan(tables: Tables, cache: str, as_of_s: int) -> list[dict[str, Any]]:
+def planned(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    """The rows of a plan. Raises StaleInputError if there is none."""
     key = (day_label(as_of_s), as_of_label(as_of_s), cache)
     if not tables.exists(PLANS) or key not in tables.snapshot(PLANS).partitions:
         raise StaleInputError(f"no plan for cache {cache!r} at {key[1]}; run plan first")
-    rows: list[dict[str, Any]] = tables.read_arrow(PLANS, as_of=key[1], owner=cache).to_pylist()
+    return tables.read_arrow(PLANS, as_of=key[1], owner=cache)
+
+
+def _plan(tables: Tables, cache: str, as_of_s: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = planned(tables, cache, as_of_s).to_pylist()
     return rows
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from features.errors import ConfigError
 from features.names import parse_name
-from jobs.push.targets import target
+from jobs.plan.inventory import believed, check_withdrawals
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Tables
 from jobs.store.user_cache import user_cache
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
@@ -22,7 +24,7 @@ from prefetch.rucio.names import Did, did_of_path
 from prefetch.rucio.reported import Told
 from prefetch.rucio.rse import RseCheck, RseDoor
 from prefetch.rucio.session import Access, Session
-from prefetch.rucio.sync import Sync, SyncSummary, changes
+from prefetch.rucio.sync import Changes, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 
@@ -71,20 +73,36 @@ def session(rucio: RucioSettings) -> Session:
     )
 
 
-def sync(settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool) -> SyncSummary | Drift:
-    """Tell Rucio what a cache got and lost since it was last told, and wait for its word; or count it."""
+def sync(
+    settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool, force: bool = False
+) -> SyncSummary | Drift:
+    """Tell Rucio what a cache got and lost since it was last told, and wait for its word; or count it.
+
+    Raises LimitError if more would be withdrawn than settings allow without `force`.
+    """
     chosen = settings.cache(cache)
     rse, broker = _rse(chosen), _broker(settings.rucio)
-    held, n_unnamed = _held(_admitted(settings, target(chosen).inventory()))
-    told = Told(settings.push.journal)
-    if dry_run:
-        what = changes(held, told.states(rse))
-        return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(what.add), len(what.remove))
-    at = Sync(rse, told=told, broker=broker, session=session(settings.rucio))
-    if recheck:
-        at.recheck()
-    at.tell(changes(held, told.states(rse)), now_s=time.time())
-    return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
+    with contextlib.closing(Told(settings.push.journal)) as told:
+        inventory = _admitted(settings, _inventory(settings, chosen, told.states(rse)))
+        held, n_unnamed = _held(inventory)
+        unreadable = [did for one in inventory if one.unreadable and (did := did_of_path(one.name))]
+
+        def what() -> Changes:
+            known = told.states(rse)
+            wanted = changes(held, known, unreadable)
+            if not force:
+                share = settings.rucio.withdraw_share
+                check_withdrawals(len(wanted.remove), _n_told(known), rse=rse, share=share)
+            return wanted
+
+        if dry_run:
+            drift = what()
+            return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
+        at = Sync(rse, told=told, broker=broker, session=session(settings.rucio))
+        if recheck:
+            at.recheck()
+        at.tell(what(), now_s=time.time())
+        return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
@@ -128,6 +146,16 @@ def _broker(rucio: RucioSettings) -> Broker:
             timeout_s=rucio.timeout,
         )
     )
+
+
+def _inventory(settings: Settings, cache: CacheSettings, told: Mapping[Did, str]) -> list[Held]:
+    # A CMS file's name is its path; of others the path is not known.
+    names = [did.name for did, state in told.items() if state == "there" and did.name.startswith("/")]
+    return believed(Tables(settings.tables.root), cache, at_s=int(time.time()), told=names)
+
+
+def _n_told(states: Mapping[Did, str]) -> int:
+    return sum(state != "unknown" for state in states.values())
 
 
 def _admitted(settings: Settings, inventory: Iterable[Held]) -> list[Held]:

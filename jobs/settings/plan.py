@@ -75,6 +75,8 @@ class PlanSettings(Section):
     hysteresis: float = pydantic.Field(ge=0, le=10)
     dataset_bonus: float = pydantic.Field(ge=0, le=10)
     control_share: Share
+    evict_share: Share
+    lost_share: Share
     wan_per_hour: Bytes | None = None
     quiet_hours: tuple[int, int] | None = None
     rules: tuple[RuleSettings, ...] = ()

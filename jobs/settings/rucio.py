@@ -6,7 +6,7 @@ from typing import Literal
 
 import pydantic
 
-from jobs.settings.values import Seconds, Section
+from jobs.settings.values import Seconds, Section, Share
 
 
 class RucioSettings(Section):
@@ -29,6 +29,7 @@ class RucioSettings(Section):
     broker: str
     broker_username: str
     broker_password: pydantic.SecretStr
+    withdraw_share: Share
     topic: str = pydantic.Field(pattern="^/(topic|queue)/[A-Za-z0-9._-]+$")
 
     @pydantic.model_validator(mode="after")

@@ -200,6 +200,7 @@ class CacheSettings(Section):
     origin: Path | None = None
     touch_every: Literal["auto"] | Seconds = "auto"
     evict_guard: Pause = 600
+    max_clock_skew: Pause = 60
     keytab: Path | None = None
     rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")
 

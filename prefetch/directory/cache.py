@@ -10,7 +10,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
@@ -74,7 +74,18 @@ class DirectoryTarget:
         """What the folder holds of `name`."""
         return Confirmation(_held(name, path_below(self.namespace, name)), "directory")
 
-    def inventory(self) -> Iterator[Held]:
+    def clock_skew_s(self) -> float:
+        """None: the times of files are of this machine's clock."""
+        return 0.0
+
+    def confirm_absent(self, name: str) -> Confirmation:
+        """The folder's word once more: there is no server to ask. Raises TargetUnavailable if it is there."""
+        word = self.confirm(name)
+        if word.held is not None:
+            raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
+        return word
+
+    def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
         """Every file in the folder."""
         for folder, _, files in os.walk(self.namespace):
             for file in files:

@@ -10,7 +10,7 @@ from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from features.units import duration_label
 from prefetch.journal.journal import Item, Receipt
 from prefetch.push.origins import SourceLimits
-from prefetch.target import CacheTarget, Confirmation, Held
+from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
 
 _POLL_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
@@ -24,7 +24,8 @@ class PushLimits:
     failed, times the tries so far, comes the next. `touch_every_s`: a pinned file is renewed when its last
     use is older; None: half the age at which the cache drops files. `breaker`: this many times in a row
     away, and the rest is left planned. `evict_guard_s`: a server that removes open files is asked to remove
-    none whose last known use ended later than this long ago.
+    none whose last known use ended later than this long ago by the cache's clock, and none at all if that
+    clock differs from ours by more than `max_clock_skew_s`.
     """
 
     parallel: int = 8
@@ -35,6 +36,7 @@ class PushLimits:
     touch_every_s: int | None = 6 * 3600
     breaker: int = 5
     evict_guard_s: int = 600
+    max_clock_skew_s: int = 60
     sources: SourceLimits = dataclasses.field(default_factory=SourceLimits)
 
 
@@ -67,15 +69,15 @@ def renewal(
 ) -> tuple[Confirmation, float]:
     """Keep `name` from the next purge: what the cache then says, and the file's last use, s since 1970.
 
-    Touches only a file whose last use is older than `touch_every_s`. Raises PushRejected if the cache does
-    not hold it.
+    Touches only a file whose last use is older than `touch_every_s`, and none whose record is unreadable:
+    its use would be written nowhere. Raises PushRejected if the server confirms that it does not hold it.
     """
     assert limits.touch_every_s is not None
     now = now_s()
-    before = target.confirm(name)
+    before = _surely(target, name)
     if before.held is None:
         raise PushRejected("the cache does not hold it any more")
-    if before.held.is_open:
+    if before.held.is_open or before.held.unreadable:
         return before, now
     last_s = before.held.last_detach_s
     if last_s is not None and last_s > now - limits.touch_every_s:
@@ -96,6 +98,7 @@ def renewal(
 def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
     deadline = time.monotonic() + limits.timeout_s
     before = target.confirm(item.name)
+    _check_readable(before)
     if before.held is not None and before.held.complete:
         _check_size(item, before.held.size_bytes, "the cache holds a complete file")
         return Tried(Receipt("done", confirmed_by=before.source), already=True)
@@ -109,6 +112,7 @@ def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Calla
 def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     now = now_s()
     word, renewed_at_s = renewal(target, item.name, limits, now_s)
+    _check_readable(word)
     receipt = Receipt("done", confirmed_by=word.source, renewed_at_s=renewed_at_s)
     return Tried(receipt, already=renewed_at_s < now)
 
@@ -120,12 +124,13 @@ def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Calla
 
 def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     deadline = time.monotonic() + limits.timeout_s
-    before = target.confirm(item.name)
+    before = _surely(target, item.name)
     if before.held is None:
         return Tried(Receipt("done", confirmed_by=before.source), already=True)
-    _check_unused(target, before.held, limits, now_s())
+    _check_unused(target, before.held, limits, now_s)
     target.evict(item.name, timeout_s=limits.timeout_s)
-    after = _await(target, item.name, lambda held: held is None, deadline)
+    _await(target, item.name, lambda held: held is None, deadline)
+    after = target.confirm_absent(item.name)
     return Tried(Receipt("done", bytes=before.held.bytes_on_disk, confirmed_by=after.source))
 
 
@@ -140,16 +145,43 @@ def _check_size(item: Item, size_bytes: int, what: str) -> None:
         )
 
 
-def _check_unused(target: CacheTarget, held: Held, limits: PushLimits, now: float) -> None:
+def _surely(target: CacheTarget, name: str) -> Confirmation:
+    """The records' word on `name`; where they show nothing, the server's own."""
+    word = target.confirm(name)
+    return target.confirm_absent(name) if word.held is None else word
+
+
+def _check_readable(word: Confirmation) -> None:
+    if word.held is not None and word.held.unreadable:
+        raise PushRejected(
+            f"its record ({word.source}) is damaged, and no read mends it: evict it, then fetch it anew"
+        )
+
+
+def _check_unused(target: CacheTarget, held: Held, limits: PushLimits, now_s: Callable[[], float]) -> None:
     if held.is_open:
         raise PushRejected("in use: a job reads it, so it stays")
     if not (limits.evict_guard_s and target.removes_open_files()):
         return
-    if held.last_detach_s is None or held.last_detach_s > now - limits.evict_guard_s:
+    # The end of the last use is by the cache's clock. By whichever clock it is younger, it counts.
+    earliest_s = now_s() + min(0.0, _skew_s(target, limits))
+    if held.last_detach_s is None or held.last_detach_s > earliest_s - limits.evict_guard_s:
         raise PushRejected(
             f"used within the last {duration_label(limits.evict_guard_s)}, or never closed: this server "
             "would remove it from under a job that has opened it meanwhile"
         )
+
+
+def _skew_s(target: CacheTarget, limits: PushLimits) -> float:
+    """The least that the cache's clock is ahead of ours. Raises PushRejected beyond `max_clock_skew_s`."""
+    skew_s = target.clock_skew_s()
+    if abs(skew_s) > limits.max_clock_skew_s:
+        raise PushRejected(
+            f"the cache's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} ours, and "
+            f"{limits.max_clock_skew_s} s are allowed: when a file was used last cannot be told; set the "
+            "clocks by NTP"
+        )
+    return skew_s - CLOCK_ERROR_S
 
 
 def _used_since(held: Held, at_s: int) -> bool:

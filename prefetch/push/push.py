@@ -19,7 +19,7 @@ from prefetch.push.attempt import PushLimits, Tried, attempt, renewal
 from prefetch.push.lease_buffer import Hand
 from prefetch.push.origins import Sources, SourceState, Try
 from prefetch.push.throttle import TokenBucket
-from prefetch.push.touches import touch_every_s
+from prefetch.push.touches import UNMEASURED_S, touch_every_s
 from prefetch.target import CacheTarget, Confirmation
 
 __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]
@@ -220,7 +220,11 @@ class _Run:
             return
         now_s = self._now_s()
         pinned = {pin.name for pin in self._journal.pins(self._cache, now_s=now_s)}
-        every_s = touch_every_s(self._target.inventory(), pinned, now_s)
+        try:
+            every_s = touch_every_s(self._target.inventory(), pinned, now_s)
+        except TargetUnavailable as error:
+            self._answered(True, str(error))
+            every_s = UNMEASURED_S
         self._limits = dataclasses.replace(self._limits, touch_every_s=every_s)
 
     def _renew_due(self, pool: concurrent.futures.Executor) -> None:

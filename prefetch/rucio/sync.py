@@ -43,11 +43,14 @@ class SyncSummary:
     unconfirmed: int
 
 
-def changes(held: Iterable[Did], told: Mapping[Did, str]) -> Changes:
-    """What to tell so that Rucio has the files `held`, and no others, given what was told and confirmed."""
+def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[Did] = ()) -> Changes:
+    """What to tell so that Rucio has the files `held`, and no others, given what was told and confirmed.
+
+    Of `unreadable` files it is known that they are there, and no more: they are neither added nor withdrawn.
+    """
     wanted = set(held)
     add = {did for did in wanted if told.get(did) not in ("there", "unknown")}
-    gone = told.keys() - wanted
+    gone = told.keys() - wanted - set(unreadable)
     forget = {did for did in gone if told[did] == "unknown"}
     return Changes(sorted(add), sorted(gone - forget), sorted(forget))
 

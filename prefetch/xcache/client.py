@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from features.errors import ConfigError, InputError, PushRejected, SourceUnavailable, TargetUnavailable
+from features.errors import ConfigError, InputError, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo
@@ -21,7 +21,8 @@ from prefetch.xcache.captures import capture_reader
 from prefetch.xcache.lanes import Lanes
 from prefetch.xcache.latest import LatestCloses
 from prefetch.xcache.namespace import SUFFIX, walk
-from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, version_of
+from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, time_of, version_of
+from prefetch.xcache.sign import N_ASKED, LastUsed
 from prefetch.xcache.version import ServerVersion, parse_version
 
 DEFAULT_BLOCK_BYTES = 128 * 1024
@@ -30,6 +31,7 @@ _CHUNKS_PER_CALL = 256
 _SETTLE_S = 0.05
 _URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 _REREAD_S = (0.02, 0.1, 0.5)
+_CLOCK_IS_KNOWN_FOR_S = 60.0
 
 
 class XCacheTarget:
@@ -66,7 +68,7 @@ class XCacheTarget:
         self._block_size_bytes = block_size_bytes
         self._closes = None if gstream is None else LatestCloses(capture_reader(gstream))
         self._version: ServerVersion | None = None
-        self.n_unreadable = 0
+        self._skew: tuple[float, float] | None = None
 
     @property
     def name(self) -> str:
@@ -107,11 +109,22 @@ class XCacheTarget:
             self._version = parse_version(answer)
         return self._version
 
+    def clock_skew_s(self) -> float:
+        """By the time of day that the server tells, which its records carry; asked for once a minute."""
+        if self._skew is None or time.monotonic() - self._skew[0] > _CLOCK_IS_KNOWN_FOR_S:
+            asked_s = time.time()
+            told_s = time_of(self._lanes.spare)
+            self._skew = time.monotonic(), told_s + 0.5 - (asked_s + time.time()) / 2
+        return self._skew[1]
+
     def confirm(self, name: str) -> Confirmation:
         """From cinfo where it can be read, else from `stat`: alone (5.8) or with the last g-stream event."""
         checked_lfn(name)
         if self._namespace is not None:
-            info = self._cinfo(name)
+            try:
+                info = self._cinfo(name)
+            except InputError:
+                return Confirmation(_unreadable(name), "cinfo")
             return Confirmation(None if info is None else _held(name, info), "cinfo")
         told = stat(self._lanes.url(), name)
         if told is None or not told.is_held:
@@ -123,20 +136,71 @@ class XCacheTarget:
             return Confirmation(Held(name, told.size_bytes, on_disk, told.is_whole, last_s, False), "stat")
         return Confirmation(closed or Held(name, 0, 0, False, None, False), "gstream")
 
-    def inventory(self) -> Iterator[Held]:
-        """Every file with a cinfo; those that cannot be read are counted in `n_unreadable`."""
+    def confirm_absent(self, name: str) -> Confirmation:
+        """By `stat`, which the server answers itself for what it holds. Raises TargetUnavailable."""
+        for pause_s in _REREAD_S:
+            if not self._server_holds(name):
+                return Confirmation(None, "stat")
+            # Removed a moment ago, or fetched since.
+            time.sleep(pause_s)
+        if self.confirm(name).held is not None:
+            raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
+        raise TargetUnavailable(
+            f"cache {self._name!r} holds {name}, and namespace {self._namespace} does not show it: mount the "
+            "disk, or set namespace to the cache's oss.localroot"
+        )
+
+    def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
+        """Every file with a cinfo.
+
+        Raises InputError if a folder cannot be read, TargetUnavailable unless the server holds most of the
+        files used last, and none of those that are `expected` and not there.
+        """
         if self._namespace is None:
             raise ConfigError(
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
-        self.n_unreadable = 0
+        shown, missing = LastUsed(), set(expected)
         for found in walk(self._namespace, self._spaces):
-            if found.info is None:
-                self.n_unreadable += 1
-            else:
-                yield _held(found.name, found.info)
+            if found.is_folder:
+                raise InputError(
+                    f"namespace {self._namespace}: {found.detail}, {found.fault}: what lies there would "
+                    "count as gone; run as the cache's user"
+                )
+            missing.discard(found.name)
+            if found.info is not None and found.info.bytes_on_disk:
+                shown.offer(found.name, found.info.last_detach_s or 0)
+            yield _unreadable(found.name) if found.info is None else _held(found.name, found.info)
+        self.check_namespace(shown.names, missing)
+
+    def check_namespace(self, shown: Sequence[str], missing: Collection[str] = ()) -> None:
+        """Ask the server whether the namespace is its own, by names that it shows and some that it lacks.
+
+        Raises TargetUnavailable unless the server answers, holds most of `shown` and none of `missing`.
+        """
+        if version_of(self._lanes.spare) is None:
+            raise TargetUnavailable(
+                f"cache {self._name!r} does not answer, so that nothing tells whether namespace "
+                f"{self._namespace} is its own, and mounted; start the cache, or correct its url"
+            )
+        strange = [name for name in shown if not self._server_holds(name) and self.confirm(name).held]
+        if 2 * len(strange) > len(shown):
+            raise TargetUnavailable(
+                f"cache {self._name!r} does not hold {len(strange)} of {len(shown)} files that namespace "
+                f"{self._namespace} shows, {strange[0]} among them: set namespace to its oss.localroot"
+            )
+        for name in sorted(missing)[:N_ASKED]:
+            # Only what it does not hold does the server ask its origin for.
+            with suppress(SourceUnavailable):
+                self.confirm_absent(name)
+
+    def _server_holds(self, name: str) -> bool:
+        with self._blaming():
+            told = stat(self._lanes.url(), checked_lfn(name))
+        return told is not None and told.is_held
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
+        """The record of `name`; None if there is none. Raises InputError if it is damaged."""
         assert self._namespace is not None
         path = path_below(self._namespace, name, SUFFIX, spaces=self._spaces)
         for pause_s in _REREAD_S:
@@ -150,12 +214,12 @@ class XCacheTarget:
                 if _is_empty(path):
                     return None
             except PermissionError as error:
-                raise PushRejected(
+                raise TargetUnavailable(
                     f"cannot read {path}: run as the cache's user, or leave out namespace"
                 ) from error
             except OSError as error:
                 raise TargetUnavailable(f"cannot read {path}: {error.strerror}") from error
-        raise TargetUnavailable(f"{path} is damaged, or changes all the time")
+        raise InputError(f"{path} is damaged, or changes all the time")
 
     def _block_size(self, name: str) -> int:
         info = None if self._namespace is None else self._cinfo(name)
@@ -184,8 +248,13 @@ class XCacheTarget:
 
 
 def _is_empty(path: Path) -> bool:
-    """Made by a cache that then had no room for a byte."""
-    return path.exists() and not path.stat().st_size
+    """Made by a cache that then had no room for a byte, neither of the record nor of the file."""
+    both = (path, path.with_name(path.name.removesuffix(SUFFIX)))
+    return path.exists() and not any(one.exists() and one.stat().st_size for one in both)
+
+
+def _unreadable(name: str) -> Held:
+    return Held(name, 0, 0, False, None, False, unreadable=True)
 
 
 def _held(name: str, info: cinfo.CInfo) -> Held:

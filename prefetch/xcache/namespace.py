@@ -17,27 +17,30 @@ OLDER_VERSIONS: Final = (1, 2, 3)
 # The cache rewrites a cinfo in place, so a reader may meet half of a young one.
 _YOUNG_S = 10.0
 _REREAD_S = 0.02
+_LOST_AND_FOUND = "/lost+found"
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Found(NamedTuple):
     """One cinfo: the file's `name` in the cache and its `info`, or None and the `fault`.
 
-    `fault` says the same words for the same fault; `detail` is for people.
+    `fault` says the same words for the same fault; `detail` is for people. `is_folder`: what lies below it
+    cannot be seen.
     """
 
     name: str
     info: cinfo.CInfo | None
     fault: str = ""
     detail: str = ""
+    is_folder: bool = False
 
 
 def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
     """Every cinfo below `namespace`, in no promised order; no list of them is held.
 
     Links are refused, also to folders, but for a cinfo that lies in one of `spaces`: with `oss.space` the
-    namespace is links. What vanishes meanwhile, and a cinfo without a byte yet, is left out. Raises
-    InputError if `namespace` is no folder that can be read.
+    namespace is links. What vanishes meanwhile, a cinfo without a byte whose file has none either, and a file
+    system's own `/lost+found` are left out. Raises InputError if `namespace` is no folder that can be read.
     """
     roots = tuple(f"{os.path.realpath(space)}/" for space in spaces)
     folders = [""]
@@ -49,13 +52,14 @@ def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
             if not folder:
                 raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
-                yield Found(folder, None, _unreadable(error), f"{folder[:200]}: a folder")
+                yield Found(folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True)
             continue
         with entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    folders.append(name)
+                    if name != _LOST_AND_FOUND:
+                        folders.append(name)
                 else:
                     yield from _found(entry, name, roots)
 
@@ -74,7 +78,7 @@ def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Iterat
         return
     if is_cinfo:
         try:
-            found = _read(path, checked_lfn(lfn))
+            found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
         except PushRejected as error:
             found = Found(lfn, None, "not a usable file name", str(error))
         if found is not None:
@@ -95,6 +99,25 @@ def _read(path: str, lfn: str) -> Found | None:
         return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
     except InputError as error:
         return Found(lfn, None, _fault(content), f"{lfn}: {error}")
+
+
+def _lost(path: str, lfn: str) -> Found | None:
+    """Why the record at `path` says nothing, if not because it is gone or only being made.
+
+    With `oss.space` a record is a link, into a disk that may not be mounted; a crash of the machine leaves
+    records without a byte beside files that have some.
+    """
+    record = Path(path)
+    try:
+        status = record.stat()
+        is_old = not status.st_size and time.time() - status.st_mtime > _YOUNG_S
+        is_lost = is_old and record.with_suffix("").stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        linked = record.is_symlink() and not record.exists()
+        return Found(lfn, None, "a link to nothing", f"{lfn}: is its space mounted?") if linked else None
+    except OSError as error:
+        return Found(lfn, None, _unreadable(error), f"{lfn}: {error.strerror}")
+    return Found(lfn, None, "an empty cinfo", f"{lfn}: no byte, but its file has some") if is_lost else None
 
 
 def _content(path: str) -> tuple[bytes, float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import re
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -34,6 +35,8 @@ _SERVER_ANSWERED = 400
 _READ_BYTES = 8 * 1024 * 1024
 _COMMAND_ACCEPTED = 3005
 _NOT_FOUND = 3011
+# 5.5.3 answers so of what it does not hold while the origin is down; of what it holds it answers itself.
+_ORIGIN_REFUSES = 3005
 # XProtocol.hh: what a server will say again however often it is asked.
 _FINAL = {
     3000: "invalid argument",
@@ -52,6 +55,7 @@ _OVERLOADED = 3024
 _EXPIRED = 206
 _READABLE_AND_WRITABLE = 48
 _WHOLE = 512
+_TIME_OF_DAY = re.compile(rb'<statistics tod="([0-9]{1,12})"')
 
 
 class TimeOut(TargetUnavailable):
@@ -135,12 +139,12 @@ class Stat(NamedTuple):
 
 
 def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
-    """What the server says of `name`; None if there is no such file.
+    """What the server says of `name`; None if it holds none, and its origin has no such file or is down.
 
     A cache answers for what it holds with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for the whole.
     """
     status, info = _library().FileSystem(url).stat(name, timeout=timeout_s)
-    if not status.ok and status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
+    if status.code == _SERVER_ANSWERED and status.errno in (_NOT_FOUND, _ORIGIN_REFUSES):
         return None
     _check(f"{url}/{name}", status)
     flags = int(info.flags)
@@ -153,6 +157,22 @@ def version_of(url: str, timeout_s: int = 3) -> str | None:
     codes = importlib.import_module("XRootD.client.flags").QueryCode
     status, answer = _library().FileSystem(url).query(codes.CONFIG, "version", timeout=timeout_s)
     return answer.decode(errors="replace") if status.ok and answer else None
+
+
+def time_of(url: str, timeout_s: int = 3) -> int:
+    """The server's own clock, s since 1970.
+
+    Its summary statistics begin with it (`tod`), on every version. Raises TargetUnavailable without an
+    answer in time, PushRejected if the answer does not tell.
+    """
+    codes = importlib.import_module("XRootD.client.flags").QueryCode
+    status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=timeout_s)
+    if not status.ok and status.code != _SERVER_ANSWERED:
+        _check(url, status)
+    found = _TIME_OF_DAY.match(answer or b"") if status.ok else None
+    if found is None:
+        raise PushRejected(f"{url}: the server does not tell its clock (query stats)")
+    return int(found[1])
 
 
 @functools.cache

@@ -148,6 +148,29 @@ def test_a_server_that_removes_open_files_is_asked_late(
     assert ("/e" in fake.held) == bool(failed)
 
 
+@pytest.mark.parametrize(
+    ("skew_s", "age_s", "reason"),
+    [
+        (-660, 100_000, "is 660 s behind ours"),
+        (660, 100_000, "is 660 s ahead of ours"),
+        (-40, 630, "used within"),
+        (40, 590, "used within"),
+        (-40, 700, None),
+        (40, 700, None),
+    ],
+)
+def test_the_guard_knows_the_caches_clock(
+    journal: Journal, skew_s: float, age_s: int, reason: str | None
+) -> None:
+    fake = Fake()
+    fake.removes_open, fake.skew_s = True, skew_s
+    fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
+    journal.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    run(fake, journal, evict_guard_s=600)
+    (receipt,) = journal.receipts()
+    assert receipt["state"] == ("failed" if reason else "done") and (reason or "") in (receipt["error"] or "")
+
+
 def test_a_file_of_another_size_than_planned_has_changed(journal: Journal) -> None:
     fake = Fake()
     fake.held["/old"] = Held("/old", 9, 9, True, 1, False)

@@ -104,7 +104,8 @@ def test_links_into_a_space_of_the_cache_are_followed(tmp_path: Path) -> None:
     (root / "out.cinfo").symlink_to(space / "../meta-not/0a/2.cinfo")
     found = {one.name: one.fault for one in walk(root, [space])}
     refused = "a link, not followed"
-    assert found == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused}
+    lost = {"/dangling": "a link to nothing"}
+    assert found == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused} | lost
 
 
 def test_a_name_that_is_no_text_is_refused_and_can_be_told(tmp_path: Path) -> None:
@@ -191,3 +192,16 @@ def test_memory_is_bounded_by_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(batch.schema == cinfo_rows.SCHEMA for batch in found)
     n_records = sum(len(row["records"]) for batch in found for row in batch.to_pylist())
     assert n_records == sum(number % 3 for number in range(35))
+
+
+def test_a_record_that_a_crash_emptied_is_not_one_being_made(tmp_path: Path) -> None:
+    for name, data in (("/lost", b"data"), ("/young", b"data"), ("/no-room", b"")):
+        os.utime(put(tmp_path, name, b""), None if name == "/young" else (1, 1))
+        (tmp_path / name[1:]).write_bytes(data)
+    assert faults(tmp_path) == {"/lost": "an empty cinfo"}
+
+
+def test_a_file_systems_own_folder_is_left_out(tmp_path: Path) -> None:
+    put(tmp_path, "/lost+found/x", b"junk")
+    put(tmp_path, "/store/lost+found/x", info())
+    assert (names(tmp_path), faults(tmp_path)) == (["/store/lost+found/x"], {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from prefetch.journal.journal import Item, Journal
@@ -39,6 +39,7 @@ class Fake:
         self.lock = threading.Lock()
         self.before: Callable[[str, str], None] = lambda verb, name: None
         self.forgets = False
+        self.skew_s = 0.0
 
     def _verb(self, verb: str, name: str) -> None:
         with self.lock:
@@ -62,10 +63,16 @@ class Fake:
     def removes_open_files(self) -> bool:
         return self.removes_open
 
+    def clock_skew_s(self) -> float:
+        return self.skew_s
+
     def confirm(self, name: str) -> Confirmation:
         return Confirmation(self.held.get(name), "directory")
 
-    def inventory(self) -> list[Held]:
+    def confirm_absent(self, name: str) -> Confirmation:
+        return Confirmation(None, "stat")
+
+    def inventory(self, expected: Collection[str] = ()) -> list[Held]:
         return list(self.held.values())
 
 
