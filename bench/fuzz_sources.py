@@ -21,7 +21,7 @@ from damage import damaged  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 from jobs.ingest import raw_input  # noqa: E402
-from jobs.ingest.sources import SOURCES  # noqa: E402
+from jobs.settings.sources import SOURCES  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402

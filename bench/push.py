@@ -34,7 +34,7 @@ import postgres_server
 import psycopg
 from XRootD import client
 
-from jobs.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, loopback
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, push

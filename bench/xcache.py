@@ -24,7 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
 
-from jobs.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, loopback
 from prefetch.xcache.lanes import Lanes
 from prefetch.xcache.session import RemoteFile
 

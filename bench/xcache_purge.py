@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py 
 
 import numpy as np
 
-from jobs.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, loopback
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import RemoteFile
 from replay.config import CacheConfig

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from features.errors import ServiceError
 from jobs.demo.site import CAPACITY, Site
-from jobs.xrootd import Loopback, available, loopback
+from jobs.local.xrootd import Loopback, available, loopback
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.xcache.collector import Collector
 from prefetch.xcache.session import RemoteFile

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from features.errors import ServiceError
 from features.schema import FILES, PREDICTIONS, RECEIPTS
+from jobs.caches.targets import target
 from jobs.demo.caches import NAME, DemoCache, read_all
 from jobs.demo.walk import Demo
 from jobs.ingest import pull
@@ -20,7 +21,6 @@ from jobs.outcomes import items
 from jobs.plan import plan
 from jobs.progress import Advance, unwatched
 from jobs.push import push
-from jobs.push.targets import target
 
 READS = 700
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""

@@ -7,9 +7,9 @@ import dataclasses
 from features.errors import InputError
 from jobs.ingest import captures, catalogue, incremental, raw_input
 from jobs.ingest.raw_input import PullSummary
+from jobs.ingest.rucio import session
 from jobs.ingest.scan import day_of
-from jobs.ingest.sources import SERVERS
-from jobs.push import rucio_sync
+from jobs.settings.sources import SERVERS
 from jobs.settings.tree import Settings
 from jobs.spark.session import spark_session
 from jobs.store.tables import Tables
@@ -47,11 +47,10 @@ def _pull_from_server(
 ) -> PullSummary:
     if new_only:
         raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
-    session = rucio_sync.session(settings.rucio)
     return catalogue.pull(
         spark_session(settings.spark),
         Tables(settings.tables.root),
-        session=session,
+        session=session(settings.rucio),
         path=path,
         day=day_of(day_s),
         in_use_days=settings.rucio.in_use // 86400,

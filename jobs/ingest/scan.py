@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from features.errors import ConfigError
 from features.schema import CONTENTS
 from features.times import as_of_label, day_label
+from jobs.caches.inventory import check_loss
 from jobs.ingest.raw_input import merge
 from jobs.ingest.sources import xcache_cinfo
-from jobs.plan.inventory import check_loss
 from jobs.settings.tree import Settings
 from jobs.spark import table_io
 from jobs.spark.session import spark_session

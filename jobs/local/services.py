@@ -16,7 +16,7 @@ from jobs.local import hdfs
 from jobs.local.health import airflow_part, answers, takes_datagrams
 from jobs.local.process import Service
 from jobs.local.site import LocalSite, write_private
-from jobs.xrootd import Daemon, prepared
+from jobs.local.xrootd import Daemon, prepared
 
 _LOCAL = "http://127.0.0.1"
 _DAGS = Path(__file__).parents[2] / "dags"

@@ -9,9 +9,9 @@ from features.errors import InputError
 from jobs.local.process import Keeper, ServiceState
 from jobs.local.services import prepare_airflow, services
 from jobs.local.site import LocalSite, found, opened
+from jobs.local.xrootd import available
 from jobs.progress import Advance
 from jobs.store.locks import exclusive
-from jobs.xrootd import available
 
 
 @dataclasses.dataclass(frozen=True)

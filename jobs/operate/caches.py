@@ -7,7 +7,7 @@ import dataclasses
 from features.results import WORTH
 from features.schema import RECEIPTS
 from features.times import as_of_label, day_label
-from jobs.ingest.sources import OF_CACHES
+from jobs.settings.sources import OF_CACHES
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 

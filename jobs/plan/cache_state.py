@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.names import parse_name
+from jobs.caches.inventory import believed
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.plan.inflow import inflows
-from jobs.plan.inventory import believed
 from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
-from jobs.simulate.study import benefit_model
 from jobs.store.tables import Tables
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
@@ -119,7 +118,7 @@ def known_files(
         plan=plan,
         is_here=is_here(settings, moment.cache, dids),
         read_share=read_shares(tables, as_of_s=as_of_s),
-        benefit=benefit_model(settings.benefit),
+        benefit=settings.benefit.model,
         regions=settings.regions,
     )
     budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from features.errors import InputError, StaleInputError
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
+from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
-from jobs.plan.inventory import check_evictions, check_loss
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings

@@ -14,10 +14,10 @@ import pyarrow as pa
 from features.errors import ConflictError, StaleInputError
 from features.schema import PLANS, RECEIPTS
 from features.times import DAY_S, as_of_label, day_label
+from jobs.caches.inventory import check_planned_evictions
+from jobs.caches.targets import target
 from jobs.plan.file_facts import facts
-from jobs.plan.inventory import check_planned_evictions
 from jobs.progress import Advance
-from jobs.push.targets import target
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.journal.journal import Item, Journal, Receipt

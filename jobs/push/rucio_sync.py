@@ -12,18 +12,17 @@ import pyarrow as pa
 
 from features.errors import ConfigError
 from features.names import parse_name
-from jobs.plan.inventory import believed, check_withdrawals
+from jobs.caches.inventory import believed, check_withdrawals
+from jobs.ingest.rucio import session
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
-from jobs.store.user_cache import user_cache
 from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.names import Did, did_of_path
 from prefetch.rucio.reported import Told
 from prefetch.rucio.rse import RseCheck, RseDoor
-from prefetch.rucio.session import Access, Session
 from prefetch.rucio.sync import Changes, Sync, SyncSummary, changes
 from prefetch.target import Held
 
@@ -47,30 +46,6 @@ class Drift:
     unnamed: int
     to_add: int
     to_remove: int
-
-
-def session(rucio: RucioSettings) -> Session:
-    """A session with the server that settings name. Raises ConfigError if they name none, or too little."""
-    if not rucio.url:
-        raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
-    return Session(
-        Access(
-            url=rucio.url.rstrip("/"),
-            auth_url=rucio.auth_url.rstrip("/"),
-            auth_type=rucio.auth_type,
-            account=rucio.account,
-            vo=rucio.vo,
-            ca_cert=rucio.ca_cert,
-            username=rucio.username,
-            password=rucio.password.get_secret_value(),
-            client_cert=rucio.client_cert,
-            client_key=rucio.client_key,
-            client_proxy=rucio.client_proxy,
-            timeout_s=rucio.timeout,
-            attempts=rucio.attempts,
-            tokens=user_cache("rucio-tokens"),
-        )
-    )
 
 
 def sync(

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pydantic
 
 from features.units import parse_duration
-from jobs.ingest.sources import SERVERS, SOURCES
 from jobs.settings.layers import layered
+from jobs.settings.sources import SERVERS, SOURCES
 from jobs.settings.values import Name, Seconds, Section, checked
 
 

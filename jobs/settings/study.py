@@ -7,6 +7,7 @@ from typing import Literal
 import pydantic
 
 from jobs.settings.values import Bytes, Section, Share
+from replay.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint
 
 
 class StudySettings(Section):
@@ -48,6 +49,20 @@ class BenefitSettings(Section):
         if missing := {"ssd", "hdd"} - set(self.read_rates):
             raise ValueError(f"read_rates must tell that of {' and '.join(sorted(missing))}")
         return self
+
+    @property
+    def model(self) -> BenefitModel:
+        """The same as the replay room knows it. Raises ConfigError."""
+        return BenefitModel(
+            points=tuple(EfficiencyPoint(p.rtt_ms, p.cpu_efficiency, p.source) for p in self.points),
+            unknown_remote_efficiency=self.unknown_remote_efficiency,
+            unknown_local_efficiency=self.unknown_local_efficiency,
+            miss_slowdown=self.miss_slowdown,
+            cache_rtt_ms=self.cache_rtt_ms,
+            job_read_rate_bytes_s=self.job_read_rate,
+            hs06_per_core=self.hs06_per_core,
+            job=DOMA_JOB_TYPES.get(self.job_type),
+        )
 
 
 class OriginSettings(Section):

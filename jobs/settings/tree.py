@@ -17,13 +17,13 @@ import pydantic
 from features.errors import ConfigError
 from features.redaction import secrets_of
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
-from jobs.ingest.sources import SOURCES
 from jobs.settings.airflow import AirflowSettings
 from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
 from jobs.settings.queue import QueueSettings
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.serve import ServeSettings
+from jobs.settings.sources import SOURCES
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.settings.values import Bytes, Name, Pause, Seconds, Section, Share, checked
 

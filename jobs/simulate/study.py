@@ -9,10 +9,10 @@ from pathlib import Path
 
 from jobs.progress import Advance
 from jobs.report.study import study_page
-from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
+from jobs.settings.study import OriginSettings, StudySettings
 from jobs.settings.tree import Settings
 from jobs.store.traces import TraceFile
-from replay.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint, Tier
+from replay.benefit import Tier
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.labels import Region
@@ -93,7 +93,7 @@ def write_study(
         cache=CacheConfig(capacity, low, high, settings.replay.purge_interval),
         thresholds=thresholds(settings.study),
         regions=_regions(settings.regions),
-        model=benefit_model(settings.benefit),
+        model=settings.benefit.model,
         tier=Tier(settings.benefit.medium, settings.benefit.read_rates[settings.benefit.medium]),
     )
     done = 0
@@ -142,17 +142,3 @@ def thresholds(study: StudySettings) -> Thresholds:
 
 def _regions(regions: Mapping[str, OriginSettings]) -> list[Region]:
     return [Region(name, origin.hosts, origin.rtt_ms) for name, origin in regions.items()]
-
-
-def benefit_model(benefit: BenefitSettings) -> BenefitModel:
-    """The benefit model as the replay room knows it. Raises ConfigError."""
-    return BenefitModel(
-        points=tuple(EfficiencyPoint(p.rtt_ms, p.cpu_efficiency, p.source) for p in benefit.points),
-        unknown_remote_efficiency=benefit.unknown_remote_efficiency,
-        unknown_local_efficiency=benefit.unknown_local_efficiency,
-        miss_slowdown=benefit.miss_slowdown,
-        cache_rtt_ms=benefit.cache_rtt_ms,
-        job_read_rate_bytes_s=benefit.job_read_rate,
-        hs06_per_core=benefit.hs06_per_core,
-        job=DOMA_JOB_TYPES.get(benefit.job_type),
-    )

@@ -11,9 +11,9 @@ import xcache_server
 from daemons import needed
 from XRootD import client
 
+from jobs.local.xrootd import Loopback
 from jobs.plan import never_cache
 from jobs.settings.tree import Settings
-from jobs.xrootd import Loopback
 
 pytestmark = pytest.mark.service
 AOD = "/store/mc/Run3/TT/AODSIM/v1/0/f.root"

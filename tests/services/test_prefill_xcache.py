@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from features.schema import FILES, RECEIPTS
 from jobs.cli.main import app
+from jobs.local.xrootd import Loopback
 from jobs.store.tables import Tables
-from jobs.xrootd import Loopback
 from prefetch.xcache.client import XCacheTarget
 
 pytestmark = pytest.mark.service

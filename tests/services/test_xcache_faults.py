@@ -20,7 +20,7 @@ import trickling_proxy
 import xcache_server
 from daemons import needed
 
-from jobs.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache import cinfo

@@ -15,7 +15,7 @@ import xcache_server
 from daemons import needed
 
 from features.errors import InputError, TargetUnavailable
-from jobs.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget

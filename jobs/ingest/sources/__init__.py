@@ -5,35 +5,16 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from features.errors import ConfigError
+from jobs.settings.sources import SERVERS, SOURCES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from jobs.ingest.sources.base import Pulled
-
-SOURCES: dict[str, str] = {
-    "rucio_traces": "jobs.ingest.sources.rucio_traces",
-    "rucio_files": "jobs.ingest.sources.rucio_files",
-    "rucio_dumps": "jobs.ingest.sources.rucio_dumps",
-    "atlas_popularity": "jobs.ingest.sources.atlas_popularity",
-    "cms_aaa": "jobs.ingest.sources.cms_aaa",
-    "cmssw_pop": "jobs.ingest.sources.cmssw_pop",
-    "xcache_gstream": "jobs.ingest.sources.xcache_gstream",
-    "xcache_cinfo": "jobs.ingest.sources.xcache_cinfo",
-    "xrootd_fstream": "jobs.ingest.sources.xrootd_fstream",
-    "osdf_accesses": "jobs.ingest.sources.osdf_accesses",
-    "osdf_log": "jobs.ingest.sources.osdf_log",
-    "popularity_series": "jobs.ingest.sources.popularity_series",
-}
-
-# Sources that are asked, not read: `--input` names what to ask for.
-SERVERS = ("rucio_server",)
-
-# Sources in which caches themselves tell what they had on disk.
-OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
 
 # Readers of records that an origin makes too, whose client may be a cache: they are told the site's caches.
 _ORIGIN_SIDE = frozenset({"cms_aaa", "cmssw_pop"})
@@ -71,11 +52,7 @@ class Read(Protocol):
 
 def source_reader(name: str) -> Read:
     """The reader called `name`. Raises ConfigError naming those there are."""
-    if name not in SOURCES:
-        raise ConfigError(
-            "source", f"there is no {name!r}; there are {', '.join(sorted([*SOURCES, *SERVERS]))}"
-        )
-    return cast(Read, importlib.import_module(SOURCES[name]).read)
+    return cast(Read, _module(name).read)
 
 
 def site_reader(
@@ -90,4 +67,11 @@ def site_reader(
 
 def reads_whole(name: str) -> bool:
     """Whether all at a path is one input, its files mean nothing alone: the reader's READS_WHOLE."""
-    return bool(getattr(importlib.import_module(SOURCES[name]), "READS_WHOLE", False))
+    return bool(getattr(_module(name), "READS_WHOLE", False))
+
+
+def _module(name: str) -> ModuleType:
+    if name not in SOURCES:
+        known = ", ".join(sorted([*SOURCES, *SERVERS]))
+        raise ConfigError("source", f"there is no {name!r}; there are {known}")
+    return importlib.import_module(f"jobs.ingest.sources.{name}")

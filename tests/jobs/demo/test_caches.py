@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from features.errors import InputError
+from jobs.caches.targets import target
 from jobs.demo import caches
 from jobs.demo.site import CAPACITY, fresh
-from jobs.push.targets import target
 from prefetch.xcache.gstream import read_capture
 
 N_FILES = 14

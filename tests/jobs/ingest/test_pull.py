@@ -14,7 +14,7 @@ from rucio_avro import write_dump
 from features.errors import ConfigError, ConflictError, InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import raw_input
-from jobs.ingest.sources import SOURCES
+from jobs.settings.sources import SOURCES
 from jobs.store.locks import exclusive
 from jobs.store.tables import Tables
 
@@ -242,7 +242,7 @@ def test_without_a_salt_there_is_no_user(spark: SparkSession, tables: Tables, tm
 
 
 def test_an_empty_file_is_no_rows(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
-    for source in sorted(SOURCES.keys() - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
+    for source in sorted(set(SOURCES) - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
         (tmp_path / "empty").write_text("")
         summary = raw_input.pull(spark, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
         assert (summary.n_rows, summary.n_new) == (0, 0), source

@@ -18,7 +18,6 @@ from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import RuleSettings, SourceSettings
 from jobs.settings.study import OriginSettings
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.simulate.study import benefit_model
 from jobs.store.tables import Tables
 from prefetch.plan import Objective
 from prefetch.plan.control import is_control
@@ -220,7 +219,7 @@ def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> No
     "origin", ["xrd.cern.ch", "XRD.CERN.CH", "Xrd.Cern.CH:1094", "root://u@XRD.CERN.CH//x"]
 )
 def test_a_plan_knows_the_region_that_the_study_knows(origin: str) -> None:
-    benefit = benefit_model(SETTINGS.benefit)
+    benefit = SETTINGS.benefit.model
     known = pa.table({"dataset": ["d"], "tier": ["AOD"], "origin": [origin]})
     hours = SETTINGS.plan.model_copy(update={"objective": Objective.CPU_HOURS})
     hosts = {"far": ("*.jp",), "ch": ("*.CERN.ch",)}

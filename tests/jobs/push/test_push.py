@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from features.errors import CachecastError, InputError, StaleInputError
 from features.schema import FILES, PLANS, RECEIPTS
 from features.times import as_of_label, day_label
+from jobs.caches.targets import target
 from jobs.cli.main import app
 from jobs.push import push as job
-from jobs.push.targets import target
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.journal.journal import Item, Journal, Patience

@@ -19,7 +19,7 @@ from features.errors import ConfigError
 from jobs.cli.main import app
 from jobs.report.study import answers, study_page
 from jobs.settings.tree import Settings
-from jobs.simulate.study import benefit_model, thresholds, write_study
+from jobs.simulate.study import thresholds, write_study
 from replay.benefit import DOMA_JOB_TYPES, HDD, SSD, BenefitModel
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
@@ -240,7 +240,7 @@ def test_settings_that_make_no_sense_are_refused(loaded: LoadedTrace, tmp_path: 
 
 def test_the_shipped_settings_are_the_models_defaults() -> None:
     settings = Settings.load(env={})
-    shipped, ours = benefit_model(settings.benefit), BenefitModel()
+    shipped, ours = settings.benefit.model, BenefitModel()
     assert dataclasses.replace(shipped, points=ours.points) == ours
     assert [(p.rtt_ms, p.cpu_efficiency) for p in shipped.points] == [
         (p.rtt_ms, p.cpu_efficiency) for p in ours.points

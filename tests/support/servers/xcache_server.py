@@ -10,7 +10,7 @@ from pathlib import Path
 from daemons import NoServer
 
 from features.errors import ServiceError
-from jobs.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, loopback
 from prefetch.xcache.collector import Collector
 
 

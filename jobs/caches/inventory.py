@@ -11,7 +11,7 @@ from features.errors import LimitError
 from features.schema import CONTENTS
 from features.times import as_of_label
 from features.units import format_bytes
-from jobs.push.targets import target
+from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Key, Tables, read_partitions
 from prefetch.target import Held

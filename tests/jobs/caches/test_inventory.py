@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 from features.errors import LimitError, TargetUnavailable
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
+from jobs.caches import inventory
 from jobs.ingest import scan
-from jobs.plan import inventory, plan
+from jobs.plan import plan
 from jobs.plan.cache_state import Moment
 from jobs.push import push
 from jobs.push import rucio_sync as rucio

@@ -1,0 +1,1 @@
+"""The configured caches: how they are reached, and what they hold."""
