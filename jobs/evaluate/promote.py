@@ -69,7 +69,9 @@ def decide(
     """Promote the model of the region's newest evaluation if it won there, else refuse; either is recorded.
 
     A champion that is too old to serve at the evaluation's end is no rival. Raises StaleInputError (no
-    evaluation, or its model is gone), ServiceError (MLflow is away; nothing has changed).
+    evaluation, or its model is gone), ModelError (the challenger's files were changed or cannot be read),
+    ServiceError (MLflow is away); nothing has changed then. The files of a champion that stays are checked
+    after the decision is kept, with the same errors.
     """
     as_of, rows = _newest(tables, region)
     challenger = str(rows[0]["model_version"])
@@ -91,11 +93,14 @@ def decide(
         comparisons=decision.comparisons,
     )
     if decision.promote:
+        registry.vouch(challenger)
         registry.point(CHAMPION, challenger, tags=_tags(promotion, challenger))
     else:
         registry.tag(challenger, _tags(promotion, challenger))
     _keep(tables, promotion, region)
     _retire(registry, present, promotion.champion)
+    if present is not None and promotion.champion == present:
+        registry.vouch(present)
     return promotion
 
 
@@ -103,7 +108,8 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     """Make the champion before the present one champion again; none, if there was none before.
 
     If the alias is not where the last decision put it, it is put back there and no step further. Raises
-    StaleInputError if there is nothing to take back, ServiceError.
+    StaleInputError if there is nothing to take back, ServiceError. ModelError if the files of the version it
+    goes back to were changed: the step was taken, as the version before it is no better; take the next one.
     """
     registry = _registry(mlflow)
     champions = _champions(_decisions(tables, region))
@@ -122,6 +128,8 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     else:
         registry.point(CHAMPION, back, tags=_tags(promotion, back))
     _retire(registry, present, back)
+    if back is not None:
+        registry.vouch(back)
     return promotion
 
 

@@ -16,15 +16,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from features.errors import ModelError
+from models.serving.skops_file import TRUSTED
 
 Floats = npt.NDArray[np.float64]
-SKOPS_TRUSTED = [
-    "functools.partial",
-    "numpy.dtype",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-    "sklearn.tree._tree.Tree",
-    "sklearn.utils.validation.check_array",
-]
 CATEGORICAL = ("tier", "campaign")
 _MANY_ROWS = 50_000
 _RISING = ("n_access_", "n_active_", "decayed_", "dataset_n_access_", "dataset_n_active_", "dataset_decayed_")
@@ -217,11 +211,14 @@ class FittedSklearn:
 
 
 def load_payload(flavour: str, payload: bytes) -> Fitted:
-    """The model that `payload()` gave. Raises ModelError for an unknown flavour."""
+    """The model that `payload()` gave, or that `models.serving.native.read_native` checked; no other is safe.
+
+    Raises ModelError for an unknown flavour.
+    """
     if flavour == "lightgbm":
         return FittedLightGBM(lgb.Booster(model_str=payload.decode()))
     if flavour == "sklearn":
-        return FittedSklearn(skops.io.loads(payload, trusted=SKOPS_TRUSTED))
+        return FittedSklearn(skops.io.loads(payload, trusted=TRUSTED))
     raise ModelError(f"unknown model flavour {flavour!r}; train again with this version")
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import json
-from collections.abc import Mapping
-from typing import Any
 
-from features import strict_json
-from features.errors import ModelError, StaleInputError
-from features.spec import FeatureSpec
-from features.times import as_of_label
+import pydantic
+import pydantic_core
+
+from features.errors import InputError, ModelError, StaleInputError
+from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from features.times import as_of_label, parse_as_of
 from features.units import duration_label
 from models.learning.calibration import Knots
 from models.serving.drift import Reference
 
 FORMAT = 2
+MAX_CHARS = 16 << 20
+"""Of the JSON: a hundred columns and eight horizons take about a hundredth."""
+_MOST_READS = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,23 +67,24 @@ class Bundle:
 
     @staticmethod
     def from_json(text: str | bytes) -> Bundle:
-        """The bundle of `to_json`. Raises ModelError if another version wrote it, or it is damaged."""
+        """The bundle of `to_json`. Raises ModelError if another version wrote it, it is damaged or forged."""
         try:
-            raw: dict[str, Any] = strict_json.loads(text)
-            written = raw.pop("format")
-            if written != FORMAT:
-                raise ModelError(f"the model bundle has format {written}, not {FORMAT}; train again")
-            return Bundle(
-                **{
-                    **raw,
-                    "spec": FeatureSpec(**{k: _tupled(v) for k, v in raw["spec"].items()}),
-                    "columns": tuple(raw["columns"]),
-                    "models": tuple(_horizon_model(one) for one in raw["models"]),
-                    "spread": {name: _reference(one) for name, one in raw["spread"].items()},
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if len(text) > MAX_CHARS:
+                raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")
+            raw = pydantic_core.from_json(text, allow_inf_nan=False)
+            if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+                raise ValueError(f"not of format {FORMAT}")
+            bundle = _adapter().validate_json(text, strict=True)
+            _check_numbers(bundle)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ModelError(
+                f"the model bundle cannot be read ({where}: {first['msg']}); train again"
+            ) from None
+        except (ValueError, ArithmeticError, OSError, InputError) as error:
             raise ModelError(f"the model bundle cannot be read ({error}); train again") from None
+        return bundle
 
     def check(self, *, spec: FeatureSpec, region: str) -> None:
         """Raise ModelError unless the models take features of `spec`, are of `region` and share a horizon."""
@@ -87,6 +93,11 @@ class Bundle:
             raise ModelError(
                 f"the models of region {self.region!r} of {as_of_label(self.until_s)} were trained with "
                 f"other settings of [features] or for another region than {region!r}; train again"
+            )
+        if strangers := set(self.columns) - {*spec.numeric_columns, *spec.categorical_columns}:
+            raise ModelError(
+                f"the models of region {region!r} take the column {min(strangers)[:80]!r}, which [features] "
+                "does not make; train again"
             )
         if not {model.horizon_s for model in self.models} & set(spec.horizons_s):
             raise ModelError(
@@ -113,21 +124,43 @@ class Bundle:
             )
 
 
-def _horizon_model(raw: Mapping[str, Any]) -> HorizonModel:
-    knots = {name: _knots(raw[name]) for name in ("calibration", "reads")}
-    return HorizonModel(**{**raw, **knots, "scores": _reference(raw["scores"])})
+@functools.cache
+def _adapter() -> pydantic.TypeAdapter[Bundle]:
+    return pydantic.TypeAdapter(Bundle)
 
 
-def _knots(raw: Mapping[str, Any]) -> Knots:
-    return Knots(raw["kind"], tuple(raw["x"]), tuple(raw["y"]))
+def _check_numbers(bundle: Bundle) -> None:
+    """Raise ValueError for what scoring could not use: types alone are right already."""
+    horizons_s = [model.horizon_s for model in bundle.models]
+    _need(0 < len(horizons_s) == len(set(horizons_s)), "models")
+    _need(all(0 < horizon_s <= LONGEST_HORIZON_S for horizon_s in horizons_s), "horizon_s")
+    _need(0 < len(bundle.columns) == len(set(bundle.columns)), "columns")
+    words = set(bundle.columns) & set(bundle.spec.categorical_columns)
+    _need(words <= bundle.vocabulary.keys() <= set(bundle.spec.categorical_columns), "vocabulary")
+    _need(bundle.spread.keys() <= set(bundle.columns), "spread")
+    for at_s in (bundle.until_s, *(model.trained_until_s for model in bundle.models)):
+        parse_as_of(as_of_label(at_s))
+    for model in bundle.models:
+        _check_knots(model.calibration, most=1.0)
+        _check_knots(model.reads, most=_MOST_READS)
+    for reference in (*bundle.spread.values(), *(model.scores for model in bundle.models)):
+        _need(_rise(reference.edges), "edges")
+        _need(len(reference.shares) == len(reference.edges) + 2, "shares")
+        _need(all(0 <= share <= 1 for share in reference.shares), "shares")
 
 
-def _reference(raw: Mapping[str, Any]) -> Reference:
-    return Reference(tuple(raw["edges"]), tuple(raw["shares"]), float(raw["usual_psi"]))
+def _check_knots(knots: Knots, *, most: float) -> None:
+    _need(0 < len(knots.x) == len(knots.y) and _rise(knots.x), f"{knots.kind} x")
+    _need(all(0 <= y <= most for y in knots.y), f"{knots.kind} y")
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _rise(values: tuple[float, ...]) -> bool:
+    return all(a <= b for a, b in itertools.pairwise(values))
+
+
+def _need(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{what} cannot be")
 
 
 def _labels(horizons_s: tuple[int, ...]) -> str:

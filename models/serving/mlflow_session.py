@@ -29,7 +29,7 @@ with warnings.catch_warnings():  # its own type hints make it warn about itself
     import mlflow.lightgbm
     import mlflow.pyfunc
     import mlflow.sklearn
-    from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, RunTag
+    from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
     from mlflow.exceptions import MlflowException
     from mlflow.models import infer_signature
     from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
@@ -46,6 +46,7 @@ __all__ = [
     "MlflowClient",
     "MlflowException",
     "Param",
+    "Run",
     "RunTag",
     "connect",
     "infer_signature",

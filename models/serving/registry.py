@@ -6,24 +6,26 @@ The alias `candidate` is the newest training, `champion` the one that won in rep
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from features.errors import StaleInputError
+from features.errors import ModelError, StaleInputError
 from features.times import parse_as_of
-from models.serving.bundle import Bundle
-from models.serving.mlflow_session import Metric, MlflowException, connect, mlflow, service_errors
-from models.serving.native import load_native
+from models.serving.bundle_files import BUNDLE_FOLDER, bundle_digest, check_listing, read_bundle, relative
+from models.serving.mlflow_session import Metric, MlflowException, Run, connect, mlflow, service_errors
 from models.serving.scoring import ServedModels
-from models.serving.spool import BUNDLE_FILE, BUNDLE_FOLDER
 
 CANDIDATE, CHAMPION = "candidate", "champion"
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, as 2026-03-01T00:00:00Z."""
 MAY_PUSH_TAG = "may_push"
 """Of a version and its run: `yes`, or `no: ` and why; for people, as the alias decides."""
+
+DIGEST_PARAM = "bundle_sha256"
+"""Of the run that trained a version: the digest of the bundle's files."""
 
 
 def model_name(region: str) -> str:
@@ -88,7 +90,12 @@ class Registry:
         """The moment of a version's training, in seconds since 1970. Raises StaleInputError if it is gone."""
         name, _, number = version.rpartition("/")
         with service_errors(self.uri, f"MLflow has no model version {version}"):
-            return parse_as_of(self._client.get_model_version(name, number).tags[UNTIL_TAG])
+            until = self._client.get_model_version(name, number).tags.get(UNTIL_TAG)
+        if until is None:
+            raise StaleInputError(
+                f"{version} in MLflow has no tag {UNTIL_TAG!r}: train did not write it; train again"
+            )
+        return parse_as_of(until)
 
     def load(self, region: str, aliases: Sequence[str]) -> ServedModels:
         """The models at the first of `aliases` that exists.
@@ -105,21 +112,69 @@ class Registry:
         )
 
     def load_version(self, version: str) -> ServedModels:
-        """The models of a version (`name/number`). Raises as `load`."""
+        """The models of a version (`name/number`), if its files are those of its digest. Raises as `load`."""
+        run = self._run(version)
+        kept = run.data.params.get(DIGEST_PARAM)
+        if kept is None:
+            raise ModelError(
+                f"MLflow keeps no digest of the files of {version}, as an older cachecast trained it: run "
+                "`cachecast promote`, which keeps one of the champion, or train again"
+            )
+        with self._bundle(version, run.info.run_id) as folder:
+            _check_digest(version, bundle_digest(folder), kept)
+            return ServedModels(*read_bundle(folder), version)
+
+    def vouch(self, version: str) -> None:
+        """Make sure that a version can be loaded; keep its files' digest if its training kept none.
+
+        A run's parameter is written once: nobody changes it by MLflow's own API. Raises as `load`.
+        """
+        run = self._run(version)
+        with self._bundle(version, run.info.run_id) as folder:
+            digest = bundle_digest(folder)
+            _check_digest(version, digest, run.data.params.get(DIGEST_PARAM, digest))
+            read_bundle(folder)
+        if DIGEST_PARAM not in run.data.params:
+            with service_errors(self.uri):
+                self._client.log_param(run.info.run_id, DIGEST_PARAM, digest)
+
+    def _run(self, version: str) -> Run:
+        """The run that trained a version. Raises StaleInputError if either is gone."""
         name, _, number = version.rpartition("/")
-        missing = f"MLflow has no model version {version}, or its files are gone; train again"
+        with service_errors(self.uri, _missing(version)):
+            return self._client.get_run(str(self._client.get_model_version(name, number).run_id))
+
+    @contextlib.contextmanager
+    def _bundle(self, version: str, run_id: str) -> Iterator[Path]:
+        """A copy of a version's files, whose names and sizes were checked before they were fetched."""
         with tempfile.TemporaryDirectory() as scratch:
-            with service_errors(self.uri, missing):
-                run_id = self._client.get_model_version(name, number).run_id
+            with service_errors(self.uri, _missing(version)):
+                sizes = self._listing(run_id)
+            if not sizes:
+                raise StaleInputError(_missing(version))
+            check_listing(sizes)
+            with service_errors(self.uri, _missing(version)):
                 mlflow.artifacts.download_artifacts(
                     run_id=run_id, artifact_path=BUNDLE_FOLDER, dst_path=scratch, tracking_uri=self.uri
                 )
-            folder = Path(scratch) / BUNDLE_FOLDER
-            if not (folder / BUNDLE_FILE).is_file():
-                raise StaleInputError(missing)
-            bundle = Bundle.from_json((folder / BUNDLE_FILE).read_bytes())
-            payloads = {
-                one.horizon_s: load_native(one.flavour, folder / one.within).payload()
-                for one in bundle.models
-            }
-        return ServedModels(bundle, payloads, version)
+            yield Path(scratch) / BUNDLE_FOLDER
+
+    def _listing(self, run_id: str) -> dict[str, int]:
+        """Sizes of a run's files in the bundle and the folders in it; a folder deeper counts as a file."""
+        sizes: dict[str, int] = {}
+        for top in self._client.list_artifacts(run_id, BUNDLE_FOLDER):
+            inside = self._client.list_artifacts(run_id, top.path) if top.is_dir else [top]
+            sizes |= {relative(one.path): int(one.file_size or 0) for one in inside}
+        return sizes
+
+
+def _missing(version: str) -> str:
+    return f"MLflow has no model version {version}, or its files are gone; train again"
+
+
+def _check_digest(version: str, found: str, kept: str) -> None:
+    if found != kept:
+        raise ModelError(
+            f"the files of {version} in MLflow are not those that were trained: digest {found[:12]}…, "
+            f"not {kept[:12]}…; find out who changed them, then train again or `cachecast promote --rollback`"
+        )

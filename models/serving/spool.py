@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -26,11 +27,13 @@ from features import strict_json
 from features.errors import ModelError
 from models.learning.learners import Fitted
 from models.serving.bundle import Bundle
-from models.serving.native import save_native
+from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER
+from models.serving.native import read_native, save_native
 
-BUNDLE_FOLDER, BUNDLE_FILE, MODEL_FOLDER = "bundle", "bundle.json", "model"
+MODEL_FOLDER = "model"
 _FILE = "training.json"
 _FORMAT = 1
+_RUN_FOLDER = re.compile(r"runs/\d{3,}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +107,10 @@ class Spool:
         self._runs.append(RunRecord(name, _texts(params), dict(tags), dict(metrics), where))
 
     def add_to_bundle(self, within: str, fitted: Fitted, example: pd.DataFrame) -> None:
-        """Keep the model that serves the horizon `within`."""
-        save_native(fitted, self._folder / BUNDLE_FOLDER / within, example)
+        """Keep the model that serves the horizon `within`. Raises ModelError if it cannot be loaded again."""
+        folder = self._folder / BUNDLE_FOLDER / within
+        save_native(fitted, folder, example)
+        read_native(fitted.flavour, folder, list(example.columns))
 
     def finish(
         self,
@@ -149,8 +154,10 @@ def read(folder: Path) -> Training:
         if raw.pop("format") != _FORMAT:
             raise ValueError("written by another version")
         runs = tuple(RunRecord(**run) for run in raw.pop("runs"))
+        if not all(_RUN_FOLDER.fullmatch(run.folder) for run in runs):
+            raise ValueError("a run's folder is elsewhere")
         return Training(folder=folder, runs=runs, **raw)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"{folder}: this training cannot be read ({error}); delete it and train again"
         ) from None

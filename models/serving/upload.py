@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 
+from models.serving.bundle_files import BUNDLE_FOLDER, bundle_digest
 from models.serving.mlflow_session import (
     Dataset,
     DatasetInput,
@@ -17,8 +18,8 @@ from models.serving.mlflow_session import (
     connect,
     service_errors,
 )
-from models.serving.registry import CANDIDATE, UNTIL_TAG, model_name
-from models.serving.spool import BUNDLE_FOLDER, Training
+from models.serving.registry import CANDIDATE, DIGEST_PARAM, UNTIL_TAG, model_name
+from models.serving.spool import Training
 
 TRAINING_TAG = "cachecast.training"
 _PARENT, _SOURCE = "mlflow.parentRunId", "mlflow.source.name"
@@ -44,11 +45,12 @@ def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> 
     ServiceError; the training then is as it was.
     """
     client, experiment_id = connect(uri, artifacts, experiment)
+    digest = bundle_digest(training.folder / BUNDLE_FOLDER)
     with service_errors(uri):
         _delete_remains(client, experiment_id, training)
         common = {TRAINING_TAG: training.id, _SOURCE: "cachecast train", **training.tags}
         parent = _begin(client, experiment_id, training.name, common)
-        _log(client, parent, params=training.params, metrics={})
+        _log(client, parent, params={**training.params, DIGEST_PARAM: digest}, metrics={})
         client.log_inputs(parent, _inputs(training.tags))
         run_ids = []
         for run in training.runs:

@@ -6,17 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from features.errors import ModelError, StaleInputError
+from features.errors import ModelError
 from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
 from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
-from models.learning.calibration import IDENTITY, Knots
+from models.learning.calibration import IDENTITY
 from models.learning.fit import earlier_parts, fit_calibrated
 from models.learning.frame import Known, Sample, horizon_parts, model_matrix
 from models.learning.learners import HistBoosting, Learner, LightGBM, load_payload
 from models.learning.sklearn_learners import Forest, Logistic
-from models.serving.bundle import Bundle, HorizonModel
-from models.serving.drift import Reference
 from models.training.compare import best, evaluate_baseline, evaluate_learner
 from models.training.search import search
 
@@ -233,48 +231,3 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
 
     for with_future, without in zip(predicted(shuffled), predicted(rows), strict=True):
         np.testing.assert_array_equal(with_future, without)
-
-
-def _bundle() -> Bundle:
-    spread = Reference((0.1, 0.5), (0.2, 0.3, 0.4, 0.1), 0.02)
-    model = HorizonModel(
-        horizon_s=3600,
-        learner="lightgbm",
-        flavour="lightgbm",
-        calibration=Knots("platt", (0.0, 1.0), (0.1, 0.9)),
-        reads=IDENTITY,
-        trained_until_s=7200,
-        scores=spread,
-    )
-    return Bundle(
-        region="emea",
-        spec=SPEC,
-        columns=("recency_s", "tier"),
-        vocabulary={"tier": ["AOD"]},
-        until_s=9000,
-        models=(model,),
-        dropped={"30d": "too few days"},
-        spread={"recency_s": spread},
-    )
-
-
-def test_a_bundle_survives_json() -> None:
-    assert Bundle.from_json(_bundle().to_json()) == _bundle()
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["{}", "[]", "nonsense", '{"format": 99}', '{"format": 2}', "[" * 100_000, b"\xff", b"\xed\xa0\x80"],
-)
-def test_a_damaged_bundle_is_a_model_error(text: str | bytes) -> None:
-    with pytest.raises(ModelError, match="train again"):
-        Bundle.from_json(text)
-
-
-def test_a_bundle_serves_only_between_its_training_and_its_age() -> None:
-    _bundle().check_time(7200, max_age_s=3600)
-    _bundle().check_time(9000 + 3600, max_age_s=3600)
-    with pytest.raises(ModelError, match="know the future"):
-        _bundle().check_time(7199, max_age_s=3600)
-    with pytest.raises(StaleInputError, match="train again"):
-        _bundle().check_time(9000 + 3601, max_age_s=3600)

@@ -18,10 +18,11 @@ from features.spec import FeatureSpec
 from models.learning.baselines import S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.frame import learn_vocabulary, model_matrix
-from models.learning.learners import SKOPS_TRUSTED, HistBoosting, LightGBM
+from models.learning.learners import HistBoosting, LightGBM
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import Reference
 from models.serving.scoring import LoadedModels, ServedModels, score_spark
+from models.serving.skops_file import TRUSTED
 from models.training.training import fit_in_memory
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def slowly(rows: pd.DataFrame, models: ServedModels) -> pd.DataFrame:
         if model.flavour == "lightgbm":
             raw = lgb.Booster(model_str=payload.decode()).predict(matrix)
         else:
-            raw = skops.io.loads(payload, trusted=SKOPS_TRUSTED).predict_proba(matrix)[:, 1]
+            raw = skops.io.loads(payload, trusted=TRUSTED).predict_proba(matrix)[:, 1]
         p = np.interp(raw, model.calibration.x, model.calibration.y)
         part = rows[["did", "dataset", "tier", "region", "day", "as_of"]].assign(
             horizon_s=model.horizon_s,

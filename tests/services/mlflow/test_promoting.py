@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, registry
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, registry
 
 from features.errors import StaleInputError
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, PROMOTIONS, S3FIFO_PLAN
-from features.times import as_of_label, day_label
+from features.results import CHAMPION_PLAN, LRU, PROMOTIONS, S3FIFO_PLAN
+from features.times import as_of_label
 from jobs.evaluate import promote
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS
-
-
-def evaluate(store: Tables, challenger: str, as_of_s: int, *, saving: int, champion: str | None) -> None:
-    """A made-up evaluation of 28 days: the challenger saves `saving` bytes a day against every rival."""
-    rng = np.random.default_rng(as_of_s)
-    mine = 1000 + rng.integers(0, 100, 28)
-    plans = {CHALLENGER_PLAN: challenger, LRU: None, S3FIFO_PLAN: None}
-    if champion is not None:
-        plans[CHAMPION_PLAN] = champion
-    rows = []
-    for policy, scored_by in plans.items():
-        wan = mine if policy == CHALLENGER_PLAN else mine + saving + rng.integers(-10, 11, 28)
-        for i, wan_bytes in enumerate(wan.tolist()):
-            zero = dict.fromkeys(("hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"), 0)
-            where = {"capacity_fraction": 0.1, "on_day": day_label(as_of_s - (28 - i) * 86400)}
-            what = {"model_version": challenger, "policy": policy, "scored_by": scored_by}
-            rows.append({**what, **where, "wan_bytes": wan_bytes, **zero})
-    store.replace_rows(EVALUATIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "emea"))
 
 
 def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlflow, tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""What a bundle's JSON may say, and when it may serve."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from features.errors import ModelError, StaleInputError
+from features.spec import FeatureSpec
+from models.learning.calibration import IDENTITY, Knots
+from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel
+from models.serving.drift import Reference
+
+SPEC = FeatureSpec(
+    cycle_s=3600,
+    windows_s=(3600, 86400),
+    half_lives_s=(3600, 86400),
+    horizons_s=(3600,),
+    n_gaps=1,
+    candidate_s=86400,
+    active_dataset_s=3600,
+)
+
+
+def bundle() -> Bundle:
+    spread = Reference((0.1, 0.5), (0.2, 0.3, 0.4, 0.1), 0.02)
+    model = HorizonModel(
+        horizon_s=3600,
+        learner="lightgbm",
+        flavour="lightgbm",
+        calibration=Knots("platt", (0.0, 1.0), (0.1, 0.9)),
+        reads=IDENTITY,
+        trained_until_s=7200,
+        scores=spread,
+    )
+    return Bundle(
+        region="emea",
+        spec=SPEC,
+        columns=("recency_s", "tier"),
+        vocabulary={"tier": ["AOD"]},
+        until_s=9000,
+        models=(model,),
+        dropped={"30d": "too few days"},
+        spread={"recency_s": spread},
+    )
+
+
+def test_a_bundle_survives_json() -> None:
+    assert Bundle.from_json(bundle().to_json()) == bundle()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{}", "[]", "nonsense", '{"format": 99}', '{"format": 2}', "[" * 100_000, " " * (MAX_CHARS + 1)),
+        *(b"\xff", b"\xed\xa0\x80"),
+    ],
+)
+def test_a_bundle_of_another_shape_is_a_model_error(text: str | bytes) -> None:
+    with pytest.raises(ModelError, match="train again"):
+        Bundle.from_json(text)
+
+
+def test_a_bundle_serves_only_between_its_training_and_its_age() -> None:
+    bundle().check_time(7200, max_age_s=3600)
+    bundle().check_time(9000 + 3600, max_age_s=3600)
+    with pytest.raises(ModelError, match="know the future"):
+        bundle().check_time(7199, max_age_s=3600)
+    with pytest.raises(StaleInputError, match="train again"):
+        bundle().check_time(9000 + 3601, max_age_s=3600)
+
+
+Change = Callable[[dict[str, Any]], object]
+MODEL: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: raw["models"][0]  # noqa: E731
+FORGED: dict[str, Change] = {
+    "a folder above": lambda raw: MODEL(raw).update(horizon_s="../../1h"),
+    "a horizon of nothing": lambda raw: MODEL(raw).update(horizon_s=0),
+    "a horizon beyond reason": lambda raw: MODEL(raw).update(horizon_s=10**30),
+    "a horizon twice": lambda raw: raw["models"].append(raw["models"][0]),
+    "no horizon": lambda raw: raw["models"].clear(),
+    "a horizon of truth": lambda raw: MODEL(raw).update(horizon_s=True),
+    "a time of no calendar": lambda raw: raw.update(until_s=10**15),
+    "a label of no calendar": lambda raw: MODEL(raw).update(trained_until_s=-(10**15)),
+    "no number": lambda raw: MODEL(raw)["calibration"].update(y=[0.1, float("nan")]),
+    "no probability": lambda raw: MODEL(raw)["calibration"].update(y=[0.1, 1.5]),
+    "knots that fall": lambda raw: MODEL(raw)["calibration"].update(x=[1.0, 0.0]),
+    "knots without a value": lambda raw: MODEL(raw)["calibration"].update(y=[0.5]),
+    "no knots": lambda raw: MODEL(raw)["reads"].update(x=[], y=[]),
+    "reads without end": lambda raw: MODEL(raw)["reads"].update(y=[0.0, 1e300]),
+    "shares of other bins": lambda raw: MODEL(raw)["scores"].update(shares=[1.0]),
+    "edges that fall": lambda raw: MODEL(raw)["scores"].update(edges=[0.5, 0.1]),
+    "a column twice": lambda raw: raw.update(columns=["tier", "tier"]),
+    "words for a number": lambda raw: raw["vocabulary"].update(recency_s=["a"]),
+    "a word without words": lambda raw: raw["vocabulary"].clear(),
+    "the spread of a stranger": lambda raw: raw["spread"].update(other=raw["spread"]["recency_s"]),
+    "half a character": lambda raw: raw.update(region="\ud800"),
+    "a cycle of nothing": lambda raw: raw["spec"].update(cycle_s=0),
+    "no spec": lambda raw: raw.update(spec=None),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_bundle_is_a_model_error(what: str) -> None:
+    raw = json.loads(bundle().to_json())
+    FORGED[what](raw)
+    with pytest.raises(ModelError, match="cannot be read"):
+        Bundle.from_json(json.dumps(raw))
+
+
+@settings(deadline=None, max_examples=100, database=None)
+@given(st.data())
+def test_a_changed_bundle_is_a_bundle_or_a_model_error(data: st.DataObject) -> None:
+    text = bundle().to_json()
+    at, n_cut = data.draw(st.integers(0, len(text))), data.draw(st.sampled_from([0, 1, 5]))
+    piece = data.draw(
+        st.sampled_from(["-", "9" * 5000, "1e999", "NaN", "null", "[", "\\ud800", "\0", '"', "0."])
+    )
+    try:
+        found = Bundle.from_json(text[:at] + piece + text[at + n_cut :])
+    except ModelError as error:
+        assert str(error).isprintable()
+    else:
+        found.check_time(found.until_s + 10**8, max_age_s=10**9)
+
+
+def test_columns_that_features_do_not_make_are_refused() -> None:
+    bundle().check(spec=SPEC, region="emea")
+    with pytest.raises(ModelError, match="'did'"):
+        dataclasses.replace(bundle(), columns=("did", "recency_s")).check(spec=SPEC, region="emea")
