@@ -1,7 +1,8 @@
-"""The placement service beside a plain FastAPI JSON route: requests per second, latency, memory, start.
+"""The placement service beside a plain FastAPI JSON route: requests, latency, memory, start; and its floods.
 
 bench/serve.py            1 M placements, 32 connections, medians of nine rounds; needs wrk
                           (conf/deploy/system.sh bench)
+bench/serve.py --floods   how long `/serverRanges` takes while others do their worst, 10 s of each; no wrk
 
 Datasets are asked for by Zipf's law (the i-th as often as 1/i). On a machine that others use wrk's own time
 weighs as much as the server's and hides part of the ratio: the servers' CPU time per request does not.
@@ -10,6 +11,7 @@ weighs as much as the server's and hides part of the ratio: the servers' CPU tim
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -21,13 +23,16 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+
+import floods  # noqa: E402
+from placement_server import configured  # noqa: E402
 
 from prefetch.placement.build import Holding, snapshot_of  # noqa: E402
 from prefetch.placement.database import Database  # noqa: E402
@@ -39,6 +44,8 @@ N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2
 PACED_ROUNDS, PACED_SECONDS = 7, 2
 TOKEN = "benchmark-token-0123456789"
+FLOOD_S, FLOOD_TARGET_S = 10, 1.0
+PLAN_ITEMS = 100_000
 TARGETS = {"/serverRanges": 10.0, "/ds": 3.0}
 _PLAIN = """
 import json, sys, uvicorn
@@ -94,14 +101,19 @@ def stored(database: Path) -> None:
         ],
     )
     with closing(Database(str(database))) as opened:
-        opened.refresh(dump(snapshot), snapshot.as_of, {})
+        items = [{"did": name, "action": "pin", "rank": i} for i, name in enumerate(names[:PLAN_ITEMS])]
+        plan = gzip.compress(json.dumps({"cache": "xc1", "items": items}).encode())
+        opened.refresh(dump(snapshot), snapshot.as_of, {"xc1": plan})
 
 
 @contextmanager
 def ours(database: Path) -> Iterator[tuple[str, int, float]]:
     """The service with a million placements and 24 servers: URL, process, and seconds until it answered."""
     env = {"CACHECAST_SERVE__DATABASE": str(database), "CACHECAST_SERVE__TOKEN": TOKEN}
+    conf = database.parent / "conf"
+    configured(conf, {f"xc{i}": (f"SITE{i % N_SITES}", 96 + i) for i in range(N_SERVERS)})
     command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "serve", "--port", "0"]
+    command += ["--conf", str(conf)]
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | env, stderr=subprocess.PIPE, text=True)
     try:
@@ -111,9 +123,7 @@ def ours(database: Path) -> Iterator[tuple[str, int, float]]:
         _until(lambda: json.loads(read(f"{found[1]}/health"))["datasets"] == N_DATASETS)
         took_s = time.monotonic() - began
         for i in range(N_SERVERS):
-            site = f"SITE{i % N_SITES}"
-            body = {"id": f"xc{i}", "site": site, "address": f"xc{i}.example.org:1094", "size": 96 + i}
-            read(f"{found[1]}/liveness", json.dumps(body).encode())
+            read(f"{found[1]}/liveness", json.dumps({"id": f"xc{i}"}).encode())
         yield found[1], process.pid, took_s
     finally:
         process.terminate()
@@ -196,13 +206,44 @@ def main() -> None:
     """Print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
-    strict = parser.parse_args().strict
-    if shutil.which("wrk") is None:
+    parser.add_argument("--floods", action="store_true", help="the floods alone")
+    given = parser.parse_args()
+    if not given.floods and shutil.which("wrk") is None:
         raise SystemExit("wrk is missing: install it with conf/deploy/system.sh bench")
     with tempfile.TemporaryDirectory() as folder:
-        missed = measured(Path(folder))
+        missed = flooded(Path(folder)) if given.floods else measured(Path(folder))
     print(f"targets missed: {missed}")
-    raise SystemExit(bool(strict and missed))
+    raise SystemExit(bool(given.strict and missed))
+
+
+def flooded(folder: Path) -> int:
+    """Ask on new connections during each flood, and before any; the number of targets missed."""
+    stored(folder / "placement.db")
+    missed = 0
+    with ours(folder / "placement.db") as (url, pid, _):
+        address = floods.address_of(url)
+        for name, flood in {"none": lambda _: nullcontext(), **floods.FLOODS}.items():
+            with flood(address):
+                missed += _asked_during(name, address, pid)
+    return missed
+
+
+def _asked_during(name: str, address: floods.Address, pid: int) -> int:
+    took_s: list[float] = []
+    deadline = time.monotonic() + FLOOD_S
+    while time.monotonic() < deadline:
+        try:
+            took_s.append(floods.ranges_s(address))
+        except OSError:
+            took_s.append(float("inf"))
+        time.sleep(0.02)
+    took_s.sort()
+    print(
+        f"flood: {name:12} {len(took_s)} asked, median {statistics.median(took_s) * 1e3:.0f} ms, longest "
+        f"{took_s[-1] * 1e3:.0f} ms (target {FLOOD_TARGET_S * 1e3:.0f}); memory {memory_mb(pid)[0]:.0f} MB",
+        flush=True,
+    )
+    return took_s[-1] > FLOOD_TARGET_S
 
 
 def measured(folder: Path) -> int:

@@ -2,78 +2,114 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import resource
 import socket
+import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
 
 import uvicorn
 
 from features.errors import ConfigError, ServiceError
+from jobs.placement.access import members, tokens
 from jobs.settings.serve import ServeSettings, SiteSettings
-from jobs.settings.tree import Settings
+from jobs.settings.tree import CacheSettings, Settings
 from prefetch.databases import shown
 from prefetch.placement.app import application
+from prefetch.placement.connections import connections
 from prefetch.placement.database import Database
 from prefetch.placement.front import Front
+from prefetch.placement.gate import Gate
 from prefetch.placement.keeper import Keeper
 from prefetch.placement.service import Options, Service
-from prefetch.placement.tokens import Tokens, read_token
 from replay.benefit import Cluster
 
-_BACKLOG = 2048
+_BACKLOG = 512
+_OTHER_DESCRIPTORS = 128
+"""The database's, the loop's, and those of libraries."""
+_LAST_ANSWERS_S = 10
+"""For what is under way when the service is stopped: a client that is slow must not keep it."""
 
 
 def run(settings: Settings, *, host: str | None, port: int | None, log: Callable[[str], None]) -> None:
-    """Run the placement service until it is stopped."""
+    """Run the placement service until it is stopped; raises as `answer_until_stopped`."""
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     chosen = settings.serve.model_copy(update=given)
-    answer_until_stopped(chosen, job_read_rate_bytes_s=settings.benefit.job_read_rate, log=log)
+    rate = settings.benefit.job_read_rate
+    answer_until_stopped(chosen, settings.caches.values(), job_read_rate_bytes_s=rate, log=log)
 
 
 def answer_until_stopped(
-    serve: ServeSettings, *, job_read_rate_bytes_s: float, log: Callable[[str], None]
+    serve: ServeSettings,
+    caches: Iterable[CacheSettings],
+    *,
+    job_read_rate_bytes_s: float,
+    log: Callable[[str], None],
 ) -> None:
     """Answer on `serve.host`:`serve.port` until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
-    front = wired(serve, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=time.time)
+    _allow_descriptors(serve.connections)
+    built = server(serve, caches, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:
-        config = uvicorn.Config(
-            front,
-            loop="uvloop",
-            http="httptools",
-            ws="none",
-            interface="asgi3",
-            proxy_headers=False,
-            lifespan="on",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            backlog=_BACKLOG,
-            ssl_certfile=serve.tls_cert or None,
-            ssl_keyfile=serve.tls_key or None,
-        )
         host, port = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
         log(f"answering on {scheme}://{host}:{port}, kept in {shown(serve.database)}")
-        uvicorn.Server(config).run(sockets=[listener])
+        built.run(sockets=[listener])
 
 
-def wired(serve: ServeSettings, *, job_read_rate_bytes_s: float, now_s: Callable[[], float]) -> Front:
+def server(
+    serve: ServeSettings,
+    caches: Iterable[CacheSettings],
+    *,
+    job_read_rate_bytes_s: float,
+    now_s: Callable[[], float],
+) -> uvicorn.Server:
+    """The HTTP server of the service, within its bounds; given a socket it runs. Raises ConfigError."""
+    gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
+    front = wired(serve, caches, gate, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=now_s)
+    config = uvicorn.Config(
+        front,
+        loop="uvloop",
+        http=cast(type[asyncio.Protocol], connections(gate, _tls(serve))),
+        ws="none",
+        interface="asgi3",
+        proxy_headers=False,
+        lifespan="on",
+        # A warning per request that is no HTTP would let anybody fill the log.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+    )
+    return uvicorn.Server(config)
+
+
+def wired(
+    serve: ServeSettings,
+    caches: Iterable[CacheSettings],
+    gate: Gate,
+    *,
+    job_read_rate_bytes_s: float,
+    now_s: Callable[[], float],
+) -> Front:
     """The application, its state and its database, none of them started. Raises ConfigError."""
-    operators = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
-    caches = read_token(serve.cache_token.get_secret_value(), serve.cache_token_file, "serve.cache_token")
+    known = list(caches)
     options = Options(
         liveness_s=serve.liveness,
         forget_s=serve.forget,
         max_wait_s=serve.max_wait,
         never=serve.never,
+        members=members(known),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
     )
     service = Service(options, now_s=now_s)
     keeper = Keeper(service, Database(serve.database), every_s=serve.sync)
-    return application(service, keeper, Tokens(operators, caches))
+    return application(service, keeper, tokens(serve, known), gate)
 
 
 def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:
@@ -93,6 +129,31 @@ def _cluster(serve: ServeSettings, site: SiteSettings, job_read_rate_bytes_s: fl
         workflow_bytes_s_per_slot=job_read_rate_bytes_s,
         n_slots=site.slots or serve.slots,
     )
+
+
+def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
+    if not serve.tls_cert:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(serve.tls_cert, serve.tls_key)
+    except OSError as error:
+        what = error.strerror or type(error).__name__
+        raise ConfigError("serve.tls_cert", f"cannot use it with tls_key: {what}; give PEM files") from None
+    return context
+
+
+def _allow_descriptors(n_connections: int) -> None:
+    """Let this process open what its connections need, and what is accepted before it is counted."""
+    needed = n_connections + _BACKLOG + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            "serve.connections",
+            f"{n_connections} need {needed} open files of {hard} allowed: raise LimitNOFILE or lower it",
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -23,10 +23,12 @@ class ServeSettings(Section):
     database: str = pydantic.Field(min_length=1)
     token: pydantic.SecretStr
     token_file: str
-    cache_token: pydantic.SecretStr
-    cache_token_file: str
+    cache_tokens: str
     tls_cert: str
     tls_key: str
+    plain_http: bool
+    connections: int = pydantic.Field(ge=64, le=100_000)
+    connections_per_client: int = pydantic.Field(ge=8)
     liveness: Seconds
     forget: Seconds
     sync: Seconds

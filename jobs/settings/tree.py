@@ -191,6 +191,7 @@ class CacheSettings(Section):
     kind: Literal["xcache", "directory"]
     url: str
     site: Name | None = None
+    address: str | None = None
     capacity: Bytes
     watermarks: tuple[Share, Share] = (0.90, 0.95)
     purge_interval: Seconds = 300

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
 
@@ -34,13 +35,19 @@ class Answer(NamedTuple):
 NO_BODY = Body(type="http.response.body", body=b"")
 
 
-def json_answer(value: object, *, max_age_s: int, status: int = 200) -> Answer:
-    """`value` as compact JSON, ready to be sent; caches on the way may keep it for `max_age_s`, 0: not."""
+Header = tuple[bytes, bytes]
+
+
+def json_answer(value: object, *, max_age_s: int, status: int = 200, more: Sequence[Header] = ()) -> Answer:
+    """`value` as compact JSON, ready to be sent; caches on the way may keep it for `max_age_s`, 0: not.
+
+    `more`: further headers.
+    """
     body = json.dumps(value, separators=(",", ":")).encode()
     tag = etag(body)
     keep = b"public, max-age=%d" % max_age_s if max_age_s else b"no-store"
     shared = [(b"etag", tag), (b"cache-control", keep)]
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *shared]
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *shared, *more]
     return Answer(
         _start(status, headers), Body(type="http.response.body", body=body), tag, _start(304, shared)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -12,26 +11,35 @@ from typing import Annotated, Any
 from fastapi import Body, Depends, FastAPI, Request, Response
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from features.errors import CachecastError, InputError, ServiceError, bounded
-from prefetch.placement.bodies import Heartbeat, Input, PrefixAsked, ScoreAsked, Serve, SiteName, Unserve
-from prefetch.placement.fleet import Server
+from prefetch.placement.bodies import (
+    Heartbeat,
+    PrefixAsked,
+    Serve,
+    SiteName,
+    Unserve,
+    first_fault,
+    score_asked,
+)
 from prefetch.placement.front import Front
-from prefetch.placement.hot_docs import with_hot_routes
+from prefetch.placement.gate import Gate
+from prefetch.placement.hot_docs import SCORE_BODY, with_hot_routes
 from prefetch.placement.keeper import Keeper
 from prefetch.placement.metrics import Figures, registry
 from prefetch.placement.names import checked_name, checked_site, dataset_of
+from prefetch.placement.plans import pieces
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
-from prefetch.placement.tokens import Tokens
+from prefetch.placement.tokens import OPERATORS, Tokens
 
 Dataset = Annotated[str, InPath(description="SCOPE:NAME; a name may hold slashes")]
 
 
-def application(service: Service, keeper: Keeper, tokens: Tokens) -> Front:
+def application(service: Service, keeper: Keeper, tokens: Tokens, gate: Gate) -> Front:
     """The ASGI application, whose start restores what is stored and whose end stores the rest."""
 
     @asynccontextmanager
@@ -43,11 +51,11 @@ def application(service: Service, keeper: Keeper, tokens: Tokens) -> Front:
 
     app = FastAPI(title="cachecast placement", lifespan=lifespan, redoc_url=None)
     front = Front(service, app)
-    api = Api(service, keeper, tokens, Figures(service, keeper, front))
-    operators, caches = [Depends(api.operators_only)], [Depends(api.caches_only)]
+    api = Api(service, keeper, tokens, Figures(service, keeper, front, gate))
+    operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
     add("/liveness", api.servers, methods=["GET"])
-    add("/liveness", api.beat, methods=["POST"], dependencies=caches, response_class=PlainTextResponse)
+    add("/liveness", api.beat, methods=["POST"], dependencies=anybody_known, response_class=PlainTextResponse)
     add("/liveness/{site}/{server}", api.drop, methods=["DELETE"], dependencies=operators)
     add("/prefix", api.prefix, methods=["POST"], response_class=PlainTextResponse)
     add("/serve", api.serves, methods=["GET"])
@@ -56,7 +64,7 @@ def application(service: Service, keeper: Keeper, tokens: Tokens) -> Front:
     add("/ds/reassign/{dataset:path}/{sites}", api.reassign, methods=["PUT"], dependencies=operators)
     add("/ds/reassign/{dataset:path}", api.unassign, methods=["DELETE"], dependencies=operators)
     add("/plan/{cache}", api.plan, methods=["GET"])
-    add("/score", api.score, methods=["POST"])
+    add("/score", api.score, methods=["POST"], openapi_extra=SCORE_BODY)
     add("/metrics", api.metrics, methods=["GET"], response_class=PlainTextResponse)
     add("/health", api.health, methods=["GET"])
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -75,11 +83,13 @@ class Api:
 
     async def operators_only(self, request: Request) -> None:
         """Refuse who has no operators' token."""
-        _require(self._tokens.may_change(request.headers.get("authorization")))
+        _require(self._tokens.owner(request.headers.get("authorization")) == OPERATORS)
 
-    async def caches_only(self, request: Request) -> None:
-        """Refuse who has neither the caches' token nor the operators'."""
-        _require(self._tokens.may_beat(request.headers.get("authorization")))
+    async def known_only(self, request: Request) -> str:
+        """Whose token it is; refuse who has neither a cache's nor the operators'."""
+        owner = self._tokens.owner(request.headers.get("authorization"))
+        _require(owner is not None)
+        return str(owner)
 
     async def servers(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Known cache servers by site and id; `timestamp` (ms since 1970) is the last heartbeat."""
@@ -93,10 +103,11 @@ class Api:
             }
         return told
 
-    async def beat(self, body: Heartbeat) -> str:
-        """A cache server tells that it lives; due well within the liveness time. Needs a token."""
-        now_s = self._service.now_s()
-        self._service.heartbeat(Server(body.site, body.id, body.address, body.size, now_s))
+    async def beat(self, body: Heartbeat, request: Request) -> str:
+        """A cache server reports that it is alive; due well within the liveness time. Needs its token."""
+        if await self.known_only(request) not in (OPERATORS, body.id):
+            raise HTTPException(403, f"this is not the token of {body.id}")
+        self._service.heartbeat(body.id, site=body.site, address=body.address)
         return "OK"
 
     async def drop(self, site: SiteName, server: SiteName) -> dict[str, str]:
@@ -150,21 +161,16 @@ class Api:
         headers["vary"] = "accept-encoding"
         if found.etag.decode() in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        is_packed = "gzip" in request.headers.get("accept-encoding", "")
+        if is_packed:
             headers["content-encoding"] = "gzip"
-            return Response(found.packed, media_type="application/json", headers=headers)
-        plain = await asyncio.to_thread(gzip.decompress, found.packed)
-        return Response(plain, media_type="application/json", headers=headers)
+        parts = pieces(found.packed, packed=is_packed)
+        return StreamingResponse(parts, media_type="application/json", headers=headers)
 
-    async def score(self, body: ScoreAsked) -> Score:
+    async def score(self, request: Request) -> Score:
         """Rank the sites for a job: cached and predicted fractions of its input, and KIT's Eq. 1."""
-        inputs = [one if isinstance(one, Input) else Input(did=one) for one in body.inputs]
-        return await self._service.score(
-            [one.did for one in inputs],
-            [one.size_bytes for one in inputs],
-            waited_s=body.waited_s,
-            max_wait_s=body.max_wait_s,
-        )
+        body, ranked = await request.body(), self._service.ranking()
+        return await asyncio.to_thread(lambda: ranked(score_asked(body)))
 
     async def metrics(self) -> Response:
         """Figures for Prometheus."""
@@ -194,9 +200,7 @@ def _require(is_allowed: bool) -> None:
 
 def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"error": bounded(f"{where}: {first['msg']}")}, 400)
+    return JSONResponse({"error": first_fault(error.errors()[0])}, 400)
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:

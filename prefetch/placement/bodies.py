@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import pydantic
 
-from features.errors import InputError
+from features.errors import InputError, bounded
 from prefetch.placement.names import checked_address, checked_name, checked_site
 
 MAX_INPUTS = 10_000
@@ -27,17 +27,15 @@ def _checked(check: Callable[[str], str]) -> pydantic.AfterValidator:
 SiteName = Annotated[str, _checked(checked_site)]
 FileName = Annotated[str, _checked(checked_name)]
 Address = Annotated[str, _checked(checked_address)]
-Positive = Annotated[float, pydantic.Field(gt=0, le=_MAX_NUMBER, allow_inf_nan=False)]
 Seconds = Annotated[float, pydantic.Field(ge=0, le=_MAX_NUMBER, allow_inf_nan=False)]
 
 
 class Heartbeat(pydantic.BaseModel):
-    """A cache server tells that it lives; `size` is its capacity, in any unit that its site shares."""
+    """A cache server reports that it is alive; site and address, if given, are the configured ones."""
 
     id: SiteName
-    site: SiteName
-    address: Address
-    size: Positive
+    site: SiteName | None = None
+    address: Address | None = None
 
 
 class PrefixAsked(pydantic.BaseModel):
@@ -70,6 +68,22 @@ class Input(pydantic.BaseModel):
 class ScoreAsked(pydantic.BaseModel):
     """A batch system asks where a job should run. `waited_s`: how long the job has been idle."""
 
-    inputs: Annotated[list[FileName | Input], pydantic.Field(min_length=1, max_length=MAX_INPUTS)]
+    # An error per input would take longer than their ranking.
+    inputs: Annotated[
+        list[FileName | Input], pydantic.Field(min_length=1, max_length=MAX_INPUTS, fail_fast=True)
+    ]
     waited_s: Seconds = 0.0
     max_wait_s: Seconds | None = None
+
+
+def score_asked(body: bytes) -> ScoreAsked:
+    """The body of `/score`. Takes up to 0.1 s, and so is no work for the event loop. Raises InputError."""
+    try:
+        return ScoreAsked.model_validate_json(body)
+    except pydantic.ValidationError as error:
+        raise InputError(first_fault(error.errors(include_url=False, include_input=False)[0])) from None
+
+
+def first_fault(fault: Mapping[str, Any]) -> str:
+    """What pydantic found wrong, and where in the body."""
+    return bounded(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")

@@ -1,6 +1,7 @@
 """The two routes that Rucio calls for every file, in front of the framework: prepared bytes, nothing made.
 
-What else comes is counted, its body measured, and handed on.
+What else comes is counted, its body read within bounds, and handed on when it has its turn: however much of
+it there is, the two routes wait for a few requests at most.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from prefetch.placement.answers import NO_BODY, Answer, json_answer
+from prefetch.placement.gate import client_of
+from prefetch.placement.lanes import Bodies, BusyError, GoneError, Lane, Receive, SlowError
 from prefetch.placement.service import Service
 
 MAX_BODY_BYTES = 2 * 1024**2
+SMALL_BODY_BYTES = 16 * 1024
+"""The longest body of all routes but `/score`."""
+ALL_BODIES_BYTES = 32 * 1024**2
+BODY_S = 10.0
 ROUTES = frozenset({"liveness", "prefix", "serve", "ds", "plan", "score", "metrics", "health", "docs"})
 
 _READS = ("GET", "HEAD")
+_RETRY_AFTER = (b"retry-after", b"10")
+_CLOSE = (b"connection", b"close")
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -30,8 +38,11 @@ class Front:
         self._service, self._app = service, app
         self.n_ranges = self.n_datasets = self.n_unchanged = 0
         self.others: Counter[tuple[str, int]] = Counter()
-        self._too_long = json_answer({"error": "the body is too long"}, max_age_s=0, status=413)
-        self._no_length = json_answer({"error": "say Content-Length"}, max_age_s=0, status=411)
+        self.bodies = Bodies(most_bytes=ALL_BODIES_BYTES, small_bytes=SMALL_BODY_BYTES, within_s=BODY_S)
+        # Ranking is work for a thread, and two would only share one interpreter; plans wait for slow readers.
+        self._score = Lane(at_once=1, most=32, per_client=8)
+        self._plan = Lane(at_once=64, most=64, per_client=16)
+        self._rest = Lane(at_once=8, most=256, per_client=64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the framework's lifespan."""
@@ -65,18 +76,59 @@ class Front:
                 self.others[route, message["status"]] += 1
             await send(message)
 
-        refusal = self._refusal(dict(scope["headers"]))
+        headers = dict(scope["headers"])
+        refusal = _refusal(headers, MAX_BODY_BYTES if route == "score" else SMALL_BODY_BYTES)
         if refusal is None:
-            await self._app(scope, receive, counted)
-        else:
+            try:
+                async with self.bodies.whole(receive, int(headers.get(b"content-length", b"0"))) as body:
+                    await self._in_turn(route, scope, _replayed(body, receive), counted)
+            except GoneError:
+                return
+            except BusyError as error:
+                refusal = _refused(503, str(error), _RETRY_AFTER, _CLOSE)
+            except SlowError as error:
+                refusal = _refused(408, str(error), _CLOSE)
+        if refusal is not None:
             await counted(refusal.start)
             await counted(refusal.body)
 
-    def _refusal(self, headers: Mapping[bytes, bytes]) -> Answer | None:
-        """A body must say its length, so that no caller fills the memory."""
-        if b"transfer-encoding" in headers:
-            return self._no_length
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit():
-            return self._no_length
-        return self._too_long if len(length) > 7 or int(length) > MAX_BODY_BYTES else None
+    async def _in_turn(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
+        client = client_of(scope["client"])
+        if route == "plan":
+            async with self._plan.turn(client):
+                await self._app(scope, receive, send)
+            return
+        messages: list[Any] = []
+
+        async def kept(message: Any) -> None:
+            messages.append(message)
+
+        async with (self._score if route == "score" else self._rest).turn(client):
+            await self._app(scope, receive, kept)
+        # A turn is not held for a client that does not read.
+        for message in messages:
+            await send(message)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` as it would be if all of `body` came at once."""
+    told = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> MutableMapping[str, Any]:
+        return told.pop() if told else await receive()
+
+    return replayed
+
+
+def _refusal(headers: Mapping[bytes, bytes], most_bytes: int) -> Answer | None:
+    """A body must say its length, so that no caller fills the memory."""
+    length = headers.get(b"content-length", b"0")
+    if b"transfer-encoding" in headers or not length.isdigit():
+        return _refused(411, "say Content-Length", _CLOSE)
+    if len(length) > 7 or int(length) > most_bytes:
+        return _refused(413, f"the body is too long; at most {most_bytes} bytes", _CLOSE)
+    return None
+
+
+def _refused(status: int, text: str, *more: tuple[bytes, bytes]) -> Answer:
+    return json_answer({"error": text}, max_age_s=0, status=status, more=more)

@@ -1,10 +1,19 @@
-"""The two hot routes in the OpenAPI document: the framework never sees them."""
+"""What the framework never sees, in its OpenAPI document: the two hot routes, and the body of `/score`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from prefetch.placement.bodies import ScoreAsked
+
+_REFS = "#/components/schemas/{model}"
+SCORE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": _REFS.format(model=ScoreAsked.__name__)}}},
+    }
+}
 _JSON: dict[str, Any] = {"content": {"application/json": {"schema": {}}}}
 _PATHS: dict[str, Any] = {
     "/serverRanges": {
@@ -43,11 +52,13 @@ _PATHS: dict[str, Any] = {
 
 
 def with_hot_routes(make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """`make`, an application's `openapi`, with the hot routes among its paths."""
+    """`make`, an application's `openapi`, with the hot routes and the body of `/score`."""
 
     def made() -> dict[str, Any]:
         document = make()
         document["paths"] = {**_PATHS, **document["paths"]}
+        asked = ScoreAsked.model_json_schema(ref_template=_REFS)
+        document["components"]["schemas"] |= asked.pop("$defs") | {ScoreAsked.__name__: asked}
         return document
 
     return made

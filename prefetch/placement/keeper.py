@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from features.errors import CachecastError
+from features.errors import CachecastError, InputError
 from prefetch.placement.database import Database, Pending, Stored
 from prefetch.placement.service import Service
 from prefetch.placement.snapshot import Snapshot, load
@@ -26,6 +27,8 @@ class Keeper:
         self._service, self._database, self._every_s = service, database, every_s
         self._one_at_a_time = asyncio.Lock()
         self._fault: str | None = "the placement database was not read yet"
+        self._damage: str | None = None
+        self._damaged_refresh = 0
         self._tasks: list[asyncio.Task[None]] = []
         self.faults: Counter[str] = Counter()
         self.synced_at_s: float | None = None
@@ -57,7 +60,7 @@ class Keeper:
         async with self._one_at_a_time:
             pending = self._service.pending()
             try:
-                stored, snapshot = await asyncio.to_thread(self._exchange, pending)
+                stored, snapshot = await asyncio.to_thread(self._exchange, self._unread(pending))
             except asyncio.CancelledError:
                 self._service.give_back(pending)
                 raise
@@ -68,7 +71,7 @@ class Keeper:
                 self.faults[kind] += 1
                 return
             self._service.take(stored, snapshot)
-            self._fault, self.synced_at_s = None, self._service.now_s()
+            self._fault, self.synced_at_s = self._damage, self._service.now_s()
 
     async def change(self, store: Callable[[Database], None], follow: Callable[[Service], None]) -> None:
         """Make an operator's change: first in the database, then in memory. Raises ServiceError."""
@@ -78,7 +81,21 @@ class Keeper:
 
     def _exchange(self, pending: Pending) -> tuple[Stored, Snapshot | None]:
         stored = self._database.sync(pending)
-        return stored, None if stored.refresh is None else load(stored.refresh.snapshot)
+        if stored.refresh is None:
+            return stored, None
+        try:
+            snapshot = load(stored.refresh.snapshot)
+        except InputError as error:
+            # Heartbeats and operators' changes are taken over all the same; the placements before it stay.
+            self._damage, self._damaged_refresh = str(error), stored.refresh.number
+            self.faults[type(error).__name__] += 1
+            return stored, None
+        self._damage = None
+        return stored, snapshot
+
+    def _unread(self, pending: Pending) -> Pending:
+        """`pending` that asks for refreshes after the damaged one alone: reading it again mends nothing."""
+        return dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
 
     async def _tick(self) -> None:
         while True:

@@ -7,21 +7,24 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from features.times import parse_as_of
 from prefetch.placement.front import Front
+from prefetch.placement.gate import Gate
 from prefetch.placement.keeper import Keeper
 from prefetch.placement.service import Service
 
 
 class Figures:
-    """A Prometheus collector over the service, its keeper and its front."""
+    """A Prometheus collector over the service, its keeper, its front and its gate."""
 
-    def __init__(self, service: Service, keeper: Keeper, front: Front) -> None:
-        self._service, self._keeper, self._front = service, keeper, front
+    def __init__(self, service: Service, keeper: Keeper, front: Front, gate: Gate) -> None:
+        self._service, self._keeper, self._front, self._gate = service, keeper, front, gate
 
     def collect(self) -> Iterator[Metric]:
         """All figures as of now."""
         yield self._requests()
         yield from self._servers()
+        yield from self._bounds()
         snapshot = self._service.snapshot
         for name, text, value in (
             ("datasets", "datasets with a placement", snapshot.dataset_keys.size),
@@ -33,6 +36,12 @@ class Figures:
             ("database_synced_seconds", "when it last did, since 1970", self._keeper.synced_at_s or 0.0),
         ):
             yield GaugeMetricFamily(f"cachecast_placement_{name}", text, value=float(value))
+        if snapshot.as_of:
+            yield GaugeMetricFamily(
+                "cachecast_placement_as_of_seconds",
+                "moment of the placements, since 1970; missing before the first refresh",
+                value=float(parse_as_of(snapshot.as_of)),
+            )
         faults = CounterMetricFamily(
             "cachecast_placement_database_faults", "exchanges that failed", labels=["error"]
         )
@@ -64,6 +73,19 @@ class Figures:
             known.add_metric([server.site, server.id], float(is_alive))
             seen.add_metric([server.site, server.id], server.seen_at_s)
         yield from (known, seen)
+
+    def _bounds(self) -> Iterator[Metric]:
+        for name, text, value in (
+            ("connections", "connections held", len(self._gate)),
+            ("body_bytes", "bytes of requests' bodies held", self._front.bodies.n_bytes),
+        ):
+            yield GaugeMetricFamily(f"cachecast_placement_{name}", text, value=float(value))
+        closed = CounterMetricFamily(
+            "cachecast_placement_connections_closed", "connections closed at a limit", labels=["reason"]
+        )
+        for reason, n in sorted(self._gate.closed.items()):
+            closed.add_metric([reason], n)
+        yield closed
 
 
 def registry(figures: Figures) -> CollectorRegistry:

@@ -5,7 +5,6 @@ One thread, the event loop's, changes and reads it; `keeper` carries changes to 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import fnmatch
 import re
@@ -16,8 +15,10 @@ import numpy as np
 
 from features.errors import InputError
 from prefetch.placement.answers import Answer, etag, json_answer
+from prefetch.placement.bodies import Input, ScoreAsked
 from prefetch.placement.database import Pending, Stored
 from prefetch.placement.fleet import Fleet, Server
+from prefetch.placement.members import Members, member
 from prefetch.placement.names import OTHER, checked_name, dataset_of
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
@@ -42,14 +43,16 @@ class Plan(NamedTuple):
 class Options:
     """What a site decides about the service.
 
-    `never`: patterns of dids that are placed nowhere; `clusters`: rates of sites for Eq. 1, `cluster`: those
-    of sites not named there; `*_age_s`: how long others may keep an answer.
+    `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
+    `clusters`: rates of sites for Eq. 1, `cluster`: those of sites not named there; `*_age_s`: how long
+    others may keep an answer.
     """
 
     liveness_s: int
     forget_s: int
     max_wait_s: int
     never: tuple[str, ...]
+    members: Members
     clusters: Mapping[str, Cluster]
     cluster: Cluster
     ranges_age_s: int = 5
@@ -89,27 +92,25 @@ class Service:
         server = self._fleet.server_of(self.serves.get(client, client), name)
         return "" if server is None else server.address
 
-    async def score(
-        self,
-        inputs: Sequence[str],
-        sizes: Sequence[int | None],
-        *,
-        waited_s: float,
-        max_wait_s: float | None,
-    ) -> Score:
-        """The live sites ranked for a job; see `score.score`."""
-        allowed = self.options.max_wait_s
+    def ranking(self) -> Callable[[ScoreAsked], Score]:
+        """What ranks the live sites for a job, as of now, in any thread; see `score.score`."""
+        allowed, snapshot = self.options.max_wait_s, self.snapshot
         alive = {site: frozenset(self._fleet.alive(site)) for site in self._fleet.live_sites()}
-        return await asyncio.to_thread(
-            score,
-            self.snapshot,
-            inputs,
-            sizes,
-            alive=alive,
-            clusters={site: self.options.clusters.get(site, self.options.cluster) for site in alive},
-            waited_s=waited_s,
-            max_wait_s=allowed if max_wait_s is None else min(allowed, max_wait_s),
-        )
+        clusters = {site: self.options.clusters.get(site, self.options.cluster) for site in alive}
+
+        def ranked(asked: ScoreAsked) -> Score:
+            inputs = [one if isinstance(one, Input) else Input(did=one) for one in asked.inputs]
+            return score(
+                snapshot,
+                [one.did for one in inputs],
+                [one.size_bytes for one in inputs],
+                alive=alive,
+                clusters=clusters,
+                waited_s=asked.waited_s,
+                max_wait_s=allowed if asked.max_wait_s is None else min(allowed, asked.max_wait_s),
+            )
+
+        return ranked
 
     def servers(self) -> list[tuple[Server, bool]]:
         """Every known server, and whether it is alive."""
@@ -130,8 +131,10 @@ class Service:
         if unknown := sorted(set(sites) - known):
             raise InputError(f"there is no site {unknown[0]!r}; known are {', '.join(sorted(known))[:300]}")
 
-    def heartbeat(self, server: Server) -> None:
-        """Take a heartbeat; a server that joins or returns serves at once."""
+    def heartbeat(self, cache: str, *, site: str | None = None, address: str | None = None) -> None:
+        """Take a configured cache's heartbeat; it serves at once. Raises InputError."""
+        known = member(self.options.members, cache, site=site, address=address)
+        server = Server(known.site, cache, known.address, float(known.size_bytes), self.now_s())
         self._heard[server.key] = server
         self._dropped.pop(server.key, None)
         if self._fleet.hear(server):
@@ -188,8 +191,10 @@ class Service:
             self._answers.clear()
         self.tick()
 
-    def _take_servers(self, stored: Sequence[Server]) -> None:
+    def _take_servers(self, found: Sequence[Server]) -> None:
+        """Follow stored heartbeats, of configured caches alone: what else they say is of no account."""
         now_s = self.now_s()
+        stored = [known for server in found if (known := self._as_configured(server)) is not None]
         if not self._is_restored:
             self._is_restored = True
             self._fleet.restore(stored, now_s=now_s)
@@ -198,11 +203,18 @@ class Service:
         for server in self._fleet.known():
             if server.key not in keys and server.key not in self._heard:
                 self._fleet.drop(*server.key)
-        for server in stored:
+        for server in found:
             if server.seen_at_s <= now_s - self.options.forget_s:
                 self._dropped[server.key] = server
-            elif server.key not in self._dropped:
+        for server in stored:
+            if server.key not in self._dropped:
                 self._fleet.hear(server)
+
+    def _as_configured(self, server: Server) -> Server | None:
+        known = self.options.members.get(server.id)
+        if known is None or known.site != server.site:
+            return None
+        return dataclasses.replace(server, address=known.address, size=float(known.size_bytes))
 
     def _publish(self) -> None:
         self.ranges = json_answer(self._fleet.ranges(), max_age_s=self.options.ranges_age_s)

@@ -24,6 +24,7 @@ MAX_SITES = 5
 """Sites of one dataset at most: as many as Rucio asks for."""
 NOBODY, NOWHERE = 255, 254
 """In a row of `placed`: no further site; and as the first one: not to be placed."""
+_DAMAGED = "the stored placements are damaged or of another version; run `cachecast place`"
 _MAGIC = b"CACHECAST-PLACEMENT-2\n"
 _ARRAYS = (
     ("dataset_keys", np.dtype("<u8")),
@@ -140,7 +141,14 @@ def load(data: bytes) -> Snapshot:
     if not data.startswith(_MAGIC) or zlib.crc32(memoryview(data)[:-8]) != int.from_bytes(
         data[-8:], "little"
     ):
-        raise InputError("the stored placements are damaged or of another version; run `cachecast place`")
+        raise InputError(_DAMAGED)
+    try:
+        return _loaded(data)
+    except (ValueError, TypeError, LookupError):
+        raise InputError(_DAMAGED) from None
+
+
+def _loaded(data: bytes) -> Snapshot:
     end = data.index(b"\n", len(_MAGIC)) + 1
     head = strict_json.loads(data[len(_MAGIC) : end])
     arrays: dict[str, npt.NDArray[np.generic]] = {}

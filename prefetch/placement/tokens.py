@@ -4,57 +4,96 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+import stat
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from features.errors import ConfigError
+from prefetch import private_files
 
 MIN_TOKEN_CHARS = 16
+OPERATORS = "the operators"
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_MAX_FILE_BYTES = 4096
 
 
 class Tokens:
-    """The operators' token, which allows every change, and the caches', which allows heartbeats."""
+    """The operators' token, which allows every change, and one per cache, which allows its heartbeats."""
 
-    def __init__(self, operator: str, caches: str) -> None:
-        """An empty one allows nobody. Raises ConfigError for a short one."""
-        for token in (operator, caches):
-            if token and len(token) < MIN_TOKEN_CHARS:
-                raise ConfigError(
-                    "serve.token", f"is shorter than {MIN_TOKEN_CHARS} characters; make a longer one"
-                )
-        self._operator = _digests(operator)
-        self._any = [*self._operator, *_digests(caches)]
+    def __init__(self, operator: str, caches: Mapping[str, str]) -> None:
+        """An empty one allows nobody. Raises ConfigError for a short token, and for one that two share."""
+        owners: dict[bytes, str] = {}
+        for owner, token in ((OPERATORS, operator), *caches.items()):
+            where = "serve.token" if owner == OPERATORS else "serve.cache_tokens"
+            if token:
+                _check(token, owner, where)
+                other = owners.setdefault(_digest(token), owner)
+                if other != owner:
+                    raise ConfigError(where, f"{other} and {owner} have the same token; give each its own")
+        self._owners = owners
 
-    def may_change(self, authorization: str | None) -> bool:
-        """Whether this `Authorization` header allows operators' changes."""
-        return _matches(authorization, self._operator)
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._owners)
 
-    def may_beat(self, authorization: str | None) -> bool:
-        """Whether this `Authorization` header allows heartbeats."""
-        return _matches(authorization, self._any)
+    def owner(self, authorization: str | None) -> str | None:
+        """Whose token this `Authorization` header shows: a cache, `OPERATORS`, or nobody."""
+        scheme, _, token = (authorization or "").partition(" ")
+        given = _digest(token.strip())
+        # Every digest is compared, so that the time does not say which one came near.
+        found = [owner for digest, owner in self._owners.items() if hmac.compare_digest(given, digest)]
+        return found[0] if found and scheme.lower() == "bearer" else None
 
 
 def read_token(value: str, file: str, where: str) -> str:
-    """`value`, or the first line of a `file` that only its owner may read. Raises ConfigError."""
+    """`value`, or the one line of a `file` that only we may read. Raises ConfigError."""
     if not file:
         return value
     if value:
         raise ConfigError(where, "is given twice: keep either the token or its file")
-    path = Path(file)
+    return _read(Path(file), f"{where}_file")
+
+
+def read_folder(folder: str, caches: Collection[str], where: str) -> dict[str, str]:
+    """Tokens by cache: the files of `folder`, each named like one of `caches`. Raises ConfigError."""
+    if not folder:
+        return {}
+    path = Path(folder)
     try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{where}_file", f"others may read {path}: chmod 600 it")
-        return path.read_text().strip()
+        mode = path.stat().st_mode
+        files = sorted(path.iterdir())
+    except OSError as error:
+        raise ConfigError(where, f"cannot read folder {path}: {error.strerror}") from None
+    if stat.S_IMODE(mode) & 0o022:
+        raise ConfigError(where, f"others may write to {path}: chmod 0700 it")
+    if strangers := [file.name for file in files if file.name not in caches]:
+        raise ConfigError(where, f"{path / strangers[0]} is of no configured cache; remove or rename it")
+    return {file.name: _read(file, where) for file in files}
+
+
+def _read(path: Path, where: str) -> str:
+    private_files.check(path, "token file", where)
+    try:
+        with path.open("rb") as opened:
+            lines = opened.read(_MAX_FILE_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}_file", f"cannot read {path} ({type(error).__name__})") from None
+        raise ConfigError(where, f"cannot read {path} ({type(error).__name__})") from None
+    if not lines or not lines[0].strip():
+        raise ConfigError(where, f"{path} is empty; write a token into it: openssl rand -hex 32")
+    if len(lines) > 1:
+        raise ConfigError(where, f"{path} has more than one line; keep the token alone")
+    return lines[0].strip()
 
 
-def _digests(token: str) -> list[bytes]:
-    return [hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()] if token else []
+def _check(token: str, owner: str, where: str) -> None:
+    if len(token) < MIN_TOKEN_CHARS:
+        raise ConfigError(
+            where, f"the token of {owner} is shorter than {MIN_TOKEN_CHARS} characters; make a longer one"
+        )
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(where, f"the token of {owner} holds a blank or no ASCII: openssl rand -hex 32")
 
 
-def _matches(authorization: str | None, digests: list[bytes]) -> bool:
-    scheme, _, token = (authorization or "").partition(" ")
-    given = hashlib.sha256(token.strip().encode("utf-8", "surrogatepass")).digest()
-    # Every digest is compared, so time does not tell which one came near.
-    found = [hmac.compare_digest(given, digest) for digest in digests]
-    return scheme.lower() == "bearer" and any(found)
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

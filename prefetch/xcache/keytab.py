@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from features.errors import ConfigError
+from prefetch import private_files
 
 _VARIABLE = "XrdSecSSSKT"
 
@@ -17,16 +17,7 @@ def use(path: Path, setting: str) -> None:
     The client reads one keytab a process: keys of several caches lie in one file. Raises ConfigError, with
     the `setting` it was given by, for a file that is not there, not ours alone, or not the one in use.
     """
-    try:
-        status = path.lstat()
-    except OSError as error:
-        raise ConfigError(setting, f"cannot read keytab {path}: {error.strerror}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(setting, f"keytab {path} is no plain file; name the file itself")
-    if status.st_uid != os.geteuid():
-        raise ConfigError(setting, f"keytab {path} belongs to another user; chown it to the one that pushes")
-    if mode := stat.S_IMODE(status.st_mode) & 0o177:
-        raise ConfigError(setting, f"keytab {path} is open to others (bits {mode:04o}); chmod 0600 it")
+    private_files.check(path, "keytab", setting)
     in_use = os.environ.get(_VARIABLE)
     if in_use is not None and Path(in_use) != path:
         raise ConfigError(

@@ -17,18 +17,17 @@ pytestmark = pytest.mark.service
 SCOPE, CLIENT, ORIGIN = "vpscope", "VP_CLIENT", "VP-ORIGIN"
 DATASET = "vp.dataset"
 FILES = [f"file{i}.root" for i in range(20)]
-SIZES = {"xc1": 100, "xc2": 300, "xc3": 200}
+EDGE = {"xc1": ("EDGE", 100), "xc2": ("EDGE", 300), "xc3": ("EDGE", 200)}
 
 
 @pytest.fixture(scope="module")
 def placement(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
     database = tmp_path_factory.mktemp("vp") / "placement.db"
-    # EDGE is configured, FAR is known by its heartbeats alone.
-    refresh(database, {"EDGE": {id: size * 10**12 for id, size in SIZES.items()}})
-    with serving(database) as started:
-        for id, size in SIZES.items():
-            started.beat(id, size=size)
-        started.beat("xf1", "FAR")
+    # EDGE is planned, FAR is configured since and known by its heartbeats alone.
+    refresh(database, {"EDGE": {id: size * 10**12 for id, (_, size) in EDGE.items()}})
+    with serving(database, caches=EDGE | {"xf1": ("FAR", 300)}) as started:
+        for id in (*EDGE, "xf1"):
+            started.beat(id)
         yield started
 
 
@@ -82,7 +81,7 @@ def test_pfns_lead_through_the_server_that_holds_the_file(admin: Any, placement:
     for name in FILES:
         asked = httpx.post(f"{placement.url}/prefix", json={"client": "EDGE", "filename": name})
         assert told[name].startswith(f"root://{asked.text}//root://")
-    assert len({pfn.split("/")[2] for pfn in told.values()}) == len(SIZES)
+    assert len({pfn.split("/")[2] for pfn in told.values()}) == len(EDGE)
 
 
 def test_a_dropped_server_gets_no_pfn_and_the_others_keep_theirs(
@@ -92,7 +91,7 @@ def test_a_dropped_server_gets_no_pfn_and_the_others_keep_theirs(
     with placement.client() as operator:
         operator.delete("/liveness/EDGE/xc3").raise_for_status()
     after = pfns(admin, CLIENT)
-    placement.beat("xc3", size=SIZES["xc3"])
+    placement.beat("xc3")
     assert not any("xc3:" in pfn for pfn in after.values())
     assert all(after[name] == pfn for name, pfn in before.items() if "xc3:" not in pfn)
 

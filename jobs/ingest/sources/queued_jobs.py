@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ import requests
 
 from features import strict_json
 from features.errors import InputError, ServiceError
+from features.hosts import is_loopback
 
 MOST_BYTES = 256 * 2**20
 _PART_BYTES = 2**20
@@ -78,7 +78,7 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
         raise InputError("the queue's URL is none; write for example https://host:8443/jobs") from None
     if parts.username is not None:
         raise InputError(f"a URL must not hold a user: {shown}; set CACHECAST_QUEUE__TOKEN")
-    if token and parts.scheme != "https" and not _is_loopback(parts.hostname or ""):
+    if token and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise InputError(f"a token is not sent over plain http: {shown}; give an https URL")
     headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
@@ -105,13 +105,6 @@ def _text(answer: requests.Response, shown: str) -> str:
         return body.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"the queue at {shown} does not answer UTF-8") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _shown(url: str) -> str:

@@ -14,9 +14,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
     database = tmp_path_factory.mktemp("placement") / "placement.db"
     refresh(database)
     with serving(database) as started:
-        for id in ("xc1", "xc2"):
+        for id in ("xc1", "xc2", "xf1"):
             started.beat(id)
-        started.beat("xf1", "FAR", size=300)
         yield started
 
 

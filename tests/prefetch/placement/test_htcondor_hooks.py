@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
     refresh(database)
     with serving(database) as started:
         started.beat("xc1")
-        started.beat("xf1", "FAR")
+        started.beat("xf1")
         yield started
 
 

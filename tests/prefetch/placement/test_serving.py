@@ -16,17 +16,21 @@ import httpx
 import pytest
 from placement_server import PLAN, ROOT, PlacementServer, eventually, refresh, serving, threaded
 
+from prefetch.placement.database import Database, Pending
+from prefetch.placement.fleet import Server
+
 
 def test_a_restart_keeps_state_and_a_refresh_is_noticed(tmp_path: Path) -> None:
     database = tmp_path / "placement.db"
-    with serving(database) as first:
-        for id, size in (("b", 100), ("a", 50), ("c", 300)):
-            first.beat(id, size=size)
+    caches = {"b": ("EDGE", 100), "a": ("EDGE", 50), "c": ("EDGE", 300)}
+    with serving(database, caches=caches) as first:
+        for id in caches:
+            first.beat(id)
         with first.client() as operator:
             operator.put("/serve", json={"client": "T2", "cache_site": "EDGE"}).raise_for_status()
             operator.put("/ds/reassign/cms:/X/EDGE").raise_for_status()
             ranges = operator.get("/serverRanges").json()
-    with serving(database) as second, second.client() as operator:
+    with serving(database, caches=caches) as second, second.client() as operator:
         assert operator.get("/serverRanges").json() == ranges
         assert operator.get("/serve").json() == {"T2": "EDGE"}
         assert operator.get("/health").json()["datasets"] == 0
@@ -89,6 +93,37 @@ def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path:
         assert operator.get("/ds/5/cms:/X").json() == ["other"]
         figures = operator.get("/metrics").text
         assert 'cachecast_placement_database_faults_total{error="JSONDecodeError"}' in figures
+
+
+def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> None:
+    database = tmp_path / "p.db"
+    refresh(database)
+    with serving(database) as one, serving(database) as two, two.client() as operator:
+        with closing(Database(str(database))) as opened:
+            opened.refresh(b"damaged", "2026-03-02T00:00:00Z", {})
+        eventually(lambda: "cachecast place" in operator.get("/health").json()["database"])
+        one.beat("xc1")
+        eventually(lambda: list(operator.get("/serverRanges").json()) == ["EDGE"])
+        assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
+        health = operator.get("/health").json()
+        assert (health["status"], health["as_of"]) == ("degraded", PLAN["as_of"])
+        assert 'database_faults_total{error="InputError"} 1.0' in operator.get("/metrics").text
+        refresh(database)
+        eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
+
+
+def test_stored_heartbeats_count_as_configuration_says(tmp_path: Path) -> None:
+    database, now_s = tmp_path / "p.db", time.time()
+    strangers = [
+        Server("EDGE", "xc1", "evil.example.org:1094", 1e18, now_s),
+        Server("EDGE", "evil", "evil.example.org:1094", 1e18, now_s),
+        Server("PIC", "xc2", "evil.example.org:1094", 1e18, now_s),
+    ]
+    with closing(Database(str(database))) as opened:
+        opened.sync(Pending({one.key: one for one in strangers}, {}, 0))
+    with serving(database) as started:
+        ranges = httpx.get(f"{started.url}/serverRanges").json()
+    assert ranges == {"EDGE": {"servers": [["xc1:1094", 100]], "ranges": [[0, 1.0]]}}
 
 
 def test_it_starts_without_its_database_and_finds_it_later(tmp_path: Path) -> None:
@@ -158,19 +193,17 @@ def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> Non
     with serving(tmp_path / "p.db", **given) as started:
         assert started.url.startswith("https://")
         headers = {"authorization": "Bearer a-token-from-a-private-file"}
-        body = {"id": "a", "site": "EDGE", "address": "a:1094", "size": 1}
         with httpx.Client(base_url=started.url, verify=False, headers=headers) as client:
-            assert client.post("/liveness", json=body).status_code == 200
-            assert client.get("/serverRanges").json()["EDGE"]["servers"] == [["a:1094", 1]]
+            assert client.post("/liveness", json={"id": "a"}).status_code == 200
+            assert client.get("/serverRanges").json()["EDGE"]["servers"] == [["a:1094", 100]]
 
 
 def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:
     with (
-        serving(tmp_path / "p.db", token="", cache_token="") as started,
+        serving(tmp_path / "p.db", token="", cache_tokens="") as started,
         started.client("whatever") as client,
     ):
-        body = {"id": "a", "site": "EDGE", "address": "a:1094", "size": 1}
-        assert client.post("/liveness", json=body).status_code == 401
+        assert client.post("/liveness", json={"id": "a"}).status_code == 401
         assert client.get("/serverRanges").json() == {}
 
 
@@ -179,6 +212,10 @@ def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:
     [
         ({"TOKEN": "short"}, "shorter than 16"),
         ({"TOKEN_FILE": "/dev/null/token"}, "cannot read"),
+        ({"CACHE_TOKENS": "/dev/null/tokens"}, "cannot read folder"),
+        ({"HOST": "0.0.0.0", "TOKEN": "operators-token-123"}, "unencrypted: set tls_cert"),
+        ({"CONNECTIONS": "100000"}, "raise LimitNOFILE or lower it"),
+        ({"TLS_CERT": "/dev/null", "TLS_KEY": "/dev/null"}, "give PEM files"),
         ({"DATABASE": "mysql://x"}, "use sqlite or postgresql"),
         ({"TLS_CERT": "x"}, "go together"),
         ({"FORGET": "1m"}, "longer than liveness"),

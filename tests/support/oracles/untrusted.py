@@ -30,12 +30,13 @@ from features.units import format_bytes, parse_bytes, parse_duration
 from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.placement.serve import wired
-from jobs.settings.tree import Settings
+from jobs.settings.tree import CacheSettings, Settings
 from jobs.simulate import fleet, workload
 from prefetch.databases import Database, shown
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.placement.front import Front
+from prefetch.placement.gate import Gate
 from prefetch.xcache import cinfo
 from prefetch.xcache.cinfo_rows import SCHEMA, remembered
 from prefetch.xcache.fstream import decode
@@ -175,7 +176,11 @@ class Parsers:
         if self._front is None:
             settings = Settings.load(env={"CACHECAST_SERVE__TOKEN": OPERATOR})
             serve = settings.serve.model_copy(update={"database": str(self._folder / "placement.db")})
-            self._front = wired(serve, job_read_rate_bytes_s=1e6, now_s=lambda: float(NOW_S))
+            cache = CacheSettings(name="xc1", kind="xcache", url="root://xc1", site="EDGE", capacity=100)
+            self._front = wired(
+                serve, [cache], Gate(most=64, per_client=64), job_read_rate_bytes_s=1e6,
+                now_s=lambda: float(NOW_S),
+            )  # fmt: skip
         return self._front
 
 

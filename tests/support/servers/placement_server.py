@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,10 +20,9 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import uvicorn
 from daemons import PATIENCE_S
 
-from jobs.placement.serve import wired
+from jobs.placement.serve import server as built
 from jobs.settings.tree import Settings
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
@@ -30,7 +30,11 @@ from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
 from replay.rendezvous import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
-CACHE = "caches-token-of-the-tests"
+CACHES = {
+    **dict.fromkeys(("a", "b", "c", "d", "xc1", "xc2", "xc3"), ("EDGE", 100)),
+    "xf1": ("FAR", 300),
+}
+"""Site and capacity of the caches that the service's configuration names."""
 ROOT = Path(__file__).parents[3]
 
 GB = 10**9
@@ -83,18 +87,43 @@ class PlacementServer:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=30)
 
-    def beat(self, id: str, site: str = "EDGE", *, size: float = 100, address: str | None = None) -> None:
+    def beat(self, id: str) -> None:
         """One cache's heartbeat."""
-        body = {"id": id, "site": site, "address": address or f"{id}:1094", "size": size}
-        with self.client(CACHE) as client:
-            client.post("/liveness", json=body).raise_for_status()
+        with self.client(token_of(id)) as client:
+            client.post("/liveness", json={"id": id}).raise_for_status()
+
+
+def token_of(cache: str) -> str:
+    """The token of a cache."""
+    return f"token-of-{cache}-in-the-tests"
+
+
+def configured(conf: Path, caches: Mapping[str, tuple[str, int]] = CACHES) -> dict[str, str]:
+    """Write `conf`/caches and a token for each; the keys of [serve] that name the tokens."""
+    folders = [conf / "caches", conf / "tokens"]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, (site, capacity) in caches.items():
+        words = {"name": name, "kind": "xcache", "url": f"root://{name}:1094", "site": site}
+        lines = [f'{key} = "{value}"' for key, value in words.items()]
+        (conf / "caches" / f"{name}.toml").write_text("\n".join([*lines, f"capacity = {capacity}"]))
+        (conf / "tokens" / name).touch(mode=0o600)
+        (conf / "tokens" / name).write_text(token_of(name))
+    return {"cache_tokens": str(folders[1])}
 
 
 @contextmanager
-def serving(database: Path | str, *, conf: Path | None = None, **more: str) -> Iterator[PlacementServer]:
+def serving(
+    database: Path | str, *, caches: Mapping[str, tuple[str, int]] = CACHES, **more: str
+) -> Iterator[PlacementServer]:
     """The command itself, ended by SIGTERM with the block; `more` are settings of [serve]."""
-    words = ["serve", "--port", "0", *([] if conf is None else ["--conf", str(conf)])]
-    given = {"database": str(database), "token": OPERATOR, "cache_token": CACHE} | more
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = configured(Path(folder), caches)
+        words = ["serve", "--port", "0", "--conf", folder]
+        yield from _served(words, {"database": str(database), "token": OPERATOR} | tokens | more)
+
+
+def _served(words: list[str], given: Mapping[str, str]) -> Iterator[PlacementServer]:
     env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in given.items()}
     process = subprocess.Popen(
         [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
@@ -118,10 +147,11 @@ def serving(database: Path | str, *, conf: Path | None = None, **more: str) -> I
 @contextmanager
 def threaded(database: Path, now_s: Callable[[], float], **more: object) -> Iterator[PlacementServer]:
     """The application in uvicorn, over real HTTP, but with a clock of the test's."""
-    base = Settings.load(env={"CACHECAST_SERVE__TOKEN": OPERATOR, "CACHECAST_SERVE__CACHE_TOKEN": CACHE})
-    serve = base.serve.model_copy(update={"database": str(database), "sync": 1} | more)
-    front = wired(serve, job_read_rate_bytes_s=2.4e6, now_s=now_s)
-    server = uvicorn.Server(uvicorn.Config(front, lifespan="on", log_level="warning"))
+    conf = database.parent / "conf"
+    given = configured(conf)
+    settings = Settings.load(conf, env={"CACHECAST_SERVE__TOKEN": OPERATOR})
+    serve = settings.serve.model_copy(update={"database": str(database), "sync": 1} | given | more)
+    server = built(serve, settings.caches.values(), job_read_rate_bytes_s=2.4e6, now_s=now_s)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

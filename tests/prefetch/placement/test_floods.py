@@ -1,0 +1,124 @@
+"""`/serverRanges` answers on new connections while others do their worst, over real sockets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import floods
+import httpx
+import pytest
+from placement_server import PlacementServer, eventually, refresh, serving
+
+from prefetch.placement.database import Database
+from prefetch.placement.snapshot import NOTHING, dump
+
+LASTS_S = 4.0
+ITEM = {"did": "cms:/store/data/file.root", "action": "pin", "reason": "read soon"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
+    database = tmp_path_factory.mktemp("flood") / "placement.db"
+    refresh(database)
+    plan = {"cache": "xc1", "items": [ITEM | {"rank": i} for i in range(50_000)]}
+    with closing(Database(str(database))) as opened:
+        opened.refresh(dump(NOTHING), "", {"xc1": gzip.compress(json.dumps(plan).encode())})
+    with serving(database) as started:
+        started.beat("xc1")
+        yield started
+
+
+def resident_mb(server: PlacementServer) -> float:
+    assert server.process is not None
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1000
+
+
+@pytest.mark.parametrize("name", floods.FLOODS)
+def test_server_ranges_answer_within_a_second_in_a_flood(server: PlacementServer, name: str) -> None:
+    address, before_mb = floods.address_of(server.url), resident_mb(server)
+    took_s, most_mb = [], 0.0
+    with floods.FLOODS[name](address):
+        deadline = time.monotonic() + LASTS_S
+        while time.monotonic() < deadline:
+            took_s.append(floods.ranges_s(address))
+            most_mb = max(most_mb, resident_mb(server))
+            time.sleep(0.05)
+        server.beat("xc1")
+    assert max(took_s) < 1.0
+    assert most_mb - before_mb < 120
+
+
+def answered(connection: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_headers_that_do_not_end_and_do_not_come_end_the_connection(server: PlacementServer) -> None:
+    address = floods.address_of(server.url)
+    with socket.create_connection(address, timeout=5) as endless, pytest.raises(ConnectionError):
+        for _ in range(1000):
+            endless.sendall(b"GET / HTTP/1.1\r\nx: " if _ == 0 else b"x" * 1000)
+            time.sleep(0.001)
+    with socket.create_connection(address, timeout=20) as silent:
+        began_s = time.monotonic()
+        assert answered(silent) == b""
+        assert 9 < time.monotonic() - began_s < 15
+
+
+def test_a_body_that_does_not_come_is_told_so(server: PlacementServer) -> None:
+    with socket.create_connection(floods.address_of(server.url), timeout=20) as slow:
+        slow.sendall(b"POST /score HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\n{")
+        assert answered(slow).startswith(b"HTTP/1.1 408 ")
+
+
+def test_plans_come_whole_and_unpacked_alike(server: PlacementServer) -> None:
+    packed = httpx.get(f"{server.url}/plan/xc1")
+    plain = httpx.get(f"{server.url}/plan/xc1", headers={"accept-encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.json() == plain.json()
+    assert len(plain.json()["items"]) == 50_000
+
+
+def test_long_bodies_are_for_scores_alone(server: PlacementServer) -> None:
+    long = {"client": "EDGE", "filename": "x" * 20_000}
+    assert httpx.post(f"{server.url}/prefix", json=long).status_code == 413
+    assert httpx.post(f"{server.url}/score", json={"inputs": ["x" * 20_000]}).status_code == 400
+
+
+def test_figures_say_what_was_closed(server: PlacementServer) -> None:
+    with floods.half_open(floods.address_of(server.url), 300):
+        eventually(lambda: figure(server, 'connections_closed_total{reason="client"}') > 0)
+        assert figure(server, "connections") <= 250
+
+
+def figure(server: PlacementServer, name: str) -> float:
+    text = httpx.get(f"{server.url}/metrics").text
+    return float(text.partition(f"\ncachecast_placement_{name} ")[2].split()[0])
+
+
+def test_half_open_handshakes_count_as_connections(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    command = ["openssl", "req", "-x509", *words, "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
+    with serving(
+        tmp_path / "p.db", tls_cert=str(cert), tls_key=str(key), connections="64", connections_per_client="32"
+    ) as started:
+        context = ssl.create_default_context(cafile=str(cert))
+        context.check_hostname = False
+        address = floods.address_of(started.url)
+        with floods.half_open(address, 200, source="127.0.0.2"):
+            for _ in range(5):
+                with httpx.Client(verify=context, timeout=5) as client:
+                    assert client.get(f"{started.url}/serverRanges").status_code == 200
+                    text = client.get(f"{started.url}/metrics").text
+            assert 'connections_closed_total{reason="client"} 0.0' not in text
