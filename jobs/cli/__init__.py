@@ -1,1 +1,1 @@
-"""cli"""
+"""The command line: one module per group of commands, and all that knows the terminal."""

@@ -1,1 +1,1 @@
-"""evaluate"""
+"""The service replayed over past days, and the champion that follows from it."""

@@ -1,1 +1,1 @@
-"""ingest"""
+"""Records into the tables: pulls, scans, the collector, queues of jobs."""

@@ -1,1 +1,1 @@
-"""operate"""
+"""What operators look at: status, doctor, figures for Prometheus."""

@@ -1,1 +1,1 @@
-"""outcomes"""
+"""What plans have earned, by item, by plan and by day."""

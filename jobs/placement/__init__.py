@@ -1,1 +1,1 @@
-"""placement"""
+"""The placement service, and the refresh of what it knows."""

@@ -1,1 +1,1 @@
-"""plan"""
+"""One cache's plan, from its inventory and the region's predictions."""

@@ -1,1 +1,1 @@
-"""push"""
+"""Plans carried out, prefills, and Rucio kept in step."""

@@ -1,1 +1,1 @@
-"""settings"""
+"""Settings: one tree of frozen sections, one loader."""

@@ -1,1 +1,1 @@
-"""simulate"""
+"""Replays, curves and studies of past accesses; generated workloads."""

@@ -1,1 +1,1 @@
-"""spark"""
+"""The Spark session, and tables as DataFrames."""

@@ -1,1 +1,1 @@
-"""store"""
+"""The table store: snapshots, commits, locks, file systems."""

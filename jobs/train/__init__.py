@@ -1,1 +1,1 @@
-"""train"""
+"""Features, labels, trainings, predictions and forecasts."""

@@ -1,1 +1,1 @@
-"""evaluation"""
+"""Metrics, rivals in replay, and the decision about a champion."""

@@ -1,1 +1,1 @@
-"""learning"""
+"""Learners, baselines, calibration, and the fit of one model."""

@@ -1,1 +1,1 @@
-"""series"""
+"""Forecasts of plain popularity series."""

@@ -1,1 +1,1 @@
-"""serving"""
+"""A region's models as a bundle: stored, checked, loaded, scored with."""

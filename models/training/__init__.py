@@ -1,1 +1,1 @@
-"""training"""
+"""A region's training: all horizons, compared and recorded."""

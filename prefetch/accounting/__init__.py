@@ -1,1 +1,1 @@
-"""accounting"""
+"""What pushed files earned, and whether a day's plans were worth it."""

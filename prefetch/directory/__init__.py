@@ -1,1 +1,1 @@
-"""directory"""
+"""A folder as a cache, for machines without XRootD."""

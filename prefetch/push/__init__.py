@@ -1,1 +1,1 @@
-"""push"""
+"""Carrying out a journal: limits, retries, origins, pins."""
