@@ -109,10 +109,10 @@ def pushed(target: XCacheTarget, names: list[str], size_bytes: int, parallel: in
     """Journal and push a plan of prefetches."""
     now = int(time.time())
     journal = Journal(str(path))
-    plan = (
+    plan = [
         Item(name, "xc", now, f"t:{name}", name, "prefetch", rank, size_bytes, size_bytes, now + 3600)
         for rank, name in enumerate(names)
-    )
+    ]
     journal.record_plan(plan, now_s=now)
     summary = push(target, journal, cache="xc", limits=PushLimits(parallel=parallel))
     journal.close()

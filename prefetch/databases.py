@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from features.errors import ConfigError, ServiceError
 
+_T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _ROWS_AT_ONCE = 10_000
 _STATEMENT_PATIENCES = 6
@@ -20,7 +21,8 @@ _STATEMENT_PATIENCES = 6
 class Database:
     """The tables of `metadata` in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
-    Nothing is opened before it is used; tables, columns and indexes that are missing are then made.
+    Nothing is opened before it is used; tables, columns and indexes that are missing are then made. A table
+    with a statement as `info["fill"]` is filled by it when it is made, from what older versions wrote.
     `setting` is the URL's key in configuration, `what` names the database in errors, and `patience_s` is how
     long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open between transactions,
     which is some ten times as fast; else it is noticed when the file is moved or replaced. Raises ConfigError
@@ -114,12 +116,12 @@ def counted(connection: sa.Connection, table: sa.Table) -> None:
         connection.execute(sa.text(f"ANALYZE {table.name}"))
 
 
-def pages(rows: Iterable[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]:
     """`rows`, some thousands at a time."""
-    page: list[Mapping[str, Any]] = []
+    page: list[_T] = []
     for row in rows:
         page.append(row)
-        if len(page) == _ROWS_AT_ONCE:
+        if len(page) == n_rows:
             yield page
             page = []
     if page:
@@ -167,6 +169,7 @@ def _postgres_options(patience_s: int) -> dict[str, Any]:
 def _make(connection: sa.Connection, metadata: sa.MetaData) -> None:
     # Two programs may start at once.
     alone(connection, "make tables")
+    before = set(sa.inspect(connection).get_table_names())
     metadata.create_all(connection)
     for table in metadata.sorted_tables:
         known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
@@ -176,6 +179,9 @@ def _make(connection: sa.Connection, metadata: sa.MetaData) -> None:
                 connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
         for index in table.indexes:
             index.create(connection, checkfirst=True)
+    for table in metadata.sorted_tables:
+        if table.name not in before and "fill" in table.info:
+            connection.execute(sa.text(table.info["fill"]))
 
 
 def _tune_sqlite(connection: Any, _record: object) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import collections
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.errors import ConflictError, StaleInputError
-from features.schema import PLANS, RECEIPTS
+from features.schema import PLANS, RECEIPTS, arrow_schema
 from features.times import DAY_S, as_of_label, day_label
 from jobs.caches.inventory import check_planned_evictions
 from jobs.caches.targets import target
@@ -20,6 +21,7 @@ from jobs.plan.file_facts import facts
 from jobs.progress import Advance
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
+from prefetch.databases import pages
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.reports import Holder
 from prefetch.journal.tables import PLAN, PREFILL
@@ -29,6 +31,8 @@ from prefetch.push.touches import UNMEASURED_S
 from prefetch.target import CacheTarget
 
 _TRIES_TO_WRITE = 5
+_ROWS_AT_ONCE = 5000
+_SAME = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,8 +160,8 @@ def _work(settings: Settings, cache: str) -> Iterator[Work]:
 def count_items(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
     """Count the plan's items; neither the cache nor the journal is touched."""
     rows = _plan(tables, cache, as_of_s)
-    actions = collections.Counter(row["action"] for row in rows)
-    return DryRun(cache, as_of_label(as_of_s), dict(actions), sum(row["cost_bytes"] for row in rows))
+    actions = collections.Counter(rows["action"].to_pylist())
+    return DryRun(cache, as_of_label(as_of_s), dict(actions), pc.sum(rows["cost_bytes"], min_count=0).as_py())
 
 
 def push_plan(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
@@ -166,12 +170,15 @@ def push_plan(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
     What older plans left undone is replaced; see `JournalPlans.record_plan`.
     """
     began_s = work.now_s()
-    plan = _plan(work.tables, work.cache, as_of_s)
-    dids = pa.array([row["did"] for row in plan], pa.string())
-    origins = facts(work.tables, dids)["origin"].to_pylist()
-    items = (_item(row, work.cache, as_of_s, source) for row, source in zip(plan, origins, strict=True))
-    work.journal.record_plan(items, now_s=began_s)
+    _record(work, as_of_s, began_s)
     return push_rest(work, on_progress=on_progress, receipts_of={as_of_s}, since_s=began_s)
+
+
+def _record(work: Work, as_of_s: int, now_s: float) -> None:
+    plan = _plan(work.tables, work.cache, as_of_s)
+    origins = facts(work.tables, plan["did"].combine_chunks())["origin"]
+    items = _PlanItems(plan.append_column("origin", origins), work.cache, as_of_s)
+    work.journal.record_plan(items, now_s=now_s)
 
 
 def push_rest(
@@ -210,12 +217,17 @@ def prune(work: Work) -> int:
     """Delete from the journal what has been settled for `keep_s`, its receipts safely in the table; how many.
 
     A plan that is deleted before its receipts are written would have been carried out for nothing: where the
-    table is away, nothing is deleted.
+    table is away, nothing is deleted. Ages are counted up to the newest plan: a clock that is a year ahead
+    must not delete the pins of today.
     """
     now_s, n_items = work.now_s(), 0
+    newest_s = work.journal.newest_s(work.cache, now_s=now_s)
+    if newest_s is None:
+        return 0
+    now_s = min(now_s, newest_s)
     before_s = now_s - work.keep_s
     for as_of_s in work.journal.prunable(work.cache, before_s=before_s, now_s=now_s):
-        if not _is_delivered(work, as_of_s):
+        if work.journal.pruned_at_s(work.cache, as_of_s) is None and not _is_delivered(work, as_of_s):
             write_receipts(work.tables, work.journal, work.cache, as_of_s)
         n_items += work.journal.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
     return n_items
@@ -228,10 +240,10 @@ def _is_delivered(work: Work, as_of_s: int) -> bool:
     if not work.tables.exists(RECEIPTS) or key not in work.tables.snapshot(RECEIPTS).partitions:
         return False
     columns = ["item_id", "state", "updated_at"]
-    rows = work.tables.read_arrow(RECEIPTS, as_of=label, owner=work.cache, columns=columns).to_pylist()
-    meant = work.journal.receipts(work.cache, as_of_s)
-    told, known = ({tuple(row[name] for name in columns) for row in one} for one in (rows, meant))
-    return told == known
+    told = work.tables.read_arrow(RECEIPTS, as_of=label, owner=work.cache, columns=columns)
+    known = _receipts(work.journal, work.cache, as_of_s).select(columns)
+    told, known = (rows.sort_by("item_id") for rows in (told, known))
+    return all(told[name].equals(known[name]) for name in columns)
 
 
 def journal_status(
@@ -264,11 +276,14 @@ def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -
     """Write the receipts of one plan as the journal has them now; those of a pruned plan stay as they are."""
     key = (day_label(as_of_s), as_of_label(as_of_s), cache)
     for n_tries in range(1, _TRIES_TO_WRITE + 1):
-        rows = journal.receipts(cache, as_of_s)
-        if not rows and journal.pruned_at_s(cache, as_of_s) is not None:
+        rows = _receipts(journal, cache, as_of_s)
+        # Asked for after the rows were read: of a plan that is pruned meanwhile some may be missing.
+        if journal.pruned_at_s(cache, as_of_s) is not None:
             return
+        for name, value in zip(RECEIPTS.partition, key, strict=True):
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
         try:
-            tables.replace_rows(RECEIPTS, rows, key)
+            tables.replace_arrow(RECEIPTS, rows, cover=[key])
             return
         except ConflictError:
             # Another pusher of the same plan was first: what the journal has now is newer than both.
@@ -276,27 +291,52 @@ def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -
                 raise
 
 
-def planned(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a plan. Raises StaleInputError if there is none."""
     key = (day_label(as_of_s), as_of_label(as_of_s), cache)
     if not tables.exists(PLANS) or key not in tables.snapshot(PLANS).partitions:
         raise StaleInputError(f"no plan for cache {cache!r} at {key[1]}; run plan first")
-    return tables.read_arrow(PLANS, as_of=key[1], owner=cache)
+    return tables.read_arrow(PLANS, as_of=key[1], owner=cache, columns=columns)
 
 
-def _plan(tables: Tables, cache: str, as_of_s: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = planned(tables, cache, as_of_s).to_pylist()
-    return rows
+def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    return planned(tables, cache, as_of_s, [*_SAME, "expires_at", "model_version"])
 
 
-def _item(row: dict[str, Any], cache: str, as_of_s: int, source: str | None) -> Item:
-    same = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
+def _receipts(journal: Journal, cache: str, as_of_s: int) -> pa.Table:
+    """The receipts of one plan as columns: as rows, a million of them would take some GB."""
+    schema = arrow_schema(RECEIPTS)
+    batches = (
+        pa.RecordBatch.from_pylist(rows, schema)
+        for rows in pages(journal.receipts(cache, as_of_s), _ROWS_AT_ONCE)
+    )
+    return pa.Table.from_batches(batches, schema)
+
+
+@dataclasses.dataclass(frozen=True)
+class _PlanItems:
+    """The items of a plan, made from its `rows` each time they are gone through."""
+
+    rows: pa.Table
+    cache: str
+    as_of_s: int
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def __iter__(self) -> Iterator[Item]:
+        for batch in self.rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                yield _item(row, self.cache, self.as_of_s)
+
+
+def _item(row: dict[str, Any], cache: str, as_of_s: int) -> Item:
     return Item(
         cache=cache,
         as_of_s=as_of_s,
         expires_at_s=int(row["expires_at"].timestamp()),
-        source=source or "",
+        source=row["origin"] or "",
         # A prefill follows no predictions, and decides on nothing but its own files.
         kind=PLAN if row["model_version"] else PREFILL,
-        **{field: row[field] for field in same},
+        **{field: row[field] for field in _SAME},
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import Any
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Protocol
 
 from prefetch.journal.tables import PLAN
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Item:
     """One plan item; columns as in `features.schema.PLANS`. `attempts` counts this try too.
 
@@ -56,7 +57,39 @@ class Patience:
     retry_after_s: float = 0.0
 
 
+class Items(Protocol):
+    """Items that can be gone through again and again: a million of them need not be in memory at once."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Item]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    """Which plan some items are. `digest`: what they say, whatever their order."""
+
+    cache: str
+    as_of_s: int
+    kind: str
+    digest: str
+
+
+def heading(plan: Items) -> Heading:
+    """Of `plan`, which has at least one item. Raises ValueError if its items are of several plans."""
+    plans = set[tuple[str, int, str]]()
+    total = 0
+    for item in plan:
+        plans.add((item.cache, item.as_of_s, item.kind))
+        # Where a file comes from is no part of the plan: it is looked up anew for each push.
+        told = repr([getattr(item, field) for field in _DECIDED]).encode("utf-8", "surrogatepass")
+        total += int.from_bytes(hashlib.sha256(told).digest())
+    if len(plans) != 1:
+        raise ValueError(f"one plan at a time: these are items of {len(plans)}")
+    return Heading(*plans.pop(), f"{total % 2**256:064x}")
+
+
 _FIELDS = [field.name for field in dataclasses.fields(Item)]
+_DECIDED = [name for name in _FIELDS if name not in ("attempts", "source")]
 
 
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
@@ -65,7 +98,8 @@ def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
     return Item(**known | {"attempts": attempts, "source": row["source"] or "", "kind": row["kind"] or PLAN})
 
 
-def new_row(item: Item, now_s: float) -> dict[str, Any]:
+def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
     """The row of an item that nothing was done for yet."""
     known = {field: getattr(item, field) for field in _FIELDS}
-    return known | {"state": "planned", "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
+    new = {"state": "planned", "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
+    return known | new | {"generation": generation}

@@ -3,13 +3,14 @@
 SQLite by default (WAL: readers never wait), PostgreSQL by URL where several pushers share it. A run leases
 what it works on: while its heartbeats come, nobody else does; if it is dead or silent for `LEASE_S`, others
 take its items over, and what it says of them afterwards no longer counts. The journal never asks the clock:
-every time is given, in s since 1970, so clocks of pushers must agree to well within `LEASE_S`.
+every time is given, in s since 1970, so clocks of pushers must agree to well within `LEASE_S`. Nothing waits
+for a time more than `CLOCK_SLACK_S` ahead: a wrong clock wrote it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +20,17 @@ from prefetch.journal.items import Item, Patience, Receipt, item_of
 from prefetch.journal.owner import is_dead
 from prefetch.journal.pins import MAX_ERROR_CHARS, JournalPins
 from prefetch.journal.plans import JournalPlans
-from prefetch.journal.tables import CLAIMED, change_in_order, items, metadata
+from prefetch.journal.tables import (
+    CLAIMED,
+    CLOCK_SLACK_S,
+    STANDING,
+    change_in_order,
+    generation_of,
+    items,
+    metadata,
+    of_its_plan,
+    plans,
+)
 
 __all__ = ["LEASE_S", "Item", "Journal", "Patience", "Receipt"]
 
@@ -29,7 +40,7 @@ _PATIENCE_S = 60
 # Written once: to put a statement together takes longer than to carry it out.
 _AT_S = sa.bindparam("now_s", type_=sa.Double)
 _RETRY_AT_S = sa.case(
-    (items.c.error.is_(None), 0.0),
+    (sa.or_(items.c.error.is_(None), items.c.updated_at_s > _AT_S + CLOCK_SLACK_S), 0.0),
     else_=items.c.updated_at_s + items.c.attempts * sa.bindparam("retry_after_s", type_=sa.Double),
 )
 _WAITING = (
@@ -38,13 +49,17 @@ _WAITING = (
     items.c.state == "planned",
     items.c.expires_at_s > _AT_S,
     sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
+    plans.c.state == STANDING,
+    plans.c.generation == generation_of,
+    plans.c.as_of_s <= _AT_S + CLOCK_SLACK_S,
 )
 _CLAIMABLE = (
     sa.select(items)
+    .join(plans, of_its_plan)
     .where(*_WAITING, _RETRY_AT_S <= _AT_S)
     .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
     .limit(sa.bindparam("n_items"))
-    .with_for_update(skip_locked=True)
+    .with_for_update(skip_locked=True, of=items)
 )
 _CLAIM = (
     sa.update(items)
@@ -56,7 +71,7 @@ _CLAIM = (
         heartbeat_s=_AT_S,
     )
 )
-_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).where(*_WAITING)
+_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, of_its_plan).where(*_WAITING)
 _HELD = (
     sa.select(items.c.item_id, items.c.state)
     .where(
@@ -140,10 +155,15 @@ class Journal(JournalPlans, JournalPins):
     def recover(self, cache: str, *, now_s: float) -> int:
         """Give back what runs hold that are dead or silent; return how many items."""
         held = sa.and_(items.c.cache == cache, items.c.owner.is_not(None))
-        silent = self._give_back(sa.and_(held, items.c.heartbeat_s < now_s - LEASE_S), now_s)
+        heard = items.c.heartbeat_s.between(now_s - LEASE_S, now_s + CLOCK_SLACK_S)
+        silent = self._give_back(sa.and_(held, sa.not_(heard)), now_s)
         with self._database.reading() as connection:
             owners = connection.scalars(sa.select(items.c.owner).where(held).distinct()).all()
         return silent + sum(self.release(owner, now_s=now_s) for owner in owners if is_dead(owner))
+
+    def _change(self, where: Iterable[sa.ColumnElement[bool]], values: Mapping[str, object]) -> int:
+        with self._database.writing() as connection:
+            return change_in_order(connection, where, values)
 
     def _give_back(self, whose: sa.ColumnElement[bool], now_s: float) -> int:
         """Items under way are planned again; pins under renewal are done, as they were."""

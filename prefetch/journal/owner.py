@@ -20,8 +20,12 @@ def is_dead(owner: str) -> bool:
 
 
 def _machine() -> str:
-    """Host and space of process ids: two containers may share a host's name, and not see each other."""
-    return f"{socket.gethostname()}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    """Host, its boot, and space of process ids: of one name there may be several hosts, and containers.
+
+    Not the machine id: machines that were copied from one image can share it.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def _started(pid: int) -> str:

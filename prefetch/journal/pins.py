@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from prefetch.journal.items import Item, item_of
 from prefetch.journal.reports import JournalReports
-from prefetch.journal.tables import items
+from prefetch.journal.tables import CLOCK_SLACK_S, generation_of, items
 
 MAX_ERROR_CHARS = 300
 _DECIDES = ("pin", "unpin", "evict")
@@ -25,14 +25,16 @@ class JournalPins(JournalReports):
     def due_pins(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
         """Pins that stand and were not renewed for `touch_every_s`, by rank."""
         standing = self._standing(cache, now_s)
-        due = [row for row in standing if (row["renewed_at_s"] or 0.0) <= now_s - touch_every_s]
+        since_s, until_s = now_s - touch_every_s, now_s + CLOCK_SLACK_S
+        due = [row for row in standing if not since_s < (row["renewed_at_s"] or 0.0) <= until_s]
         return [item_of(row, row["attempts"]) for row in due]
 
     def claim_pins(
         self, pins: Sequence[Item], *, owner: str, now_s: float, used_until_s: float
     ) -> list[Item]:
         """Those of `pins` last used at `used_until_s` or before that nobody else renews, now ours."""
-        due = sa.func.coalesce(items.c.renewed_at_s, 0.0) <= used_until_s
+        used_at_s = sa.func.coalesce(items.c.renewed_at_s, 0.0)
+        due = sa.or_(used_at_s <= used_until_s, used_at_s > now_s + CLOCK_SLACK_S)
         these = items.c.item_id.in_([pin.item_id for pin in pins])
         free = (these, items.c.state == "done", items.c.owner.is_(None), due)
         lock = sa.select(items.c.item_id).where(*free).with_for_update(skip_locked=True)
@@ -59,10 +61,11 @@ class JournalPins(JournalReports):
 
     def _standing(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
         """As far back as the oldest pin that has not expired: what was decided before does not matter."""
-        done = (items.c.cache == cache, items.c.state == "done")
+        no_future = items.c.as_of_s <= now_s + CLOCK_SLACK_S
+        done = (items.c.cache == cache, items.c.state == "done", no_future)
         stands = (*done, items.c.action == "pin", items.c.expires_at_s > now_s)
         oldest = sa.select(sa.func.min(items.c.as_of_s)).where(*stands).correlate(None).scalar_subquery()
-        newest_first = (items.c.as_of_s.desc(), (items.c.action == "pin").desc())
+        newest_first = (items.c.as_of_s.desc(), generation_of.desc(), (items.c.action == "pin").desc())
         turn = sa.func.row_number().over(partition_by=items.c.name, order_by=newest_first).label("turn")
         decisions = (
             sa.select(items, turn)

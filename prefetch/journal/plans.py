@@ -1,60 +1,120 @@
-"""Whole plans in the journal: recorded, replaced by newer ones, withdrawn, expired, and at last deleted."""
+"""Whole plans in the journal: recorded, replaced by newer ones, withdrawn, expired, and at last deleted.
+
+A plan of a million items is never written in one transaction. Its row in `push_plans` makes it count, and
+changes in one short transaction; its items come before that and do not count yet, and what it replaces is
+cancelled after it, by whoever comes next if the run dies (`settle`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
+from features.errors import ConflictError, InputError
 from features.times import as_of_label
-from prefetch.databases import alone, counted, insert_new
-from prefetch.journal.items import Item, new_row
-from prefetch.journal.reports import JournalReports, of_plan
-from prefetch.journal.tables import PLAN, UNDONE, change_in_order, items, pruned
+from prefetch.databases import alone, counted, insert_new, pages, upsert
+from prefetch.journal.items import Heading, Item, Items, heading, new_row
+from prefetch.journal.reports import of_plan
+from prefetch.journal.tables import (
+    CLOCK_SLACK_S,
+    PLAN,
+    RECORDING,
+    REPLACED,
+    STANDING,
+    UNDONE,
+    WITHDRAWN,
+    generation_of,
+    items,
+    of_its_plan,
+    plans,
+    pruned,
+)
+from prefetch.journal.withdrawals import ITEMS_AT_ONCE, Withdrawals, expired_early, newest_plan_s, recorder
 
 _MANY_ITEMS = 1000
 
-_Where = sa.ColumnElement[bool]
+_NEW = sa.bindparam("new_generation", type_=sa.BigInteger)
+_WAS_NO_TRY = sa.or_(items.c.state == "expired", items.c.state == "cancelled")
+_BACK = sa.or_(items.c.state == "failed", _WAS_NO_TRY)
+_TOLD_ANEW = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind")
+_STATE = sa.case((items.c.state == "cancelling", "running"), (_BACK, "planned"), else_=items.c.state)
+_RELISTED = (
+    sa.update(items)
+    .where(items.c.item_id == sa.bindparam("id"), generation_of < _NEW)
+    # A journal of before does not tell what an operator cancelled from what was replaced.
+    .where(sa.or_(items.c.state != "cancelled", items.c.generation.is_not(None)))
+    .values(
+        {name: sa.bindparam(f"new_{name}") for name in _TOLD_ANEW}
+        | {
+            "generation": _NEW,
+            "state": _STATE,
+            "attempts": sa.case((_BACK, 0), else_=items.c.attempts),
+            "error": sa.case((_WAS_NO_TRY, None), else_=items.c.error),
+            "fault": sa.case((_WAS_NO_TRY, None), else_=items.c.fault),
+        }
+    )
+)
 
 
-class JournalPlans(JournalReports):
+class JournalPlans(Withdrawals):
     """What happens to plans as a whole; every method raises ServiceError where the database is away."""
 
-    def record_plan(self, plan: Iterable[Item], *, now_s: float) -> int:
-        """Add the items not yet known; return how many. An item known already stays as it is.
+    def record_plan(self, plan: Items, *, now_s: float) -> int:
+        """Record the items of one plan, and let it count; return how many are new to the journal.
 
-        Of each file the newest plan's word counts, and a newer PLAN replaces all that older ones left undone:
-        what is so replaced is cancelled, whichever plan is recorded first. A pruned plan stays pruned.
+        The same plan again changes nothing. Another plan of the same moment replaces the first one: what is
+        done stays done, what is undone and not part of it is cancelled. Of each file the newest plan's word
+        counts, and a newer PLAN replaces all that older ones left undone, whichever is recorded first. A
+        pruned plan stays pruned. Raises InputError for a plan of the future,
+        ConflictError if meanwhile another plan of the moment is recorded, or this one is cancelled.
         """
-        # In one order, so that two runs that record one plan cannot wait for each other.
-        ordered = sorted(plan, key=lambda item: item.item_id)
-        plans = sorted({(item.cache, item.as_of_s, item.kind) for item in ordered})
-        with self._database.writing() as connection:
-            for cache in sorted({cache for cache, _, _ in plans}):
-                alone(connection, f"record plans of {cache}")
-            gone = {(cache, at) for cache, at, _ in plans if _pruned_at(connection, cache, at) is not None}
-            rows = (new_row(item, now_s) for item in ordered if (item.cache, item.as_of_s) not in gone)
-            n_new = insert_new(connection, items, rows)
-            if n_new >= _MANY_ITEMS:
-                counted(connection, items)
-            for cache, as_of_s, kind in plans:
-                _replace_older(connection, cache, as_of_s, kind, now_s)
-                _replace_by_newer(connection, cache, as_of_s, now_s)
+        if not len(plan):
+            return 0
+        told, n_new = heading(plan), 0
+        _refuse_future(told, now_s)
+        generation = self._begin(told, now_s)
+        if generation is not None:
+            for page in pages(plan, ITEMS_AT_ONCE):
+                n_new += self._add(told, page, generation, now_s)
+            self._publish(told, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
+        self.settle(told.cache, now_s=now_s)
         return n_new
-
-    def expire(self, cache: str, *, now_s: float) -> int:
-        """Mark what is still planned after its time as expired; return how many."""
-        late = (items.c.cache == cache, items.c.state == "planned", items.c.expires_at_s <= now_s)
-        return self._change(late, {"state": "expired", "updated_at_s": now_s})
 
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
         """Withdraw one plan's items, or all of a cache's; how many, and how many a run still has in hand.
 
-        A try under way ends as it does, and is not repeated. What was withdrawn is never tried again.
+        A try under way ends as it does, and is not repeated. The plan is never carried out again, and
+        replaces no other from now on; another plan of its moment may be recorded.
         """
-        whose = of_plan(cache, as_of_s)
+        undone = sa.exists().where(of_its_plan, sa.or_(items.c.state.in_(UNDONE), expired_early(now_s)))
+        whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
         with self._database.writing() as connection:
-            return _withdraw(connection, whose, now_s, error=None)
+            alone(connection, recorder(cache))
+            asked = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
+            chosen = plans.c.as_of_s.in_(connection.scalars(asked).all())
+            change = sa.update(plans).where(plans.c.cache == cache, chosen)
+            connection.execute(change.values(state=WITHDRAWN, is_settled=False))
+        return self.settle(cache, now_s=now_s)
+
+    def expire(self, cache: str, *, now_s: float) -> int:
+        """Mark what is still planned after its time as expired; return how many.
+
+        What a wrong clock let expire before its time is planned again.
+        """
+        self._change_all(self._expired_early(cache, now_s), {"state": "planned", **_afresh(now_s)})
+        late = (items.c.cache == cache, items.c.state == "planned", items.c.expires_at_s <= now_s)
+        return self._change_all(late, {"state": "expired", "updated_at_s": now_s})
+
+    def _expired_early(self, cache: str, now_s: float) -> Sequence[sa.ColumnElement[bool]]:
+        stands = sa.exists().where(
+            of_its_plan,
+            plans.c.state == STANDING,
+            plans.c.generation == generation_of,
+            plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
+        )
+        return (items.c.cache == cache, expired_early(now_s), stands)
 
     def prunable(self, cache: str, *, before_s: float, now_s: float) -> list[int]:
         """The times of plans that may be forgotten, oldest first.
@@ -80,23 +140,112 @@ class JournalPlans(JournalReports):
         """Delete a plan's items if it is settled still; return how many. It cannot be recorded again."""
         whose = of_plan(cache, as_of_s)
         with self._database.writing() as connection:
-            alone(connection, f"record plans of {cache}")
-            settled = sa.select(sa.and_(*_is_settled(before_s, now_s))).where(*whose)
-            if not connection.scalar(settled):
+            alone(connection, recorder(cache))
+            settled = sa.select(sa.and_(*_is_settled(before_s, now_s)), sa.func.count()).where(*whose)
+            is_settled, n_items = connection.execute(settled).one()
+            if not is_settled:
                 return 0
-            n_items = connection.execute(sa.delete(items).where(*whose)).rowcount
+            # From here on it is pruned, however much of it is deleted if this run dies.
             row = {"cache": cache, "as_of_s": as_of_s, "n_items": n_items, "pruned_at_s": now_s}
             insert_new(connection, pruned, [row])
-        return n_items
+            connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s == as_of_s))
+        return self._delete_all(whose)
 
     def pruned_at_s(self, cache: str, as_of_s: int) -> float | None:
         """When a plan's items were deleted, s since 1970; None: they were not."""
         with self._database.reading() as connection:
             return _pruned_at(connection, cache, as_of_s)
 
-    def _change(self, where: Iterable[_Where], values: dict[str, object]) -> int:
+    def _begin(self, told: Heading, now_s: float) -> int | None:
+        """The generation to record; None: the journal has this plan."""
         with self._database.writing() as connection:
-            return change_in_order(connection, where, values)
+            alone(connection, recorder(told.cache))
+            if _pruned_at(connection, told.cache, told.as_of_s) is not None:
+                return None
+            known = _known(connection, told)
+            if known is not None and known.digest == told.digest:
+                if known.state == RECORDING:
+                    return int(known.generation)
+                if known.state != REPLACED or newest_plan_s(connection, told.cache, told.as_of_s, now_s):
+                    return None
+            generation = 1 if known is None else known.generation + 1
+            new = {"generation": generation, "state": RECORDING, "replaced_by_s": None, "is_settled": True}
+            row = {**_row(told), **new, "recorded_at_s": now_s}
+            upsert(connection, plans, [row])
+        return generation
+
+    def _add(self, told: Heading, page: Sequence[Item], generation: int, now_s: float) -> int:
+        # In one order, so that two runs that record one plan cannot wait for each other.
+        ordered = sorted(page, key=lambda item: item.item_id)
+        rows = [new_row(item, generation, now_s) for item in ordered]
+        with self._database.writing() as connection:
+            alone(connection, recorder(told.cache))
+            if not _is_recording(connection, told, generation):
+                return 0
+            n_new = insert_new(connection, items, rows)
+            if n_new < len(rows):
+                connection.execute(_RELISTED, [_relisted(row) for row in rows])
+        return n_new
+
+    def _publish(self, told: Heading, generation: int, *, is_large: bool, now_s: float) -> None:
+        this = (plans.c.cache == told.cache, plans.c.as_of_s == told.as_of_s)
+        with self._database.writing() as connection:
+            alone(connection, recorder(told.cache))
+            if not _is_recording(connection, told, generation):
+                return
+            if is_large:
+                counted(connection, items)
+            newest_s = None
+            if told.kind == PLAN:
+                newest_s = newest_plan_s(connection, told.cache, told.as_of_s, now_s)
+                replaced = _replaced(told.as_of_s if newest_s is None else newest_s)
+                older = (plans.c.cache == told.cache, plans.c.as_of_s < told.as_of_s, plans.c.kind == PLAN)
+                connection.execute(
+                    sa.update(plans).where(*older, plans.c.state == STANDING).values(**replaced)
+                )
+            state = {"state": STANDING, "is_settled": False} if newest_s is None else _replaced(newest_s)
+            connection.execute(sa.update(plans).where(*this).values(**state))
+
+
+def _refuse_future(told: Heading, now_s: float) -> None:
+    if told.as_of_s > now_s + CLOCK_SLACK_S:
+        raise InputError(
+            f"the plan of cache {told.cache!r} is of {as_of_label(told.as_of_s)}, and it is only "
+            f"{as_of_label(int(now_s))} by this machine's clock: a plan of the future would replace those of "
+            "today; give another --as-of, or set the clock"
+        )
+
+
+def _known(connection: sa.Connection, told: Heading) -> sa.Row[Any] | None:
+    this = (plans.c.cache == told.cache, plans.c.as_of_s == told.as_of_s)
+    return connection.execute(sa.select(plans).where(*this)).one_or_none()
+
+
+def _is_recording(connection: sa.Connection, told: Heading, generation: int) -> bool:
+    """False: another run was quicker with the same plan. Raises ConflictError if it must not go on."""
+    known = _known(connection, told)
+    if known is None or known.generation != generation or known.state == WITHDRAWN:
+        raise ConflictError(
+            f"the plan of cache {told.cache!r} at {as_of_label(told.as_of_s)} was cancelled, or another one "
+            "of that moment was pushed, while it was recorded; run again if it should be pushed still"
+        )
+    return bool(known.state == RECORDING)
+
+
+def _row(told: Heading) -> dict[str, object]:
+    return {"cache": told.cache, "as_of_s": told.as_of_s, "kind": told.kind, "digest": told.digest}
+
+
+def _relisted(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": row["item_id"], **{f"new_{name}": row[name] for name in (*_TOLD_ANEW, "generation")}}
+
+
+def _replaced(by_s: int) -> dict[str, object]:
+    return {"state": REPLACED, "replaced_by_s": by_s, "is_settled": False}
+
+
+def _afresh(now_s: float) -> dict[str, object]:
+    return {"updated_at_s": now_s, "error": None, "fault": None}
 
 
 def _pruned_at(connection: sa.Connection, cache: str, as_of_s: int) -> float | None:
@@ -112,42 +261,3 @@ def _is_settled(before_s: float, now_s: float) -> list[sa.ColumnElement[bool]]:
         sa.func.max(items.c.expires_at_s) <= now_s,
         sa.func.max(items.c.updated_at_s) <= before_s,
     ]
-
-
-def _replace_older(connection: sa.Connection, cache: str, as_of_s: int, kind: str, now_s: float) -> None:
-    decided = items.c.name.in_(_names(of_plan(cache, as_of_s)))
-    older = (items.c.cache == cache, items.c.as_of_s < as_of_s)
-    replaced = sa.or_(decided, _is_plan()) if kind == PLAN else decided
-    _withdraw(connection, [*older, replaced], now_s, error=f"replaced by the plan of {as_of_label(as_of_s)}")
-
-
-def _replace_by_newer(connection: sa.Connection, cache: str, as_of_s: int, now_s: float) -> None:
-    newer = (items.c.cache == cache, items.c.as_of_s > as_of_s)
-    latest_s = connection.scalar(sa.select(sa.func.max(items.c.as_of_s)).where(*newer))
-    if latest_s is None:
-        return
-    is_replaced = connection.scalar(sa.select(sa.exists().where(*newer, _is_plan())))
-    decided = items.c.name.in_(_names(newer))
-    replaced = sa.or_(decided, _is_plan()) if is_replaced else decided
-    error = f"replaced by a newer plan, of {as_of_label(latest_s)}"
-    _withdraw(connection, [*of_plan(cache, as_of_s), replaced], now_s, error=error)
-
-
-def _names(of: Iterable[_Where]) -> sa.Select[tuple[str]]:
-    return sa.select(items.c.name).where(*of).correlate(None)
-
-
-def _is_plan() -> _Where:
-    return sa.func.coalesce(items.c.kind, PLAN) == PLAN
-
-
-def _withdraw(
-    connection: sa.Connection, whose: Iterable[_Where], now_s: float, *, error: str | None
-) -> tuple[int, int]:
-    """Cancel what is planned, and let what a run has in hand end; how many of each."""
-    whose = list(whose)
-    told = {} if error is None else {"error": error, "fault": None}
-    planned = [*whose, items.c.state == "planned"]
-    running = [*whose, items.c.state == "running"]
-    n_planned = change_in_order(connection, planned, {"state": "cancelled", "updated_at_s": now_s, **told})
-    return n_planned, change_in_order(connection, running, {"state": "cancelling"})

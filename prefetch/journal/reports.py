@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
 from features.schema import RECEIPTS
 from prefetch.databases import Database
-from prefetch.journal.tables import STATES, UNDONE, items
+from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, STATES, UNDONE, items, plans
 from prefetch.push.origins import Try
+
+_ROWS_AT_ONCE = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,13 +87,25 @@ class JournalReports:
         with self._database.reading() as connection:
             return sorted(connection.scalars(query.distinct()))
 
-    def tries(self, cache: str, *, since_s: float) -> list[Try]:
-        """The last tries to fetch that the source decided and that ended since `since_s`, oldest first."""
+    def newest_s(self, cache: str, *, now_s: float) -> int | None:
+        """The time of the newest plan that counts, of any kind; None: there is none."""
+        counts = (
+            plans.c.cache == cache,
+            plans.c.state.in_(COUNTED),
+            plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
+        )
+        with self._database.reading() as connection:
+            found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*counts))
+        return None if found is None else int(found)
+
+    def tries(self, cache: str, *, since_s: float, until_s: float = math.inf) -> list[Try]:
+        """The last tries to fetch that the source decided and that ended in this time, oldest first."""
         # What was on disk already says nothing of its source.
         fetched = sa.and_(items.c.state == "done", items.c.bytes > 0)
         query = (
             sa.select(items.c.source, items.c.updated_at_s, items.c.seconds, items.c.fault)
             .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == "prefetch")
+            .where(items.c.updated_at_s <= until_s)
             .where(sa.or_(fetched, items.c.fault == "source"))
             # These changed since their last try.
             .where(items.c.state.not_in(("expired", "cancelled")))
@@ -100,13 +115,18 @@ class JournalReports:
             rows = connection.execute(query)
             return [Try(row[0] or "", row[1], row[2], row.fault == "source") for row in rows]
 
-    def receipts(self, cache: str | None = None, as_of_s: int | None = None) -> list[dict[str, Any]]:
-        """Rows as `features.schema.RECEIPTS`, `cache` and `as_of_s`: of a cache or all, of a plan or all."""
+    def receipts(self, cache: str | None = None, as_of_s: int | None = None) -> Iterator[dict[str, Any]]:
+        """Rows as `features.schema.RECEIPTS`, `cache` and `as_of_s`: of a cache or all, of a plan or all.
+
+        They come as they are read; until the last one was, a transaction is open.
+        """
         query = sa.select(items).order_by(items.c.as_of_s, items.c.cache, items.c.action, items.c.rank)
         if cache is not None:
             query = query.where(*of_plan(cache, as_of_s))
         with self._database.reading() as connection:
-            return [_receipt_row(row) for row in connection.execute(query).mappings()]
+            rows = connection.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)).mappings()
+            for row in rows:
+                yield _receipt_row(row)
 
 
 def of_plan(cache: str, as_of_s: int | None) -> list[sa.ColumnElement[bool]]:

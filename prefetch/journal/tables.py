@@ -16,6 +16,18 @@ UNDONE = ("planned", *CLAIMED)
 PLAN, PREFILL = "plan", "prefill"
 """Kinds of plans: one that decides over the whole cache, and files that are asked for beside it."""
 
+RECORDING, STANDING, REPLACED, WITHDRAWN = "recording", "standing", "replaced", "cancelled"
+"""States of plans: being written; carried out; a newer plan decides; an operator cancelled it."""
+
+COUNTED = (STANDING, REPLACED)
+"""Of these plans the newest decides."""
+
+CLOCK_SLACK_S = 3600.0
+"""What lies further in the future was written by a wrong clock, or for a mistyped time.
+
+Clocks of pushers agree to a minute; an hour leaves room for a plan that is made a little before its time.
+"""
+
 metadata = sa.MetaData()
 
 items = sa.Table(
@@ -33,6 +45,7 @@ items = sa.Table(
     sa.Column("expires_at_s", sa.BigInteger, nullable=False),
     sa.Column("source", sa.Text),
     sa.Column("kind", sa.String(16)),
+    sa.Column("generation", sa.BigInteger),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("attempts", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
@@ -52,6 +65,41 @@ items = sa.Table(
 
 _held = items.c.owner.is_not(None)
 sa.Index("push_items_held", items.c.owner, sqlite_where=_held, postgresql_where=_held)
+
+generation_of = sa.func.coalesce(items.c.generation, 0)
+"""Journals of before have no generations."""
+
+plans = sa.Table(
+    "push_plans",
+    metadata,
+    sa.Column("cache", sa.String(255), primary_key=True),
+    sa.Column("as_of_s", sa.BigInteger, primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.String(64)),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("replaced_by_s", sa.BigInteger),
+    sa.Column("is_settled", sa.Boolean, nullable=False),
+    sa.Column("recorded_at_s", sa.Double, nullable=False),
+    info={
+        "fill": """
+            INSERT INTO push_plans (cache, as_of_s, kind, generation, state, is_settled, recorded_at_s)
+            SELECT cache, as_of_s, coalesce(min(kind), 'plan'), 0,
+                CASE max(CASE WHEN state IN ('cancelled', 'cancelling') THEN 0 ELSE 1 END)
+                    WHEN 0 THEN 'cancelled' ELSE 'standing' END,
+                true, max(updated_at_s)
+            FROM push_items GROUP BY cache, as_of_s
+        """
+    },
+)
+"""One row per plan, which makes its items count: an item does whose `generation` is that of its plan.
+
+Each time another plan of the same moment is recorded, the generation goes up. `digest`: of the plan as it was
+recorded; `is_settled`: the items that it replaces, or that are replaced themselves, are cancelled.
+"""
+
+of_its_plan = sa.and_(plans.c.cache == items.c.cache, plans.c.as_of_s == items.c.as_of_s)
+"""Joins an item to its plan."""
 
 pruned = sa.Table(
     "push_pruned",

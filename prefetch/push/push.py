@@ -9,12 +9,12 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
-from features.errors import PushRejected, TargetUnavailable
+from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.journal.journal import LEASE_S, Item, Journal, Patience, Receipt
 from prefetch.journal.owner import new_owner
-from prefetch.journal.tables import CLAIMED
+from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S
 from prefetch.push.attempt import PushLimits, Tried, attempt, renewal
 from prefetch.push.lease_buffer import Hand
 from prefetch.push.origins import Sources, SourceState, Try
@@ -75,7 +75,8 @@ def push(
 
 def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> Sources:
     """The health of the sources of `cache`, as the journal's last tries tell it."""
-    return Sources(limits.sources, journal.tries(cache, since_s=now_s - limits.sources.reconsider_s))
+    since_s, until_s = now_s - limits.sources.reconsider_s, now_s + CLOCK_SLACK_S
+    return Sources(limits.sources, journal.tries(cache, since_s=since_s, until_s=until_s))
 
 
 class _Run:
@@ -100,14 +101,21 @@ class _Run:
         self._beat_s = beat_s
         self._beat = time.monotonic()
         self._began_s = now_s()
-        self._sources = sources_seen(journal, cache, limits, self._began_s)
+        # A file that is there whole is touched without its origin: good touches say nothing of fetches.
+        self._sources = {
+            "prefetch": sources_seen(journal, cache, limits, self._began_s),
+            "pin": Sources(limits.sources, ()),
+        }
         self._left_alone: dict[str, SourceState] = {}
         self._bucket = TokenBucket(limits.bytes_per_s)
         self._hand = Hand(journal, cache, self._owner, now_s)
 
     def all(self) -> PushSummary:
         """Everything due now."""
-        self._journal.recover(self._cache, now_s=self._now_s())
+        now_s = self._now_s()
+        self._journal.recover(self._cache, now_s=now_s)
+        self._journal.settle(self._cache, now_s=now_s)
+        self._count(expired=self._journal.expire(self._cache, now_s=now_s))
         try:
             with concurrent.futures.ThreadPoolExecutor(self._limits.parallel, "push") as pool:
                 for action in ORDER:
@@ -155,15 +163,19 @@ class _Run:
             item = self._hand.next(action, 1 if is_limited else room, lambda: self._patience(action))
             if item is None:
                 return
-            if action == "prefetch" and self._sources.leaves(item.source, self._now_s()):
-                self._hand.drop(item, lambda one: self._sources.leaves(one.source, self._now_s()))
+            if self._leaves(item):
+                self._hand.drop(item, self._leaves)
                 continue
             if action == "prefetch":
                 self._bucket.spend(item.size_bytes)
             running[pool.submit(attempt, self._target, item, self._limits, self._now_s)] = item
 
+    def _leaves(self, item: Item) -> bool:
+        sources = self._sources.get(item.action)
+        return sources is not None and sources.leaves(item.source, self._now_s())
+
     def _patience(self, action: str) -> Patience:
-        left = self._sources.left_alone(self._now_s()) if action == "prefetch" else []
+        left = self._sources[action].left_alone(self._now_s()) if action in self._sources else []
         self._left_alone |= {state.source: state for state in left}
         return Patience([state.source for state in left], self._limits.retry_after_s)
 
@@ -186,8 +198,7 @@ class _Run:
                 tried = future.result()
                 self._hand.ended(item, tried)
                 self._answered(tried.receipt.fault == "cache", tried.receipt.error)
-                if item.action == "prefetch":
-                    self._note_source(item, tried)
+                self._note_source(item, tried)
         for _, future in ended:
             future.result()  # a fault of ours is raised, and what was done beside it is journaled
 
@@ -209,11 +220,15 @@ class _Run:
 
     def _note_source(self, item: Item, tried: Tried) -> None:
         receipt, lost = tried.receipt, tried.receipt.fault == "source"
-        if receipt.state == "done":
+        if item.action == "prefetch" and receipt.state == "done":
             # What was there already costs nothing; of what failed, nobody knows how much came.
             self._bucket.spend(receipt.bytes - item.size_bytes)
         if lost or (receipt.state == "done" and not tried.already):
-            self._sources.note(Try(item.source, self._now_s(), receipt.seconds, lost))
+            self._note_try(item, receipt.seconds, lost)
+
+    def _note_try(self, item: Item, seconds: float, lost: bool) -> None:
+        if item.action in self._sources:
+            self._sources[item.action].note(Try(item.source, self._now_s(), seconds, lost))
 
     def _measure_touches(self) -> None:
         if self._limits.touch_every_s is not None:
@@ -235,31 +250,38 @@ class _Run:
         for first in range(0, len(due), self._limits.parallel):
             if self._summary.stopped:
                 return
-            batch = due[first : first + self._limits.parallel]
+            left = self._patience("pin").but
+            batch = [pin for pin in due[first : first + self._limits.parallel] if pin.source not in left]
             ours = self._journal.claim_pins(
                 batch, owner=self._owner, now_s=self._now_s(), used_until_s=self._began_s - every_s
             )
-            renewals = {
-                pin.item_id: pool.submit(renewal, self._target, pin.name, self._limits, self._now_s)
-                for pin in ours
-            }
-            self._note_renewals(renewals)
+            began = time.monotonic()
+            renewals = [
+                (pin, pool.submit(renewal, self._target, pin.name, self._limits, self._now_s)) for pin in ours
+            ]
+            self._note_renewals(renewals, began)
             self._heartbeat()
 
     def _note_renewals(
-        self, renewals: Mapping[str, concurrent.futures.Future[tuple[Confirmation, float]]]
+        self,
+        renewals: Sequence[tuple[Item, concurrent.futures.Future[tuple[Confirmation, float]]]],
+        began: float,
     ) -> None:
         used_at_s = dict[str, float]()
-        for item_id, future in renewals.items():
+        for pin, future in renewals:
+            error, is_lost = None, False
             try:
-                _, used_at_s[item_id] = future.result()
-            except PushRejected as error:
-                self._journal.lose_pin(item_id, str(error), now_s=self._now_s())
-                self._answered(False, None)
-            except TargetUnavailable as error:
-                self._answered(True, str(error))
-            else:
-                self._answered(False, None)
+                _, used_at_s[pin.item_id] = future.result()
+            except PushRejected as refused:
+                self._journal.lose_pin(pin.item_id, str(refused), now_s=self._now_s())
+            except SourceUnavailable:
+                # The cache answered: it is none of the tries that end the run.
+                is_lost = True
+            except TargetUnavailable as away:
+                error = str(away)
+            self._answered(error is not None, error)
+            if is_lost or used_at_s.get(pin.item_id, 0.0) >= self._began_s:
+                self._note_try(pin, time.monotonic() - began, is_lost)
         self._journal.renewed(used_at_s)
         self._count(pins_renewed=len(used_at_s))
 

@@ -22,6 +22,7 @@ from daemons import needed
 
 from jobs.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.tables import PREFILL
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
@@ -173,7 +174,9 @@ def test_an_origin_that_dies_mid_push_is_left_alone_until_reconsidered(
         assert journal.faults("one").keys() == {"source"}
         assert any("connection refused" in error for error in errors(journal).values())
         # Held files do not need the origin.
-        assert run(sites, journal, [item("one", names[0], "pin")], touch_every_s=0).pushed == 1
+        pin = dataclasses.replace(item("one", names[0], "pin"), kind=PREFILL)
+        beside = [dataclasses.replace(pin, as_of_s=AS_OF_S + 1)]
+        assert run(sites, journal, beside, touch_every_s=0).pushed == 1
     finally:
         site.origin.start()
     time.sleep(6)  # the cache looks for its origin again after `XRD_STREAMERRORWINDOW`
@@ -326,8 +329,9 @@ def test_two_pushers_and_two_caches_and_a_kill(
 ) -> None:
     conf = site_conf(tmp_path, sites)
     names = {cache: files(site, "shared", 60) for cache, site in sites.items()}
-    plan = [item(cache, name, rank=n) for cache, these in names.items() for n, name in enumerate(these)]
-    journal.record_plan(plan, now_s=time.time())
+    for cache, these in names.items():
+        plan = [item(cache, name, rank=n) for n, name in enumerate(these)]
+        journal.record_plan(plan, now_s=time.time())
     doomed, other = pusher(conf, "--cache", "one", "--resume"), pusher(conf, "--cache", "one", "--resume")
     elsewhere = pusher(conf, "--cache", "two", "--resume")
     while journal.counts("one")["done"] < 5 and doomed.poll() is None:

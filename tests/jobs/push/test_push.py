@@ -24,7 +24,7 @@ from jobs.cli.main import app
 from jobs.push import push as job
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
-from prefetch.journal.journal import Item, Journal, Patience
+from prefetch.journal.journal import Item, Journal, Patience, Receipt
 from prefetch.push.touches import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
@@ -144,7 +144,13 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
     journal.close()
 
 
+def item_of(as_of_s: int) -> Item:
+    return Item(f"n{as_of_s}", "d", as_of_s, "cms:/store/n", "/store/n", "unpin", 1, 0, 0, as_of_s + 86400)
+
+
 def resume(work: job.Work) -> None:
+    """Resume beside a newer plan: the age of plans is counted up to the newest one."""
+    work.journal.record_plan([item_of(int(work.now_s()))], now_s=work.now_s())
     job.push_rest(work, on_progress=lambda *_: None)
 
 
@@ -155,15 +161,25 @@ def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path,
     shutil.rmtree(tmp_path / "tables" / "receipts")
     with working(conf, days_later=6.9) as work:
         resume(work)
-        assert work.journal.counts("d")["done"] == N_FILES
+        assert work.journal.counts("d", AS_OF)["done"] == N_FILES
     with working(conf, days_later=7.1) as work:
         resume(work)
-        assert sum(work.journal.counts("d").values()) == 0
+        assert work.journal.counts("d", AS_OF)["done"] == 0
     assert receipts(conf) == ["done"] * N_FILES
     assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
     assert receipts(conf) == ["done"] * N_FILES
-    status = push(conf, "--status")
-    assert (status["items"], status["oldest"]) == ({}, None)
+    status = push(conf, "--status", "--as-of", as_of_label(AS_OF))
+    assert status["items"] == {} and status["oldest"] > as_of_label(AS_OF)
+
+
+def test_receipts_that_the_table_has_are_not_written_again(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(conf, "--as-of", as_of_label(AS_OF))
+    with working(conf, days_later=8) as work:
+        work.journal.record_plan([item_of(int(work.now_s()))], now_s=work.now_s())
+        monkeypatch.delattr(job, "write_receipts")
+        assert job.prune(work) == N_FILES
 
 
 def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tmp_path: Path) -> None:
@@ -173,11 +189,40 @@ def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tm
     with working(conf, days_later=8) as work:
         with pytest.raises((CachecastError, OSError)):
             resume(work)
-        assert work.journal.counts("d")["done"] == N_FILES
+        assert work.journal.counts("d", AS_OF)["done"] == N_FILES
         (tmp_path / "tables" / "receipts").unlink()
         resume(work)
-        assert work.journal.oldest_s("d") is None
+        assert work.journal.oldest_s("d") > AS_OF
     assert receipts(conf) == ["done"] * N_FILES
+
+
+def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> None:
+    with working(conf) as work:
+        work.target.prefetch("/store/f1", timeout_s=5)
+        until_s = AS_OF + 2 * 86400
+        plan = [
+            Item(action, "d", AS_OF, f"cms:/store/f{n}", f"/store/f{n}", action, n, 100, 100, until_s)
+            for n, action in enumerate(("prefetch", "pin"))
+        ]
+        work.journal.record_plan(plan, now_s=time.time())
+        (pin,) = work.journal.claim("d", "pin", 1, owner="far|1|5|x", now_s=time.time(), patience=Patience())
+        work.journal.finish({pin.item_id: Receipt("done")}, owner="far|1|5|x", now_s=time.time())
+    with working(conf, days_later=400) as wrong:
+        summary = job.resume(wrong, on_progress=lambda *_: None)
+        assert (summary.pushed, summary.expired) == (0, 1)
+    with working(conf) as work:
+        assert len(work.journal.pins("d", now_s=time.time())) == 1
+        assert job.resume(work, on_progress=lambda *_: None).pushed == 1
+    assert receipts(conf) == ["done", "done"]
+
+
+def test_a_plan_of_the_future_is_refused(conf: Path) -> None:
+    future_s = AS_OF + 3 * 3600
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    tables.replace_rows(PLANS, [row(1)], (day_label(future_s), as_of_label(future_s), "d"))
+    with pytest.raises(InputError, match="of the future"):
+        push(conf, "--as-of", as_of_label(future_s))
+    assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
 
 
 def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_path: Path) -> None:
@@ -191,10 +236,13 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
             rows = [one | {"model_version": "m/1"} for one in rows]
             tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
         expires_s = AS_OF + 86400
+        plan = []
         for n, action in enumerate(("evict", "prefetch")):
             name = f"/store/f{n + 1}"
-            one = Item(f"{older}{action}", "d", older, f"cms:{name}", name, action, n, 100, 0, expires_s)
-            work.journal.record_plan([one], now_s=time.time())
+            plan.append(
+                Item(f"{older}{action}", "d", older, f"cms:{name}", name, action, n, 100, 0, expires_s)
+            )
+        work.journal.record_plan(plan, now_s=time.time())
         summary = job.push_plan(work, as_of_s=newer, on_progress=lambda *_: None)
         assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
         assert work.target.confirm("/store/f1").held is not None

@@ -111,7 +111,7 @@ def test_settled_plans_are_forgotten_oldest_first_and_never_done_again(journal: 
     assert (journal.oldest_s("xc"), journal.pruned_at_s("xc", 1000)) == (2000, LATER)
     assert journal.pruned_at_s("xc", 2000) is None and journal.forget("xc", 3000, **when) == 0
     assert journal.record_plan([item(1), item(2)], now_s=LATER) == 0
-    assert journal.receipts("xc", 1000) == [] and journal.counts("xc")["done"] == 2
+    assert not list(journal.receipts("xc", 1000)) and journal.counts("xc")["done"] == 2
 
 
 @pytest.mark.parametrize("state", ["planned", "running", "renewed"])

@@ -22,7 +22,7 @@ def test_a_plan_is_carried_out_once(world: Any, journal: Journal) -> None:
     first = run(world.target, journal)
     assert (first.pushed, first.already_done, first.failed, first.bytes_fetched) == (20, 0, 0, 8_000_000)
     assert all((world.namespace / name[1:]).stat().st_size == 400_000 for name in names)
-    receipts = journal.receipts()
+    receipts = list(journal.receipts())
     assert {row["confirmed_by"] for row in receipts} == {"cinfo" if world.kind == "xcache" else "directory"}
     assert all(row["seconds"] > 0 and row["attempts"] == 1 and row["bytes"] == 400_000 for row in receipts)
     second = run(world.target, journal)
@@ -65,7 +65,8 @@ def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> Non
 def test_a_pin_of_a_file_that_is_gone_fails(world: Any, journal: Journal) -> None:
     journal.record_plan([item(1, "pin", name="/store/p/never")], now_s=time.time())
     assert run(world.target, journal).failed == 1
-    assert "does not hold" in journal.receipts()[0]["error"]
+    (row,) = journal.receipts()
+    assert "does not hold" in row["error"]
 
 
 def test_evictions_go_first_then_pins_then_prefetches_by_rank(journal: Journal) -> None:

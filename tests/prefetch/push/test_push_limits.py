@@ -107,6 +107,41 @@ def test_a_source_that_is_away_is_left_alone_and_reconsidered(journal: Journal) 
     assert (go().pushed, journal.counts()["done"]) == (50, 60)
 
 
+@pytest.mark.parametrize("is_renewal", [True, False])
+def test_pins_of_a_dead_origin_are_left_alone_and_the_rest_goes_on(
+    journal: Journal, is_renewal: bool
+) -> None:
+    fake, clock = Fake(), [time.time()]
+    pins = [dataclasses.replace(item(n, "pin"), source="bad:1" if n < 20 else "good:1") for n in range(25)]
+    plan = [*pins, *(dataclasses.replace(item(n), source="good:1") for n in range(30, 40))]
+    old_s = int(clock[0]) - 1000
+    fake.held = {pin.name: Held(pin.name, 10, 10, True, old_s, False) for pin in pins}
+    bad = {pin.name for pin in pins if pin.source == "bad:1"}
+
+    def go(touch_every_s: int) -> PushSummary:
+        limits = PushLimits(parallel=1, touch_every_s=touch_every_s, **AT_ONCE)
+        return push(fake, journal, cache="c", now_s=lambda: clock[0], limits=limits)
+
+    def away(_verb: str, name: str) -> None:
+        if name in bad:
+            raise SourceUnavailable("the origin is away")
+
+    if is_renewal:
+        journal.record_plan(pins, now_s=clock[0])
+        assert go(2000).already_done == 25
+    fake.before = away
+    journal.record_plan(plan, now_s=clock[0])
+    summary = go(500)
+    assert (summary.stopped, summary.failed) == (None, 0)
+    assert summary.pushed + summary.pins_renewed == 15 and summary.left_alone[0].startswith("bad:1: 5 of 5")
+    assert sum(name in bad for name in map(lfn_of, fake.log)) == 5
+    # They are due still, and another run looks at their origin anew.
+    fake.before = lambda verb, name: None
+    clock[0] += 10
+    again = go(500)
+    assert again.pushed + again.pins_renewed == 20
+
+
 def test_failed_tries_are_spread_over_time(journal: Journal) -> None:
     fake, times = Fake(), list[float]()
 
