@@ -27,17 +27,3 @@ ESTIMATES: tuple[tuple[int, ...], ...] = tuple(
     for level in range(LEVELS)
 )
 """By level and bits set (at most 63): the number of members that set so many bits, by linear counting."""
-
-
-def words_of(hash64: int) -> tuple[int, ...]:
-    """The words (unsigned) of a set with one member, whose hash is `hash64` (its low 64 bits count)."""
-    bit = 1 << (hash64 % BITS)
-    rest = (hash64 % 2**64) // BITS
-    return tuple(bit if rest % 2 ** (LEVEL_SHIFT * level) == 0 else 0 for level in range(LEVELS))
-
-
-def estimate(words: tuple[int, ...]) -> int:
-    """The number of distinct members of the set with these words."""
-    counts = [word.bit_count() for word in words]
-    level = next((level for level, n_set in enumerate(counts) if n_set <= FULLEST), LEVELS - 1)
-    return ESTIMATES[level][min(counts[level], BITS - 1)]

@@ -10,7 +10,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from features.arrays import IntArray
+
 RESAMPLES = 4000
 
 
@@ -59,11 +60,11 @@ def ratio_interval(
     return Interval(float(top.sum() / bottom.sum()), float(lower), float(upper), confidence)
 
 
-def _drawn(n: int, block: int, seed: int, resamples: int) -> npt.NDArray[np.int64]:
+def _drawn(n: int, block: int, seed: int, resamples: int) -> IntArray:
     """Which of `n` days each resample holds, int64[resamples, n]: whole blocks, around the end."""
     if not n or block < 1:
         raise ValueError(f"need days and a block of at least 1, got {n} and {block}")
     block = min(block, n)
     starts = np.random.default_rng(seed).integers(0, n, (resamples, -(-n // block)))
-    days: npt.NDArray[np.int64] = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
+    days: IntArray = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
     return days

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from features.arrays import FloatArray
 from models.evaluation.metrics import Quality
-
-Floats = npt.NDArray[np.float64]
 
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
@@ -27,7 +24,7 @@ def calibration_figure(title: str, quality: Quality) -> Figure:
     return figure
 
 
-def roc_figure(title: str, y: Floats, scores: Floats, quality: Quality) -> Figure:
+def roc_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
     """Share of the read files found against share of the unread ones taken for read; needs both classes."""
     figure, axes = _unit_square(f"{title}: AUC {quality.auc:.3f}", "unread taken for read", "read found")
     false_positive, true_positive, _ = roc_curve(y, scores)
@@ -36,7 +33,7 @@ def roc_figure(title: str, y: Floats, scores: Floats, quality: Quality) -> Figur
     return figure
 
 
-def precision_recall_figure(title: str, y: Floats, scores: Floats, quality: Quality) -> Figure:
+def precision_recall_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
     """Precision against recall; the line is the share of rows that were read. Needs both classes."""
     figure, axes = _unit_square(
         f"{title}: average precision {quality.average_precision:.3f}", "recall", "precision"

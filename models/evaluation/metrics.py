@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-Floats = npt.NDArray[np.float64]
+from features.arrays import FloatArray
+
 _EPSILON = 1e-6
 N_BINS = 10
 
@@ -128,7 +129,7 @@ def reliability(
 
 def _checked(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     y = np.asarray(labels, dtype=np.float64)
     s = np.asarray(scores, dtype=np.float64)
     w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)

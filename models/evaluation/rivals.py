@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from features.arrays import IntArray
 from features.results import LRU
 from features.times import DAY_S, day_label
 from models.evaluation.bootstrap import Interval, ratio_interval
@@ -17,7 +18,7 @@ from prefetch.plan.cycle import fitting_cycle_s as within_grid
 from replay.bounds import byte_bound
 from replay.config import CacheConfig
 from replay.engine import simulate
-from replay.planner import Actions, CacheState, IntArray, Planner
+from replay.planner import Actions, CacheState, Planner
 from replay.policies import run_policy
 from replay.result import Result
 from replay.trace import Trace

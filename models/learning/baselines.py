@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray
 from features.spec import DATASET_PREFIX, FeatureSpec
 from features.units import duration_label
 
-Floats = npt.NDArray[np.float64]
 _MOST_READS = 3
 """S3-FIFO's counter has two bits."""
 
@@ -35,11 +34,11 @@ class Baseline(Protocol):
         """What was set, for the record."""
         ...
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """One score per row; higher means likelier to be read."""
         ...
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> Self:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
         """Itself."""
         ...
 
@@ -51,7 +50,7 @@ class _Unlearned:
         """Durations, in seconds."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> Self:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
         """Itself: there is nothing to learn."""
         del x, y
         return self
@@ -63,7 +62,7 @@ class Recency(_Unlearned):
 
     name: str = "recency"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """In (0, 1]: 1 / (1 + recency in hours); 0 where nothing was ever read."""
         return _lateness(x, "recency_s")
 
@@ -75,7 +74,7 @@ class DecayedFrequency(_Unlearned):
     half_life_s: int
     name: str = "decayed_frequency"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1): n / (1 + n) of the decayed count n."""
         return _saturated(x, f"decayed_{duration_label(self.half_life_s)}")
 
@@ -87,7 +86,7 @@ class DatasetPopularity(_Unlearned):
     half_life_s: int
     name: str = "dataset_popularity"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1): n / (1 + n) of the dataset's decayed count n."""
         return _saturated(x, f"{DATASET_PREFIX}decayed_{duration_label(self.half_life_s)}")
 
@@ -103,7 +102,7 @@ class S3FifoCounts(_Unlearned):
     window_s: int
     name: str = "s3fifo_counts"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1]: (queue and counter + lateness of the last read) / 5; 0 where nothing was ever read."""
         window = duration_label(self.window_s)
         again = _number(x, f"n_access_{window}") - 1
@@ -127,15 +126,15 @@ def _nearest(durations: Sequence[int], wanted: int) -> int:
     return min(durations, key=lambda d: (abs(np.log(d / wanted)), d))
 
 
-def _number(x: pd.DataFrame, column: str) -> Floats:
+def _number(x: pd.DataFrame, column: str) -> FloatArray:
     return np.asarray(np.nan_to_num(x[column].to_numpy(dtype=np.float64), nan=0.0), dtype=np.float64)
 
 
-def _saturated(x: pd.DataFrame, column: str) -> Floats:
+def _saturated(x: pd.DataFrame, column: str) -> FloatArray:
     count = _number(x, column)
     return np.asarray(count / (1 + count), dtype=np.float64)
 
 
-def _lateness(x: pd.DataFrame, column: str) -> Floats:
+def _lateness(x: pd.DataFrame, column: str) -> FloatArray:
     hours = x[column].to_numpy(dtype=np.float64) / 3600
     return np.asarray(np.nan_to_num(1 / (1 + hours), nan=0.0), dtype=np.float64)

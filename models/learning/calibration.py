@@ -7,16 +7,15 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from features.arrays import FloatArray, IntArray
 from models.evaluation.metrics import log_loss
 
-Floats = npt.NDArray[np.float64]
-Fit = Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], "Knots"]
+Fit = Callable[[FloatArray, FloatArray], "Knots"]
 _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
@@ -35,7 +34,7 @@ class Knots:
     x: tuple[float, ...]
     y: tuple[float, ...]
 
-    def __call__(self, values: Floats) -> Floats:
+    def __call__(self, values: FloatArray) -> FloatArray:
         """The mapped values; NaN stays NaN."""
         return np.asarray(np.interp(values, self.x, self.y), dtype=np.float64)
 
@@ -43,7 +42,7 @@ class Knots:
 IDENTITY = Knots("identity", (0.0, 1.0), (0.0, 1.0))
 
 
-def isotonic(probabilities: Floats, labels: Floats) -> Knots:
+def isotonic(probabilities: FloatArray, labels: FloatArray) -> Knots:
     """The best monotone map of `probabilities` to `labels`, kept off 0 and 1 by half a row."""
     fitted = IsotonicRegression(out_of_bounds="clip").fit(probabilities, labels)
     margin = 0.5 / (len(labels) + 1)
@@ -51,7 +50,7 @@ def isotonic(probabilities: Floats, labels: Floats) -> Knots:
     return Knots("isotonic", _floats(fitted.X_thresholds_), _floats(ys))
 
 
-def platt(probabilities: Floats, labels: Floats) -> Knots:
+def platt(probabilities: FloatArray, labels: FloatArray) -> Knots:
     """A logistic map of the log-odds of `probabilities` (Platt), on a grid; identity if it would decrease."""
     model = LogisticRegression(C=1e4).fit(_logit(probabilities)[:, None], labels)
     slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
@@ -61,7 +60,7 @@ def platt(probabilities: Floats, labels: Floats) -> Knots:
     return Knots("platt", _floats(_GRID), _floats(ys))
 
 
-def shift(probabilities: Floats, labels: Floats) -> Knots:
+def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
     """The log-odds moved by one number, so that the mean of the probabilities is that of `labels`; on a grid.
 
     For what ranks and spreads right, but learned at another base rate. Identity with one class.
@@ -73,7 +72,7 @@ def shift(probabilities: Floats, labels: Floats) -> Knots:
     return Knots("shift", _floats(_GRID), _floats(expit(_logit(_GRID) + by)))
 
 
-def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
+def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:
     """A shift, or a map with more freedom where that holds through time; fitted on all rows.
 
     Platt or isotonic serve only where, fitted on either half of the rows, they have clearly less log loss
@@ -85,7 +84,7 @@ def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64
     if any(_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
 
-    def losses(fit: Fit) -> Floats:
+    def losses(fit: Fit) -> FloatArray:
         halves = ((early, ~early), (~early, early))
         maps = ((fit(probabilities[a], labels[a]), b) for a, b in halves)
         return np.array([log_loss(labels[b], knots(probabilities[b])) for knots, b in maps])
@@ -95,7 +94,7 @@ def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64
     return min(lasting or [shift], key=lambda fit: by[fit].sum())(probabilities, labels)
 
 
-def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
+def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:
     """Mean reads of rows with at least one, by probability: what turns a chance into an expected count.
 
     Rows with a read are put into up to ten bins of equal mass by probability, the means made increasing.
@@ -116,14 +115,14 @@ def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
     return Knots("bins", _floats(xs[distinct]), _floats(np.maximum(rising[distinct], 1.0)))
 
 
-def _too_little(labels: Floats) -> bool:
+def _too_little(labels: FloatArray) -> bool:
     return len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels)
 
 
-def _logit(p: Floats) -> Floats:
+def _logit(p: FloatArray) -> FloatArray:
     p = np.clip(p, _EPSILON, 1 - _EPSILON)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=np.float64)
 
 
-def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+def _floats(values: FloatArray) -> tuple[float, ...]:
     return tuple(float(v) for v in values)

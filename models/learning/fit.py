@@ -6,16 +6,15 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray
 from features.errors import ModelError
 from models.evaluation.metrics import log_loss
 from models.learning.calibration import IDENTITY, Knots, calibrate, reads_if_any
 from models.learning.frame import Sample, time_split
 from models.learning.learners import Learner, Scorer
 
-Floats = npt.NDArray[np.float64]
 VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2
 """Into which the as_ofs before the validation are cut: a quarter alone tells too little of other weeks."""
@@ -35,12 +34,14 @@ class CalibratedModel:
     reads: Knots
     validation_log_loss: float | None
 
-    def predict(self, x: pd.DataFrame) -> tuple[Floats, Floats]:
+    def predict(self, x: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
         """Probability and expected reads of every row of a model matrix."""
         return probability_and_reads(self.scorer.score(x), self.calibration, self.reads)
 
 
-def probability_and_reads(scores: Floats, calibration: Knots, reads: Knots) -> tuple[Floats, Floats]:
+def probability_and_reads(
+    scores: FloatArray, calibration: Knots, reads: Knots
+) -> tuple[FloatArray, FloatArray]:
     """Probability = calibration(score); expected reads = probability × mean reads of those read at all."""
     probability = calibration(scores)
     return probability, probability * reads(probability)

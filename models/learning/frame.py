@@ -6,17 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from features.errors import ModelError, SchemaError
 from features.spec import FeatureSpec
 from features.units import duration_label
 
 Vocabulary = Mapping[str, Sequence[str]]
-Floats = npt.NDArray[np.float64]
 MAX_WORDS = 200
 
 
@@ -29,16 +28,16 @@ class Sample:
     """
 
     x: pd.DataFrame
-    reads: Floats
-    as_of: npt.NDArray[np.int64]
-    dataset: npt.NDArray[np.int64] | None = None
+    reads: FloatArray
+    as_of: IntArray
+    dataset: IntArray | None = None
 
     @property
-    def y(self) -> Floats:
+    def y(self) -> FloatArray:
         """1 where there was a read within the horizon, else 0."""
         return (self.reads > 0).astype(np.float64)
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Sample:
+    def where(self, keep: BoolArray) -> Sample:
         """The rows where `keep` holds."""
         dataset = None if self.dataset is None else self.dataset[keep]
         return Sample(self.x[keep].reset_index(drop=True), self.reads[keep], self.as_of[keep], dataset)
@@ -100,9 +99,7 @@ def model_matrix(
     return pd.DataFrame(matrix, columns=wanted, copy=False)
 
 
-def arrow_matrix(
-    rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]
-) -> npt.NDArray[np.float32]:
+def arrow_matrix(rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]) -> Float32Array:
     """As `model_matrix`, of Arrow's rows and as a plain array, float32[n, len(columns)]."""
     _refuse_missing(columns, rows.schema.names)
     matrix = np.empty((rows.num_rows, len(columns)), dtype=np.float32)
@@ -211,14 +208,14 @@ def _sample(rows: pd.DataFrame, spec: FeatureSpec, label: str, vocabulary: Vocab
     )
 
 
-def _groups(names: pd.Series) -> npt.NDArray[np.int64]:
+def _groups(names: pd.Series) -> IntArray:
     codes = pd.factorize(names)[0].astype(np.int64)
     alone = codes < 0
     codes[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
     return np.asarray(codes, dtype=np.int64)
 
 
-def sampled(dids: Sequence[str], as_of: str, share: float) -> npt.NDArray[np.bool_]:
+def sampled(dids: Sequence[str], as_of: str, share: float) -> BoolArray:
     """Which rows are in a sample of `share`: decided by a hash of did and as_of, alike in every run."""
     if share >= 1:
         return np.ones(len(dids), dtype=bool)
@@ -227,7 +224,7 @@ def sampled(dids: Sequence[str], as_of: str, share: float) -> npt.NDArray[np.boo
     return hashes < np.uint64(max(share, 0.0) * 2.0**64)
 
 
-def _number(column: pd.Series) -> npt.NDArray[np.float32]:
+def _number(column: pd.Series) -> Float32Array:
     return column.to_numpy(dtype=np.float32, na_value=np.nan)
 
 
@@ -235,6 +232,6 @@ def _words(column: pd.Series) -> pa.Array:
     return pa.array(column.astype(object), type=pa.string(), from_pandas=True)
 
 
-def _coded(column: pa.Array, words: Sequence[str]) -> npt.NDArray[np.float32]:
+def _coded(column: pa.Array, words: Sequence[str]) -> Float32Array:
     numbers = pc.index_in(column, value_set=pa.array(words, pa.string())).cast(pa.float32())
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float32)

@@ -8,16 +8,15 @@ from typing import Protocol
 
 import lightgbm as lgb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import skops.io
 from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from features.arrays import FloatArray
 from features.errors import ModelError
 
-Floats = npt.NDArray[np.float64]
 SKOPS_TRUSTED = [
     "functools.partial",
     "numpy.dtype",
@@ -34,7 +33,7 @@ _FALLING = ("recency_s", "dataset_recency_s")
 class Scorer(Protocol):
     """Scores rows of a model matrix."""
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """One score per row; higher means likelier to be read."""
         ...
 
@@ -64,7 +63,7 @@ class Learner(Protocol):
         """What reports call it."""
         ...
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> Scorer:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Scorer:
         """Learn `y` (0 or 1). The same input gives the same model."""
         ...
 
@@ -98,7 +97,7 @@ class LightGBM:
         """Every setting but the name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedLightGBM:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedLightGBM:
         """Learn by binary log loss."""
         categorical = [name for name in CATEGORICAL if name in x.columns]
         threads = _threads(len(x), self.threads)
@@ -138,7 +137,7 @@ class FittedLightGBM:
         """lightgbm."""
         return "lightgbm"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """Probabilities before calibration."""
         rows = x.to_numpy(dtype=np.float32)  # plain values: a DataFrame would be copied
         return np.asarray(self.booster.predict(rows, num_threads=1), dtype=np.float64)
@@ -172,7 +171,7 @@ class HistBoosting:
         """Every setting but the name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
         """Learn by binary log loss, without early stopping."""
         model = HistGradientBoostingClassifier(
             max_iter=self.trees,
@@ -199,7 +198,7 @@ class FittedSklearn:
         """sklearn."""
         return "sklearn"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """Probabilities before calibration."""
         with threadpool_limits(1):  # Spark's tasks are the parallel part
             return np.asarray(self.model.predict_proba(x)[:, 1], dtype=np.float64)

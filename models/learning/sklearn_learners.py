@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -18,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from features.arrays import FloatArray, IntArray
 from models.learning.learners import CATEGORICAL, FittedSklearn
 
-Floats = npt.NDArray[np.float64]
 _BEYOND = 1.1
 """A missing time counts as longer than the longest one seen, which is 1 after scaling."""
 
@@ -45,7 +44,7 @@ class Forest:
         """Every setting but the name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
         """Learn by Gini impurity, on a sample that holds both classes as often as `y` does."""
         keep = _spread(y, self.max_rows, self.seed)
         model = RandomForestClassifier(
@@ -70,7 +69,7 @@ class Logistic:
         """The inverse strength of the L2 penalty."""
         return {"c": self.c}
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
         """Learn by L2-penalised log loss."""
         known = [str(name) for name in x.columns if x[name].notna().any()]
         numbers = make_pipeline(
@@ -92,7 +91,7 @@ class Logistic:
             return FittedSklearn(model.fit(x, y))
 
 
-def _spread(y: Floats, n_rows: int, seed: int) -> npt.NDArray[np.int64]:
+def _spread(y: FloatArray, n_rows: int, seed: int) -> IntArray:
     """Sorted places of at most about `n_rows` rows, the same share of each class."""
     if len(y) <= n_rows:
         return np.arange(len(y), dtype=np.int64)

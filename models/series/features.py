@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import AnyFloatArray, BoolArray, Float32Array, IntArray
 from models.series.series import Series
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 _WINDOWS = (1, 2, 4, 8, 13, 26, 52)
 _VOLUME_WINDOWS = (1, 4, 13, 52)
 _HALF_LIVES = (1, 2, 4, 13, 26)
@@ -52,7 +50,7 @@ class SeriesFeatures:
         self._decayed_volume = {h: _decayed(self._volume, h) for h in _VOLUME_HALF_LIVES}
         self._groups = _groups(series)
 
-    def known(self, unit: int) -> Ints:
+    def known(self, unit: int) -> IntArray:
         """Codes of the datasets with a record by `unit`, rising."""
         return np.flatnonzero(self.series.born <= unit)
 
@@ -68,7 +66,7 @@ class SeriesFeatures:
         own = self._own(codes, now) | self._neighbours(codes, now)
         return pd.DataFrame({name: np.asarray(column, np.float32) for name, column in own.items()})
 
-    def _own(self, codes: Ints, now: int) -> dict[str, npt.NDArray[np.floating]]:
+    def _own(self, codes: IntArray, now: int) -> dict[str, AnyFloatArray]:
         last = self._last[codes, now]
         age = now + self._start - self.series.born[codes]
         recency = np.where(last > 0, now - last, age + 1).astype(np.float32)
@@ -95,7 +93,7 @@ class SeriesFeatures:
         columns |= {f"decayed_{h}": table[codes, now] for h, table in self._decayed.items()}
         return columns | {f"decayed_volume_{h}": t[codes, now] for h, t in self._decayed_volume.items()}
 
-    def _gaps(self, codes: Ints, last: Ints) -> list[Floats]:
+    def _gaps(self, codes: IntArray, last: IntArray) -> list[Float32Array]:
         """Units between the last active units, latest gap first."""
         gaps = []
         for _ in range(_N_GAPS):
@@ -104,8 +102,8 @@ class SeriesFeatures:
             last = before
         return gaps
 
-    def _neighbours(self, codes: Ints, now: int) -> dict[str, npt.NDArray[np.floating]]:
-        columns: dict[str, npt.NDArray[np.floating]] = {}
+    def _neighbours(self, codes: IntArray, now: int) -> dict[str, AnyFloatArray]:
+        columns: dict[str, AnyFloatArray] = {}
         for name, group_of in self._groups.items():
             group = group_of[codes]
             others = np.bincount(group)[group] - 1.0
@@ -117,7 +115,7 @@ class SeriesFeatures:
         return columns
 
 
-def _dense(series: Series, start: int) -> Floats:
+def _dense(series: Series, start: int) -> Float32Array:
     """Reads of each dataset (row) in the units start … now (column); column 0 is kept empty."""
     reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
     held = series.unit > start
@@ -125,17 +123,17 @@ def _dense(series: Series, start: int) -> Floats:
     return reads
 
 
-def _running(values: npt.NDArray[np.generic]) -> Floats:
+def _running(values: BoolArray | Float32Array) -> Float32Array:
     return np.asarray(np.cumsum(values, axis=1, dtype=np.float64), np.float32)
 
 
-def _last_active(active: npt.NDArray[np.bool_]) -> Ints:
+def _last_active(active: BoolArray) -> IntArray:
     """For each cell the column of the last active one up to it; 0 if there is none."""
     columns = np.arange(active.shape[1])
     return np.maximum.accumulate(np.where(active, columns, 0), axis=1)
 
 
-def _decayed(values: Floats, half_life: float) -> Floats:
+def _decayed(values: Float32Array, half_life: float) -> Float32Array:
     faded = np.zeros_like(values)
     keep = np.float32(0.5 ** (1 / half_life))
     for column in range(1, values.shape[1]):
@@ -143,7 +141,7 @@ def _decayed(values: Floats, half_life: float) -> Floats:
     return faded
 
 
-def _groups(series: Series) -> dict[str, Ints]:
+def _groups(series: Series) -> dict[str, IntArray]:
     parts = [name.strip("/").split("/") for name in series.names]
     keys = {name: pd.Series([key(p) for p in parts], dtype=object) for name, key in _GROUPS.items()}
     codes = {name: pd.factorize(values)[0].astype(np.int64) for name, values in keys.items()}

@@ -6,16 +6,15 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray
 from models.learning.calibration import platt
 from models.learning.learners import Scorer
 from models.series.counts import fit_counts
 from models.series.past import Past, fit_chance
 from models.series.series import Series
 
-Floats = npt.NDArray[np.float64]
 _RATE_UNITS = 7
 
 
@@ -24,8 +23,8 @@ class HorizonForecast:
     """One horizon: entries in the order of the series' names. `model` says what made them."""
 
     n_units: int
-    probability: Floats
-    expected: Floats
+    probability: FloatArray
+    expected: FloatArray
     model: str
 
 
@@ -96,7 +95,7 @@ def _learned(
     return HorizonForecast(n_units, probability, expected, "lightgbm")
 
 
-def _repeated(series: Series, n_units: int) -> Floats:
+def _repeated(series: Series, n_units: int) -> FloatArray:
     """Reads of every dataset in the next `n_units`, at the rate of as many units before, at most 7."""
     everyone = np.arange(len(series.names))
     before = min(n_units, _RATE_UNITS)

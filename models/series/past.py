@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from models.learning.frame import sampled
 from models.learning.learners import LightGBM, Scorer
 from models.series.features import SeriesFeatures
 from models.series.series import Series
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 _TRAINING_UNITS = 52
 _MIN_HISTORY = 4
 _MIN_ROWS = 50
@@ -26,8 +24,8 @@ class Rows:
     """Features of (dataset, unit) pairs: `x`, and the dataset's `code` and the `unit` of each row."""
 
     x: pd.DataFrame
-    code: Ints
-    unit: Ints
+    code: IntArray
+    unit: IntArray
 
 
 class Past:
@@ -38,7 +36,7 @@ class Past:
         self._features = SeriesFeatures(series)
         n_pairs = int(np.minimum(series.now - series.born + 1, _TRAINING_UNITS).sum())
         self._taught = sampled(series.names, "", _MAX_PAIRS / max(n_pairs, 1))
-        self._tables: dict[int, tuple[pd.DataFrame, Ints]] = {}
+        self._tables: dict[int, tuple[pd.DataFrame, IntArray]] = {}
 
     def present(self) -> pd.DataFrame:
         """Features of every dataset, now."""
@@ -57,11 +55,11 @@ class Past:
         when = np.repeat(np.asarray(units, np.int64), [len(code) for code in codes])
         return Rows(pd.concat(tables, ignore_index=True), np.concatenate(codes), when)
 
-    def reads(self, rows: Rows, n_units: int, *, after: int = 0) -> Floats:
-        """Reads of each row in `n_units` units, from `after` units after its own on."""
-        return self._series.reads_within(rows.code, rows.unit + after, n_units)
+    def reads(self, rows: Rows, n_units: int) -> FloatArray:
+        """Reads of each row in the `n_units` units that follow its own."""
+        return self._series.reads_within(rows.code, rows.unit, n_units)
 
-    def _table(self, unit: int) -> tuple[pd.DataFrame, Ints]:
+    def _table(self, unit: int) -> tuple[pd.DataFrame, IntArray]:
         if unit not in self._tables:
             code = self._features.known(unit)
             keep = self._taught[code]
@@ -69,7 +67,7 @@ class Past:
         return self._tables[unit]
 
 
-def fit_chance(x: pd.DataFrame, labels: npt.NDArray[np.bool_]) -> Scorer | None:
+def fit_chance(x: pd.DataFrame, labels: BoolArray) -> Scorer | None:
     """What tells how likely a label is: a few small trees, since what held last year hardly holds today.
 
     None if there is too little to learn from.

@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import FloatArray, IntArray
 from models.evaluation.metrics import quality, ranking_quality
 from models.series.forecast import HorizonForecast, forecast
 from models.series.series import Series
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +64,7 @@ def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]
                 yield _judged(past, result, reads)
 
 
-def _judged(past: Series, result: HorizonForecast, reads: Floats) -> CutQuality:
+def _judged(past: Series, result: HorizonForecast, reads: FloatArray) -> CutQuality:
     n_units, probability = result.n_units, result.probability
     labels = (reads > 0).astype(np.float64)
     last = np.full(len(past.names), -1)
@@ -97,11 +95,11 @@ def _judged(past: Series, result: HorizonForecast, reads: Floats) -> CutQuality:
     )
 
 
-def _reads(series: Series, code: npt.NDArray[np.int64], unit: int, n_units: int) -> Floats:
+def _reads(series: Series, code: IntArray, unit: int, n_units: int) -> FloatArray:
     return series.reads_within(code, np.full(len(code), unit), n_units)
 
 
-def _count_errors(reads: Floats, counts: Floats) -> tuple[float, float]:
+def _count_errors(reads: FloatArray, counts: FloatArray) -> tuple[float, float]:
     some = reads > 0
     total = abs(float(counts.sum()) - float(reads.sum())) / float(reads.sum())
     return total, float(np.median(np.abs(counts - reads)[some] / reads[some]))

@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray, IntArray
 from features.errors import InputError, SchemaError
 from features.times import DAY_S
 
@@ -23,7 +23,6 @@ _MAX_UNIT = 100_000
 _WEEKLY = ("week", "accesses", 7 * DAY_S)
 _DAILY = ("date", "n_accesses", DAY_S)
 _INTEGER = r"\s*\d{1,15}\s*"
-Ints = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,10 +36,10 @@ class Series:
     unit_s: int
     now: int
     names: list[str]
-    born: Ints
-    code: Ints
-    unit: Ints
-    reads: Ints
+    born: IntArray
+    code: IntArray
+    unit: IntArray
+    reads: IntArray
 
     @property
     def first(self) -> int:
@@ -61,7 +60,7 @@ class Series:
         code = code_then[self.code[held]].astype(np.int64)
         return Series(self.unit_s, unit, names, self.born[known], code, self.unit[held], self.reads[held])
 
-    def reads_within(self, code: Ints, unit: Ints, n_units: int) -> npt.NDArray[np.float64]:
+    def reads_within(self, code: IntArray, unit: IntArray, n_units: int) -> FloatArray:
         """Reads of each (dataset, unit) pair in the `n_units` units that follow."""
         stride = _MAX_UNIT * 4
         keys = self.code * stride + self.unit

@@ -11,8 +11,9 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+
+from features.arrays import AnyFloatArray, IntArray
 
 LARGE = 0.25
 _TENTHS = np.linspace(0.1, 0.9, 9)
@@ -22,8 +23,6 @@ _LEAST_ROWS = 200
 _USUAL_QUANTILE = 0.9
 _CHANCE = 35.6
 """χ² of ten degrees of freedom stays below this 9999 times in 10 000."""
-
-AnyFloats = npt.NDArray[np.floating]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Drift:
         return self.psi > max(LARGE, self.usual_psi) + _CHANCE / self.n_rows
 
 
-def reference(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> Reference:
+def reference(values: AnyFloatArray, as_of: IntArray) -> Reference:
     """The spread of one column over all as_ofs, and how far single as_ofs lie from it."""
     there = values[~np.isnan(values)]
     edges = np.unique(np.quantile(there, _TENTHS)) if len(there) else np.empty(0)
@@ -70,7 +69,7 @@ def reference(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> Reference:
     return dataclasses.replace(whole, usual_psi=float(np.quantile(apart, _USUAL_QUANTILE)) if apart else 0.0)
 
 
-def references(matrix: pd.DataFrame, as_of: npt.NDArray[np.int64]) -> dict[str, Reference]:
+def references(matrix: pd.DataFrame, as_of: IntArray) -> dict[str, Reference]:
     """A reference per column of a training matrix.
 
     Columns that hold one value per as_of (hour, weekday) are left out: they tell the time, and always differ.
@@ -83,7 +82,7 @@ def references(matrix: pd.DataFrame, as_of: npt.NDArray[np.int64]) -> dict[str, 
     return {name: reference(matrix[name].to_numpy(), as_of) for name in kept}
 
 
-def psi(then: Reference, now: AnyFloats) -> float:
+def psi(then: Reference, now: AnyFloatArray) -> float:
     """The population stability index of `now`; shares below 1e-4 count as 1e-4. ValueError if empty."""
     if not len(now):
         raise ValueError("no rows to compare with training")
@@ -92,7 +91,7 @@ def psi(then: Reference, now: AnyFloats) -> float:
     return float(np.sum((new - old) * np.log(new / old)))
 
 
-def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloats]) -> list[Drift]:
+def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatArray]) -> list[Drift]:
     """Every column that has a reference, the farthest first. Raises ValueError if there are no rows."""
     found = [
         Drift(
@@ -108,14 +107,14 @@ def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloats]
     return sorted(found, key=lambda drift: (-drift.psi, drift.column))
 
 
-def _shares(edges: AnyFloats, values: AnyFloats) -> tuple[float, ...]:
+def _shares(edges: AnyFloatArray, values: AnyFloatArray) -> tuple[float, ...]:
     null = np.isnan(values)
     bins = np.where(null, len(edges) + 1, np.searchsorted(edges, values))
     counts = np.bincount(bins, minlength=len(edges) + 2)
     return tuple(float(c) for c in counts / max(1, len(values)))
 
 
-def _by_as_of(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> list[AnyFloats]:
+def _by_as_of(values: AnyFloatArray, as_of: IntArray) -> list[AnyFloatArray]:
     order = np.argsort(as_of, kind="stable")
     cuts = np.flatnonzero(np.diff(as_of[order])) + 1
     return np.split(values[order], cuts)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from features.arrays import Float32Array, FloatArray
 from features.schema import PREDICTIONS, arrow_schema
 from features.spark.schema import struct_type
 from models.learning.fit import probability_and_reads
@@ -19,7 +18,6 @@ from models.learning.frame import arrow_matrix
 from models.learning.learners import Scorer, load_payload
 from models.serving.bundle import Bundle, HorizonModel
 
-Floats = npt.NDArray[np.float64]
 ROWS_AT_A_TIME = 10_000
 """Of a matrix; the size of Spark's own batches, and small enough for a core's cache."""
 
@@ -60,11 +58,11 @@ class LoadedModels:
     fitted: tuple[tuple[HorizonModel, Scorer], ...]
     version: str
 
-    def matrix(self, rows: pa.RecordBatch) -> npt.NDArray[np.float32]:
+    def matrix(self, rows: pa.RecordBatch) -> Float32Array:
         """The matrix that all horizons share. Raises SchemaError if a column is missing."""
         return arrow_matrix(rows, self.bundle.vocabulary, self.bundle.columns)
 
-    def probabilities(self, matrix: npt.NDArray[np.float32]) -> Iterator[tuple[HorizonModel, Floats, Floats]]:
+    def probabilities(self, matrix: Float32Array) -> Iterator[tuple[HorizonModel, FloatArray, FloatArray]]:
         """Per horizon: its model, and the probability and expected reads of every row."""
         x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
         for model, scorer in self.fitted:

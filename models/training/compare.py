@@ -5,17 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-import numpy.typing as npt
-
+from features.arrays import FloatArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.baselines import Baseline
 from models.learning.fit import CalibratedModel, fit_calibrated
 from models.learning.frame import Known, Sample
 from models.learning.learners import Learner
 from models.training.slices import Holding, Slice, holdings, slices
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Evaluation:
     knobs: Mapping[str, float]
     learner: Learner | None
     model: CalibratedModel | None
-    scores: Floats
+    scores: FloatArray
     slices: tuple[Slice, ...]
     holdings: tuple[Holding, ...]
 

@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.frame import Sample
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 _MOST_TIERS = 10
 _LEAST_ROWS = 50
@@ -47,7 +45,7 @@ class Holding:
 
 
 def slices(
-    sample: Sample, scores: Floats, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
+    sample: Sample, scores: FloatArray, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
 ) -> list[Slice]:
     """Every weighting of every part of at least 50 rows; rows without weight (size unknown) are left out."""
     found = []
@@ -63,7 +61,7 @@ def slices(
 
 
 def holdings(
-    sample: Sample, scores: Floats, fractions: Sequence[float] = CAPACITY_FRACTIONS
+    sample: Sample, scores: FloatArray, fractions: Sequence[float] = CAPACITY_FRACTIONS
 ) -> list[Holding]:
     """Precision and recall at the bytes a cache holds, each as_of filling a cache of its own.
 
@@ -87,7 +85,7 @@ def holdings(
     return found
 
 
-def _filled(size: Floats, scores: Floats, as_of: npt.NDArray[np.int64]) -> Floats:
+def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray:
     """The share of its as_of's bytes that is on disk once a row is, the highest scores first."""
     order = np.lexsort((-scores, as_of))
     total = np.cumsum(size[order])
@@ -100,7 +98,7 @@ def _filled(size: Floats, scores: Floats, as_of: npt.NDArray[np.int64]) -> Float
     return share
 
 
-def _weightings(sample: Sample) -> dict[str, Floats]:
+def _weightings(sample: Sample) -> dict[str, FloatArray]:
     size = np.nan_to_num(sample.x["size_bytes"].to_numpy(dtype=np.float64), nan=0.0)
     found = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
     if sample.dataset is not None:
@@ -111,7 +109,7 @@ def _weightings(sample: Sample) -> dict[str, Floats]:
     return found
 
 
-def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Mask]]:
+def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, BoolArray]]:
     warm = sample.x["recency_s"].notna().to_numpy()
     yield "all", np.ones(len(sample), dtype=bool)
     yield "cold", ~warm
@@ -122,6 +120,6 @@ def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[
             yield f"tier {tier}", code == i
 
 
-def _share(part: Floats, whole: Floats) -> float:
+def _share(part: FloatArray, whole: FloatArray) -> float:
     total = float(whole.sum())
     return float(part.sum()) / total if total > 0 else float("nan")
