@@ -1,4 +1,4 @@
-"""The plots that a model's run keeps."""
+"""Plots of one model's quality, stored with its MLflow run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def calibration_figure(title: str, quality: Quality) -> Figure:
 
 
 def roc_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
-    """Share of the read files found against share of the unread ones taken for read; needs both classes."""
-    figure, axes = _unit_square(f"{title}: AUC {quality.auc:.3f}", "unread taken for read", "read found")
+    """True positive rate against false positive rate; needs both classes."""
+    figure, axes = _unit_square(
+        f"{title}: AUC {quality.auc:.3f}", "false positive rate", "true positive rate"
+    )
     false_positive, true_positive, _ = roc_curve(y, scores)
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
     axes.plot(false_positive, true_positive)

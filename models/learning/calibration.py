@@ -1,4 +1,4 @@
-"""From scores to probabilities and expected reads: two maps, each a list of knots that JSON can hold."""
+"""Calibration: maps from scores to probabilities and to expected reads, as lists of knots."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
 _CLEARLY = 0.98
+"""Largest ratio of log losses at which one map counts as clearly better than another."""
 _FAR = 40.0
-"""Of log-odds: beyond those of any probability that a float can tell from 0 or 1."""
+"""Log-odds beyond those of any float between 0 and 1."""
 _N_BINS = 10
 _WINSOR = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """A piecewise linear map: `y` at the increasing `x`, constant outside. `kind` says how it was made."""
+    """A piecewise linear map: `y` at increasing `x`, constant outside. `kind`: how it was fitted."""
 
     kind: str
     x: tuple[float, ...]
@@ -43,7 +44,7 @@ IDENTITY = Knots("identity", (0.0, 1.0), (0.0, 1.0))
 
 
 def isotonic(probabilities: FloatArray, labels: FloatArray) -> Knots:
-    """The best monotone map of `probabilities` to `labels`, kept off 0 and 1 by half a row."""
+    """The best monotone map of `probabilities` to `labels`, at least half a row away from 0 and 1."""
     fitted = IsotonicRegression(out_of_bounds="clip").fit(probabilities, labels)
     margin = 0.5 / (len(labels) + 1)
     ys = np.clip(fitted.y_thresholds_, margin, 1 - margin)
@@ -61,9 +62,9 @@ def platt(probabilities: FloatArray, labels: FloatArray) -> Knots:
 
 
 def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
-    """The log-odds moved by one number, so that the mean of the probabilities is that of `labels`; on a grid.
+    """A constant shift of the log-odds that makes the mean probability that of `labels`, on a grid.
 
-    For what ranks and spreads right, but learned at another base rate. Identity with one class.
+    For scores that are right but for the base rate. Identity with one class.
     """
     odds, mean = _logit(probabilities), float(np.mean(labels))
     if not 0 < mean < 1:
@@ -73,15 +74,14 @@ def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
 
 
 def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:
-    """A shift, or a map with more freedom where that holds through time; fitted on all rows.
+    """Choose between a shift, Platt and isotonic maps, and fit the chosen one on all rows.
 
-    Platt or isotonic serve only where, fitted on either half of the rows, they have clearly less log loss
-    than the shift on the other half: what helps a little, or one way alone, does not last until the next
-    weeks. Halves are cut between two as_ofs (between rows if there is one). With few rows or one class:
-    identity.
+    Platt and isotonic maps are chosen only if, fitted on either half of the rows, they have clearly less log
+    loss than the shift on the other half; smaller gains do not last until the next weeks. The halves are
+    split in time by as_of (alternate rows if there is one as_of). Identity with few rows or one class.
     """
     early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
-    if any(_too_little(part) for part in (labels[early], labels[~early])):
+    if any(_is_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
 
     def losses(fit: Fit) -> FloatArray:
@@ -95,10 +95,10 @@ def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) ->
 
 
 def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:
-    """Mean reads of rows with at least one, by probability: what turns a chance into an expected count.
+    """Mean reads of rows with at least one read, by probability; with it a chance gives an expected count.
 
-    Rows with a read are put into up to ten bins of equal mass by probability, the means made increasing.
-    Reads above their 99th percentile count as that: they are heavy-tailed. A constant 1 without rows.
+    Rows with a read go into up to ten bins of equal size by probability, and the bin means are made monotone.
+    Reads are capped at their 99th percentile, because they are heavy-tailed. Constant 1 without such rows.
     """
     some = reads > 0
     p, n = probabilities[some], reads[some]
@@ -115,7 +115,7 @@ def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:
     return Knots("bins", _floats(xs[distinct]), _floats(np.maximum(rising[distinct], 1.0)))
 
 
-def _too_little(labels: FloatArray) -> bool:
+def _is_too_little(labels: FloatArray) -> bool:
     return len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels)
 
 

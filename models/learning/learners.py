@@ -1,4 +1,4 @@
-"""What learns: each learner turns a matrix and labels into a scorer with a native, portable payload."""
+"""Learners: each turns a matrix and labels into a scorer that can be stored in its library's own format."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Scorer(Protocol):
 
 
 class Fitted(Scorer, Protocol):
-    """A learned scorer whose scores are (uncalibrated) probabilities, and which can travel."""
+    """A trained scorer of (uncalibrated) probabilities that can be stored."""
 
     @property
     def flavour(self) -> str:
-        """The MLflow flavour that can hold it: lightgbm or sklearn."""
+        """The MLflow flavour of its format: lightgbm or sklearn."""
         ...
 
     def payload(self) -> bytes:
@@ -56,20 +56,20 @@ class Fitted(Scorer, Protocol):
 
 
 class Learner(Protocol):
-    """A way to learn; holds knobs, keeps nothing between fits."""
+    """A learning algorithm with its settings; it keeps nothing between fits."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         ...
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> Scorer:
-        """Learn `y` (0 or 1). The same input gives the same model."""
+        """Fit to labels `y` (0 or 1). The same input gives the same model."""
         ...
 
     @property
     def knobs(self) -> Mapping[str, float]:
-        """What was set, for the record."""
+        """The settings, for the record."""
         ...
 
 
@@ -77,7 +77,7 @@ class Learner(Protocol):
 class LightGBM:
     """Gradient-boosted trees of LightGBM.
 
-    `monotone`: more reads never lower a score and a longer silence never raises it, of a file or its dataset.
+    `monotone`: more reads, or a shorter time since the last one, never lower the score of a file.
     """
 
     trees: int = 150
@@ -98,7 +98,7 @@ class LightGBM:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedLightGBM:
-        """Learn by binary log loss."""
+        """Fit by binary log loss."""
         categorical = [name for name in CATEGORICAL if name in x.columns]
         threads = _threads(len(x), self.threads)
         quiet = {"verbosity": -1, "num_threads": threads}
@@ -118,7 +118,7 @@ class LightGBM:
             "lambda_l2": self.l2,
             "seed": self.seed,
             "deterministic": True,
-            "force_col_wise": True,  # a fifth less time than by rows, for the same trees
+            "force_col_wise": True,  # faster than by rows, for the same trees
             "verbosity": -1,
         }
         if self.monotone:
@@ -172,7 +172,7 @@ class HistBoosting:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
-        """Learn by binary log loss, without early stopping."""
+        """Fit by binary log loss, without early stopping."""
         model = HistGradientBoostingClassifier(
             max_iter=self.trees,
             max_leaf_nodes=self.leaves,
@@ -208,7 +208,7 @@ class FittedSklearn:
         return bytes(skops.io.dumps(self.model))
 
     def importance(self) -> Mapping[str, float]:
-        """A forest's share of the impurity that each column takes away; empty for the others."""
+        """Share of the impurity reduction by column, for a forest; empty for other models."""
         gains = getattr(self.model, "feature_importances_", None)
         if gains is None:
             return {}
@@ -225,12 +225,12 @@ def load_payload(flavour: str, payload: bytes) -> Fitted:
 
 
 def _threads(n_rows: int, most: int) -> int:
-    """One for few rows: threads that wait for each other cost more than they bring on a busy machine."""
+    """One for few rows, where the threads' waiting costs more time than they save."""
     return most if n_rows >= _MANY_ROWS else 1
 
 
 def _without_empty(x: pd.DataFrame) -> pd.DataFrame:
-    """`x` with 0 in columns without any value, which histogram boosting cannot bin."""
+    """`x` with 0 in columns that have no value, which histogram boosting cannot bin."""
     empty = [name for name in x.columns if x[name].isna().all()]
     return x.assign(**dict.fromkeys(empty, np.float32(0))) if empty else x
 

@@ -1,4 +1,4 @@
-"""How many reads a dataset gets within a horizon, if it is read at all."""
+"""Model of the number of reads of a dataset within a horizon, given that it is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TREES = 150
 
 @dataclasses.dataclass(frozen=True)
 class CountModel:
-    """`booster` predicts ln(reads); without one, `constant` reads are predicted."""
+    """A model of reads: `booster` predicts ln(reads); without one, `constant` is predicted."""
 
     booster: lgb.Booster | None
     constant: float
@@ -44,9 +44,9 @@ class CountModel:
 
 
 def fit_counts(x: pd.DataFrame, reads: FloatArray) -> CountModel:
-    """Learn the rows with reads, the latest 30 000: least absolute error of ln(reads).
+    """Fit the latest 30 000 rows with reads, by the absolute error of ln(reads).
 
-    Reads span six orders of magnitude: a fit of means follows a few datasets.
+    Reads span six orders of magnitude, so that a fit of the mean would follow a few datasets.
     """
     some = np.flatnonzero(reads > 0)[-_MAX_ROWS:]
     if len(some) < _MIN_ROWS:

@@ -1,4 +1,4 @@
-"""Features of a plain series: what each dataset did, and what its neighbours by name and age do."""
+"""Features of a series: each dataset's own reads, and those of its neighbours by name and age."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _VOLUME_HALF_LIVES = (1, 4, 13)
 _GROUP_HALF_LIVES = (1, 4, 13)
 _N_GAPS = 4
 _HISTORY = 208
-# What neighbours have in common, as parts of the name between slashes. Names of LHCb and CMS say on the left
-# where data comes from, and on the right what it holds.
+# Parts of the name (between slashes) that neighbours share. In names of LHCb and CMS the left parts say where
+# data come from, the right parts what they hold.
 _GROUPS: dict[str, Callable[[Sequence[str]], Hashable]] = {
     "prefix2": lambda parts: tuple(parts[:2]),
     "prefix3": lambda parts: tuple(parts[:3]),
@@ -32,9 +32,9 @@ _GROUPS: dict[str, Callable[[Sequence[str]], Hashable]] = {
 
 
 class SeriesFeatures:
-    """The features of a series at any unit; those at `unit` use nothing later.
+    """The features of a series at any unit; features at a unit use nothing later.
 
-    Of reads, the last 208 units before `series.now` are held, as datasets × units.
+    Reads of the last 208 units before `series.now` are held in memory, as datasets × units.
     """
 
     def __init__(self, series: Series) -> None:
@@ -51,11 +51,11 @@ class SeriesFeatures:
         self._groups = _groups(series)
 
     def known(self, unit: int) -> IntArray:
-        """Codes of the datasets with a record by `unit`, rising."""
+        """Codes of the datasets with a record by `unit`, in order."""
         return np.flatnonzero(self.series.born <= unit)
 
     def at(self, unit: int) -> pd.DataFrame:
-        """float32 columns, a row per dataset of `known(unit)`; NaN where there is nothing to measure.
+        """float32 columns, a row per dataset of `known(unit)`; NaN where undefined.
 
         `recency`, `age`, `gap1` …: units; `n_active_{w}`, `n_reads_{w}`: units with reads, and reads, in the
         last w units; `decayed_{h}`, `decayed_volume_{h}`: units with reads, and ln(1 + reads), fading with
@@ -94,7 +94,7 @@ class SeriesFeatures:
         return columns | {f"decayed_volume_{h}": t[codes, now] for h, t in self._decayed_volume.items()}
 
     def _gaps(self, codes: IntArray, last: IntArray) -> list[Float32Array]:
-        """Units between the last active units, latest gap first."""
+        """Units between the last units with reads, the latest gap first."""
         gaps = []
         for _ in range(_N_GAPS):
             before = np.where(last > 0, self._last[codes, np.maximum(last - 1, 0)], 0)
@@ -116,7 +116,7 @@ class SeriesFeatures:
 
 
 def _dense(series: Series, start: int) -> Float32Array:
-    """Reads of each dataset (row) in the units start … now (column); column 0 is kept empty."""
+    """Reads of each dataset (row) in the units start … now (column); column 0 stays empty."""
     reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
     held = series.unit > start
     reads[series.code[held], series.unit[held] - start] = series.reads[held]
@@ -128,7 +128,7 @@ def _running(values: BoolArray | Float32Array) -> Float32Array:
 
 
 def _last_active(active: BoolArray) -> IntArray:
-    """For each cell the column of the last active one up to it; 0 if there is none."""
+    """Per cell, the column of the last active cell up to it in its row; 0 if there is none."""
     columns = np.arange(active.shape[1])
     return np.maximum.accumulate(np.where(active, columns, 0), axis=1)
 

@@ -1,4 +1,4 @@
-"""What a series teaches: features of past units, with the reads that followed, none later than now."""
+"""Training rows of a series: features of past units, and the reads that followed up to now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_PAIRS = 400_000
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Features of (dataset, unit) pairs: `x`, and the dataset's `code` and the `unit` of each row."""
+    """Features `x` of (dataset, unit) pairs, with the dataset's `code` and the `unit` of each row."""
 
     x: pd.DataFrame
     code: IntArray
@@ -29,13 +29,13 @@ class Rows:
 
 
 class Past:
-    """Rows of a series to learn from; features are computed once per unit."""
+    """Training rows of a series; features are computed once per unit."""
 
     def __init__(self, series: Series) -> None:
         self._series = series
         self._features = SeriesFeatures(series)
         n_pairs = int(np.minimum(series.now - series.born + 1, _TRAINING_UNITS).sum())
-        self._taught = sampled(series.names, "", _MAX_PAIRS / max(n_pairs, 1))
+        self._sampled = sampled(series.names, "", _MAX_PAIRS / max(n_pairs, 1))
         self._tables: dict[int, tuple[pd.DataFrame, IntArray]] = {}
 
     def present(self) -> pd.DataFrame:
@@ -43,9 +43,9 @@ class Past:
         return self._features.at(self._series.now)
 
     def matured(self, n_units: int) -> Rows | None:
-        """Rows of the last units, at most 52, whose next `n_units` are known; None if there are none.
+        """Rows of the last 52 units whose next `n_units` are known; None if there are no such units.
 
-        Of every dataset known at the unit; if there are very many, of a sample of the datasets.
+        A unit has a row per dataset known by then, or per dataset of a sample if there are very many.
         """
         last = self._series.now - n_units
         units = range(max(last - _TRAINING_UNITS + 1, self._series.first + _MIN_HISTORY), last + 1)
@@ -62,15 +62,15 @@ class Past:
     def _table(self, unit: int) -> tuple[pd.DataFrame, IntArray]:
         if unit not in self._tables:
             code = self._features.known(unit)
-            keep = self._taught[code]
+            keep = self._sampled[code]
             self._tables[unit] = self._features.at(unit)[keep], code[keep]
         return self._tables[unit]
 
 
 def fit_chance(x: pd.DataFrame, labels: BoolArray) -> Scorer | None:
-    """What tells how likely a label is: a few small trees, since what held last year hardly holds today.
+    """Fit a classifier of few small trees, because popularity changes within a year.
 
-    None if there is too little to learn from.
+    None if there are fewer than 50 rows or only one class.
     """
     if len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels):
         return None

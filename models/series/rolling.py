@@ -1,4 +1,4 @@
-"""How good forecasts of a series would have been: made at past units, held against what followed."""
+"""Rolling evaluation: forecasts made at past units of a series, compared with the reads that followed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from models.series.series import Series
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What is told of forecasts for the next `horizon` units; a row is a dataset known when one was made.
+    """Figures of forecasts for the next `horizon` units; a row is a dataset known when the forecast was made.
 
-    `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of the
-    time since the last read alone. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
+    `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of a
+    ranking by the last read. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
     `median_count_error` the median of |expected - reads| / reads over datasets with reads. `last_…` repeats
     the last unit's reads, `season_…` those of the `horizon` units before (at least 7).
     """
@@ -41,16 +41,16 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class CutQuality(Figures):
-    """Of one forecast, made at the end of unit `cut`; `log_loss` is of the probabilities."""
+    """Figures of one forecast, made at the end of unit `cut`; `log_loss`: of the probabilities."""
 
     cut: int
     log_loss: float
 
 
 def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]) -> Iterator[CutQuality]:
-    """The quality of a forecast made at each of `cuts` (units), where the horizon ends by `series.now`.
+    """The quality of a forecast made at each of `cuts` (units), for horizons that end by `series.now`.
 
-    Left out: cuts before the first record, and horizons in which no dataset is read or every one.
+    Cuts before the first record are left out, and horizons in which no dataset or every dataset is read.
     """
     for cut in cuts:
         matured = [n_units for n_units in sorted(set(horizons)) if cut + n_units <= series.now]

@@ -1,1 +1,1 @@
-"""serving"""
+"""Trained models in use: bundles, the spool, MLflow, scoring, and drift."""

@@ -1,1 +1,1 @@
-"""training"""
+"""Compares learners and baselines on held-out days, and keeps the best learner of each horizon."""

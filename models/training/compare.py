@@ -1,4 +1,4 @@
-"""Learners and baselines side by side: fitted on the same past, judged on the same later rows."""
+"""Comparison of learners and baselines: fitted on the same past, tested on the same later rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from models.training.slices import Holding, Slice, holdings, slices
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """One model on the test rows. `learner` and `model` are None for a baseline, which learns nothing.
+    """One learner or baseline on the test rows. `learner` and `model` are None for a baseline.
 
-    `scores`: of the test rows; probabilities of a model.
+    `scores`: one per test row; probabilities if there is a model.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Evaluation:
 
 
 def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:
-    """Fit and calibrate on `train` alone; the figures on `test`. Raises ModelError with one class."""
+    """Fit and calibrate on `train`, measure on `test`. Raises ModelError if `train` has one class."""
     model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
     probability, _ = model.predict(test.x)
     return Evaluation(
@@ -48,7 +48,7 @@ def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation
 
 
 def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluation:
-    """How well a score that needs no learning ranks `test`; of `train` it takes the vocabulary alone."""
+    """Measure how well a baseline ranks `test`. Of `train` only the vocabulary is used."""
     scores = baseline.score(test.x)
     return Evaluation(
         baseline.name,
@@ -63,11 +63,7 @@ def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluat
 
 
 def best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """The model with the least log loss on validation rows (never test); None if none was validated."""
-    validated = [e for e in evaluations if e.model and e.model.validation_log_loss is not None]
-    return min(validated, key=_validation_loss, default=None)
-
-
-def _validation_loss(evaluation: Evaluation) -> float:
-    model = evaluation.model
-    return model.validation_log_loss if model and model.validation_log_loss is not None else float("inf")
+    """The evaluation with the least log loss on validation rows (never test); None if none was validated."""
+    losses = [(e.model.validation_log_loss, e) for e in evaluations if e.model]
+    validated = [(loss, evaluation) for loss, evaluation in losses if loss is not None]
+    return min(validated, key=lambda pair: pair[0])[1] if validated else None
