@@ -16,6 +16,7 @@ import pandas as pd
 from features.arrays import FloatArray
 from features.spec import DATASET_PREFIX, FeatureSpec
 from features.units import duration_label
+from models.learning.learners import WithKnobs
 
 _MOST_READS = 3
 """The largest value of S3-FIFO's counter, which has two bits."""
@@ -44,12 +45,7 @@ class Baseline(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Untrained:
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Durations, in seconds."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
-
+class _Untrained(WithKnobs):
     def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
         """Itself."""
         del x, y

@@ -74,7 +74,17 @@ class Learner(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class LightGBM:
+class WithKnobs:
+    """Base of learners whose settings are their fields."""
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """All settings except the name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LightGBM(WithKnobs):
     """Gradient-boosted trees of LightGBM.
 
     `monotone`: more reads, or a shorter time since the last one, never lower the score of a file.
@@ -91,11 +101,6 @@ class LightGBM:
     threads: int = 2
     seed: int = 1
     name: str = "lightgbm"
-
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Every setting but the name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedLightGBM:
         """Fit by binary log loss."""
@@ -154,7 +159,7 @@ class FittedLightGBM:
 
 
 @dataclasses.dataclass(frozen=True)
-class HistBoosting:
+class HistBoosting(WithKnobs):
     """Histogram gradient boosting of scikit-learn."""
 
     trees: int = 150
@@ -165,11 +170,6 @@ class HistBoosting:
     threads: int = 2
     seed: int = 1
     name: str = "hist_boosting"
-
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Every setting but the name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
         """Fit by binary log loss, without early stopping."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -18,14 +17,14 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncod
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from features.arrays import FloatArray, IntArray
-from models.learning.learners import CATEGORICAL, FittedSklearn
+from models.learning.learners import CATEGORICAL, FittedSklearn, WithKnobs
 
 _MISSING = 1.1
 """Value of a missing time: longer than the longest one seen, which is 1 after scaling."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Forest:
+class Forest(WithKnobs):
     """A random forest, fitted on a random sample of at most `max_rows` rows, because it is slow."""
 
     trees: int = 60
@@ -35,11 +34,6 @@ class Forest:
     threads: int = 2
     seed: int = 1
     name: str = "forest"
-
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Every setting but the name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
         """Fit by Gini impurity, on a sample with the class shares of `y`."""
@@ -55,16 +49,14 @@ class Forest:
 
 
 @dataclasses.dataclass(frozen=True)
-class Logistic:
-    """Logistic regression on standardised inverse hyperbolic sines of the numbers, and on one-hot words."""
+class Logistic(WithKnobs):
+    """Logistic regression on standardised inverse hyperbolic sines of the numbers, and on one-hot words.
+
+    `c`: inverse strength of the L2 penalty.
+    """
 
     c: float = 0.01
     name: str = "logistic"
-
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """The inverse strength of the L2 penalty."""
-        return {"c": self.c}
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
         """Fit by L2-penalised log loss."""

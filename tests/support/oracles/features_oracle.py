@@ -101,7 +101,7 @@ class Instant:
 
     def _facts(self, read: Any) -> Row:
         file = self._file_at(read)
-        told = {
+        of_read = {
             "dataset": read.dataset,
             "tier": read.tier,
             "campaign": read.campaign,
@@ -109,7 +109,7 @@ class Instant:
             "created": None,
         }
         if file is None:
-            return told
+            return of_read
         return {
             "dataset": read.dataset if read.dataset is not None else file.dataset,
             "tier": file.tier if file.tier is not None else read.tier,
