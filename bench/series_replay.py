@@ -21,41 +21,47 @@ prefetches: a prefetched dataset costs its transfer and saves one at most.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this folder, whose replay.py is no room
+# The root goes before this folder, whose replay.py would hide the room.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
+from weekly_trace import weekly_trace  # noqa: E402
+
+from features.arrays import BoolArray, FloatArray, IntArray  # noqa: E402
 from jobs.cli.parsing import shares, spans  # noqa: E402
-from models.series.reuse import Reuse, reuse  # noqa: E402
+from models.series.past import Past, fit_chance  # noqa: E402
 from models.series.series import Series, read_series  # noqa: E402
 from replay.kernels.jit import bare  # noqa: E402
-from replay.planner import BoolArray, IntArray  # noqa: E402
 from replay.policies import POLICIES, Policy, score_policies  # noqa: E402
-from replay.series import weekly_trace  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 
-Floats = npt.NDArray[np.float64]
 # Weeks that pass before a hit, of one that comes this week, and from the next week's start of one that comes
 # then. Chosen on weeks 27-52 among 0.5, 0.75, 1 and 0.3, 0.5, 0.7, 1.
 _WAIT_THIS_WEEK = 0.5
 _WAIT_NEXT_WEEK = 0.3
 _WARM_WEEKS = 4
+_NEW_WEEKS = 13
 
 
 class Chances(NamedTuple):
-    """float64[datasets, weeks]: as `models.series.reuse.Reuse`, made at the end of the week before."""
+    """float64[datasets, weeks]: chances learned at the end of the week before.
 
-    next1: Floats
-    next2: Floats
-    again1: Floats
-    again2: Floats
+    `next1`, `next2`: to be read in the week, or in it or the next one; `again1`, `again2`: if read in the
+    week, to be read again in the next one, or in the next two.
+    """
+
+    next1: FloatArray
+    next2: FloatArray
+    again1: FloatArray
+    again2: FloatArray
 
 
 class Held(NamedTuple):
@@ -71,40 +77,60 @@ class Times(NamedTuple):
 
     item: IntArray
     week: IntArray
-    phase: Floats
+    phase: FloatArray
 
 
 class WeeklyScores:
     """A score per dataset and week, float64[datasets, weeks], for the `score` policy."""
 
-    def __init__(self, series: Series, weeks: range, score: Floats) -> None:
+    def __init__(self, series: Series, weeks: range, score: FloatArray) -> None:
         self.boundaries = np.array([week * series.unit_s for week in weeks], np.int64)
         self._score = score[:, weeks.start : weeks.stop]
 
-    def at(self, k: int, /) -> Floats:
+    def at(self, k: int, /) -> FloatArray:
         """The scores of week k of the weeks."""
         return np.ascontiguousarray(self._score[:, k])
 
 
 def walk_forward(series: Series, weeks: range) -> Chances:
-    """The chances for each of `weeks`, learned anew at the end of the week before it."""
+    """The chances for each of `weeks`, learned anew at the end of the week before it.
+
+    A dataset without a record by then gets those of datasets whose first record is at most 13 weeks old.
+    """
     chances = Chances(*(np.zeros((len(series.names), series.now + 1)) for _ in Chances._fields))
+    horizons = ((1, chances.next1, chances.again1), (2, chances.next2, chances.again2))
     for week in weeks:
-        past = series.until(week - 1)
-        _enter(chances, np.searchsorted(series.names, past.names), week, reuse(past))
+        known = series.until(week - 1)
+        past, code = Past(known), np.searchsorted(series.names, known.names)
+        for n_weeks, soon, again in horizons:
+            again[:, week] = _chance_of_new(known, n_weeks)
+            soon[code, week] = _chance(past, n_weeks, again=False)
+            again[code, week] = _chance(past, n_weeks, again=True)
     return chances
 
 
-def _enter(chances: Chances, code: IntArray, week: int, made: Reuse) -> None:
-    chances.again1[:, week] = made.new_again1
-    chances.again2[:, week] = made.new_again2
-    chances.next1[code, week] = made.next1
-    chances.next2[code, week] = made.next2
-    chances.again1[code, week] = made.again1
-    chances.again2[code, week] = made.again2
+def _chance(past: Past, n_weeks: int, *, again: bool) -> FloatArray:
+    """To be read within `n_weeks`; with `again`, if read in the next week, within `n_weeks` after that."""
+    rows, present = past.matured(n_weeks + again), past.present()
+    if rows is None:
+        return np.full(len(present), 0.5)
+    counted: BoolArray = past.reads(rows, 1) > 0 if again else np.ones(len(rows.code), bool)
+    following = dataclasses.replace(rows, unit=rows.unit + again)
+    labels = past.reads(following, n_weeks)[counted] > 0
+    scorer = fit_chance(rows.x[counted], labels)
+    if scorer is None:
+        return np.full(len(present), float(labels.mean()) if len(labels) else 0.5)
+    return scorer.score(present)
 
 
-def perfect(series: Series) -> Floats:
+def _chance_of_new(series: Series, n_weeks: int) -> float:
+    last = series.now - n_weeks
+    code = np.flatnonzero((series.born > last - _NEW_WEEKS) & (series.born <= last))
+    read = series.reads_within(code, series.born[code], n_weeks) > 0
+    return (float(read.sum()) + 0.5) / (len(read) + 1)
+
+
+def perfect(series: Series) -> FloatArray:
     """Minus the next week with reads after each week."""
     following = np.full((len(series.names), series.now + 2), 2.0 * series.now)
     active = _active(series)
@@ -113,7 +139,7 @@ def perfect(series: Series) -> Floats:
     return -following[:, 1:]
 
 
-def decayed(series: Series, half_life: float) -> Floats:
+def decayed(series: Series, half_life: float) -> FloatArray:
     """Weeks with reads before each week, fading."""
     active = _active(series)
     faded = np.zeros(active.shape)
@@ -195,7 +221,7 @@ def main() -> None:
     series = read_series(given.series, str(weeks[-1]))
     whole = read_series(given.series, "99999")
     run = range(weeks[0] - _WARM_WEEKS, weeks[-1] + 1)
-    trace = weekly_trace(series.names, series.code, series.unit, unit_s=series.unit_s)
+    trace = weekly_trace(series)
     counted = trace.first_at(weeks[0] * series.unit_s)
     chances = walk_forward(series, run)
     planned = range(2, run.stop)

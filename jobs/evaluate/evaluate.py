@@ -16,7 +16,7 @@ from features.units import duration_label
 from jobs.evaluate import inputs
 from jobs.evaluate.record import NOBODY, Contest, contest, record
 from jobs.evaluate.scores import ScoreStore
-from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
+from jobs.evaluate.walk_forward import SCORERS, Workspace, score, weeks
 from jobs.plan.file_facts import facts, plan_files
 from jobs.plan.planner import limits
 from jobs.progress import Advance
@@ -153,10 +153,10 @@ def evaluate(
             every_s=settings.training.every,
             span_s=settings.training.span,
         )
-        walk = Walk(
+        workspace = Workspace(
             scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
         )
-        notes = score(spark, walk, walked, store, champion=known.champion, on_progress=on_progress)
+        notes = score(spark, workspace, walked, store, champion=known.champion, on_progress=on_progress)
         rivals = _replayed(settings, scene, store, known, asked.from_s, on_progress=on_progress)
     record(settings, known, rivals, last_day_s=scene.last_day_s)
     return EvaluationAnswer(

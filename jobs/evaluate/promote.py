@@ -14,7 +14,7 @@ from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables
-from models.evaluation.promotion import Comparison, Decision, Walk
+from models.evaluation.promotion import Comparison, DailyWan, Decision
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.mlflow_session import patiently
 from models.serving.registry import CHAMPION, MAY_PUSH_TAG, Registry
@@ -167,15 +167,15 @@ def _decided(rows: Sequence[Row], rival: str | None, min_days: int) -> Decision:
         others = ", ".join(sorted(map(str, judged)))
         told = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
         return Decision(False, (told,), ())
-    return decide_by_replay(_walks(rows), has_champion=rival is not None, min_days=min_days)
+    return decide_by_replay(_replays(rows), has_champion=rival is not None, min_days=min_days)
 
 
-def _walks(rows: Sequence[Row]) -> list[Walk]:
-    walks: dict[float, dict[str, dict[str, int]]] = {}
+def _replays(rows: Sequence[Row]) -> list[DailyWan]:
+    by_capacity: dict[float, dict[str, dict[str, int]]] = {}
     for row in rows:
-        policies = walks.setdefault(row["capacity_fraction"], {})
+        policies = by_capacity.setdefault(row["capacity_fraction"], {})
         policies.setdefault(row["policy"], {})[row["on_day"]] = row["wan_bytes"]
-    return [Walk(fraction, policies) for fraction, policies in sorted(walks.items())]
+    return [DailyWan(fraction, policies) for fraction, policies in sorted(by_capacity.items())]
 
 
 def _champions(decisions: Sequence[Promotion]) -> list[str]:

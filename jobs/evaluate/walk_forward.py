@@ -45,8 +45,11 @@ class Week:
 
 
 @dataclasses.dataclass(frozen=True)
-class Walk:
-    """What a walk works on: `tables` of its own, with accesses and catalogue; `demand` names what counts."""
+class Workspace:
+    """What an evaluation works on: `tables` of its own, with accesses and catalogue, and settings.
+
+    `demand`: the source that counts as demand, by cache or site.
+    """
 
     tables: Tables
     spec: FeatureSpec
@@ -76,7 +79,7 @@ def weeks(
 
 def score(
     spark: SparkSession,
-    walk: Walk,
+    workspace: Workspace,
     walked: Sequence[Week],
     store: ScoreStore,
     *,
@@ -91,24 +94,29 @@ def score(
     moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
     on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
     feature_job.compute(
-        spark, walk.tables, spec=walk.spec, region=walk.region, as_ofs=moments, demand_sources=walk.demand
+        spark,
+        workspace.tables,
+        spec=workspace.spec,
+        region=workspace.region,
+        as_ofs=moments,
+        demand_sources=workspace.demand,
     )
     dropped: dict[str, str] = {}
     for done, week in enumerate(walked, start=1):
         on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-        models = _trained(spark, walk, week)
+        models = _trained(spark, workspace, week)
         dropped |= models[CHALLENGER_PLAN].bundle.dropped
         if champion is not None:
             models[CHAMPION_PLAN] = champion
         on_progress(done, len(walked) + 1, f"scores from {as_of_label(week.trained_s)}")
-        _score_week(walk, week, models, store)
+        _score_week(workspace, week, models, store)
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
 
-def _trained(spark: SparkSession, walk: Walk, week: Week) -> dict[str, LoadedModels]:
+def _trained(spark: SparkSession, workspace: Workspace, week: Week) -> dict[str, LoadedModels]:
     """Every learner's models by what was known before the week."""
-    soonest = min(walk.spec.horizons_s)
+    soonest = min(workspace.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
     if not learned:
         raise StaleInputError(
@@ -116,27 +124,32 @@ def _trained(spark: SparkSession, walk: Walk, week: Week) -> dict[str, LoadedMod
             "or more accesses before it"
         )
     feature_job.label(
-        spark, walk.tables, spec=walk.spec, until_s=week.trained_s, as_ofs=learned, demand_sources=walk.demand
+        spark,
+        workspace.tables,
+        spec=workspace.spec,
+        until_s=week.trained_s,
+        as_ofs=learned,
+        demand_sources=workspace.demand,
     )
     rows = training_sample(
-        walk.tables.snapshot(walk.spec.features_table),
-        walk.tables.snapshot(walk.spec.labels_table),
-        spec=walk.spec,
-        region=walk.region,
-        max_rows=walk.training.max_rows,
+        workspace.tables.snapshot(workspace.spec.features_table),
+        workspace.tables.snapshot(workspace.spec.labels_table),
+        spec=workspace.spec,
+        region=workspace.region,
+        max_rows=workspace.training.max_rows,
         until_s=week.trained_s,
     )
     rows = rows[rows["as_of_s"] >= learned[0]]
     return {
         name: fit_in_memory(
             rows,
-            spec=walk.spec,
-            region=walk.region,
+            spec=workspace.spec,
+            region=workspace.region,
             until_s=week.trained_s,
             learner=by,
             version=f"{name} at {as_of_label(week.trained_s)}",
         )
-        for name, by in learners(walk.spec, walk.training).items()
+        for name, by in learners(workspace.spec, workspace.training).items()
     }
 
 
@@ -153,8 +166,10 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     }
 
 
-def _score_week(walk: Walk, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore) -> None:
-    snapshot = walk.tables.snapshot(walk.spec.features_table)
+def _score_week(
+    workspace: Workspace, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore
+) -> None:
+    snapshot = workspace.tables.snapshot(workspace.spec.features_table)
     for as_of_s in week.boundaries_s:
-        key = (day_label(as_of_s), as_of_label(as_of_s), walk.region)
+        key = (day_label(as_of_s), as_of_label(as_of_s), workspace.region)
         store.score(read_partitions(snapshot, {key: snapshot.partitions[key]}), models, as_of_s)

@@ -111,14 +111,15 @@ def label(
     )
     since = min((key[0] for key in wanted), default=None)
     accesses = _accesses(spark, tables, demand_sources, since=since)
-    retained = None
+    hits = None
     if kept_at and since is not None:
         first_s = int(dt.datetime.fromisoformat(f"{since}T00:00:00+00:00").timestamp())
-        hits = clairvoyant_hits(
-            tables, since_s=first_s, until_s=until_s, share=kept_at, demand_sources=demand_sources or {}
+        hits = spark.createDataFrame(
+            clairvoyant_hits(
+                tables, since_s=first_s, until_s=until_s, share=kept_at, demand_sources=demand_sources or {}
+            )
         )
-        retained = spark.createDataFrame(hits)
-    rows = labels(accesses, pairs, spec=spec, until_s=until_s, retained=retained)
+    rows = labels(accesses, pairs, spec=spec, until_s=until_s, clairvoyant_hits=hits)
     return replace(rows, tables, table, cover=list(wanted), base=base)
 
 

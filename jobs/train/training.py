@@ -100,7 +100,7 @@ def train_and_record(
             until_s=until_s,
             effort=effort,
             tags=tags,
-            say=on_progress,
+            on_progress=on_progress,
         )
         done = spool.finish(
             f"{region} {as_of_label(until_s)}",

@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
+import sketch_oracle
 from xxh64 import xxh64
 
-from features.sketch import LEVELS, estimate, words_of
 from features.spec import FeatureSpec
 from features.units import duration_label
 
@@ -65,14 +65,11 @@ def bytes_of(read: Any) -> int:
 
 
 def sketch(members: Iterable[str | None]) -> tuple[int, ...]:
-    union = (0,) * LEVELS
-    for member in set(members) - {None}:
-        union = tuple(a | b for a, b in zip(union, words_of(xxh64(str(member).encode(), 42)), strict=True))
-    return union
+    return sketch_oracle.sketch(xxh64(str(member).encode(), 42) for member in set(members) - {None})
 
 
 def distinct(members: Iterable[str | None]) -> int:
-    return estimate(sketch(members))
+    return sketch_oracle.estimate(sketch(members))
 
 
 def signed(words: Iterable[int]) -> tuple[int, ...]:
@@ -104,7 +101,7 @@ class Instant:
 
     def _facts(self, read: Any) -> Row:
         file = self._file_at(read)
-        told = {
+        of_read = {
             "dataset": read.dataset,
             "tier": read.tier,
             "campaign": read.campaign,
@@ -112,7 +109,7 @@ class Instant:
             "created": None,
         }
         if file is None:
-            return told
+            return of_read
         return {
             "dataset": read.dataset if read.dataset is not None else file.dataset,
             "tier": file.tier if file.tier is not None else read.tier,

@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer
 from features.errors import ModelError
 from models.learning.learners import FittedSklearn, HistBoosting, load_payload
 from models.learning.sklearn_learners import Forest, Logistic
-from models.serving.skops_file import check_skops
+from models.learning.skops_file import check_skops
 
 COLUMNS = ["recency_s", "gap_1_s", "tier"]
 LEARNERS = {
