@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.times import DAY_S
-from prefetch.plan.items import Action
+from prefetch.actions import Action
 from replay.config import CacheConfig
 from replay.engine import Run, drive, simulate
 from replay.kernels.disk import HIT
@@ -105,10 +105,10 @@ class Recorded:
         """What was done in the time before `state`."""
         item, action = self._since(state.as_of_s - self._every_s, state.as_of_s)
         return Actions(
-            prefetch=item[action == int(Action.PREFETCH)],
-            pin=item[action == int(Action.PIN)],
+            prefetch=item[action == Action.PREFETCH.code],
+            pin=item[action == Action.PIN.code],
             unpin=state.item[state.pinned],
-            evict=item[action == int(Action.EVICT)],
+            evict=item[action == Action.EVICT.code],
         )
 
     def _since(self, after_s: int, until_s: int) -> tuple[IntArray, IntArray]:

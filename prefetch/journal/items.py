@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
+from prefetch.actions import Action, ItemState
 from prefetch.journal.tables import PLAN
 
 
@@ -23,7 +24,7 @@ class Item:
     as_of_s: int
     did: str
     name: str
-    action: str
+    action: Action
     rank: int
     size_bytes: int
     cost_bytes: int
@@ -40,7 +41,7 @@ class Receipt:
     `fault`: whose it was where there is an `error`: `cache`, `source`, or `file`: refused for good.
     """
 
-    state: str
+    state: ItemState
     bytes: int = 0
     seconds: float = 0.0
     error: str | None = None
@@ -81,8 +82,10 @@ def heading(plan: Items) -> Heading:
     for item in plan:
         plans.add((item.cache, item.as_of_s, item.kind))
         # Where a file comes from is no part of the plan: it is looked up anew for each push.
-        told = repr([getattr(item, field) for field in _DECIDED]).encode("utf-8", "surrogatepass")
-        total += int.from_bytes(hashlib.sha256(told).digest())
+        decided = [getattr(item, field) for field in _DECIDED]
+        # As text: digests that older journals keep have the bare word.
+        text = repr([str(value) if isinstance(value, Action) else value for value in decided])
+        total += int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     if len(plans) != 1:
         raise ValueError(f"one plan at a time: these are items of {len(plans)}")
     return Heading(*plans.pop(), f"{total % 2**256:064x}")
@@ -95,11 +98,12 @@ _DECIDED = [name for name in _FIELDS if name not in ("attempts", "source")]
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
     """The item in a row of the journal."""
     known = {field: row[field] for field in _FIELDS}
-    return Item(**known | {"attempts": attempts, "source": row["source"] or "", "kind": row["kind"] or PLAN})
+    read = {"action": Action(row["action"]), "source": row["source"] or "", "kind": row["kind"] or PLAN}
+    return Item(**known | read | {"attempts": attempts})
 
 
 def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
     """The row of an item that nothing was done for yet."""
     known = {field: getattr(item, field) for field in _FIELDS}
-    new = {"state": "planned", "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
+    new = {"state": ItemState.PLANNED, "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
     return known | new | {"generation": generation}

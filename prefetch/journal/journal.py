@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
 from prefetch.journal.items import Item, Patience, Receipt, item_of
 from prefetch.journal.owner import is_dead
@@ -46,7 +47,7 @@ _RETRY_AT_S = sa.case(
 _WAITING = (
     items.c.cache == sa.bindparam("of_cache"),
     items.c.action == sa.bindparam("to_do"),
-    items.c.state == "planned",
+    items.c.state == ItemState.PLANNED,
     items.c.expires_at_s > _AT_S,
     sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
     plans.c.state == STANDING,
@@ -65,7 +66,7 @@ _CLAIM = (
     sa.update(items)
     .where(items.c.item_id.in_(sa.bindparam("ids", expanding=True)))
     .values(
-        state="running",
+        state=ItemState.RUNNING,
         attempts=items.c.attempts + 1,
         owner=sa.bindparam("by"),
         heartbeat_s=_AT_S,
@@ -82,7 +83,8 @@ _HELD = (
     .order_by(items.c.item_id)
     .with_for_update()
 )
-_AGAIN = sa.case((items.c.state == "cancelling", "cancelled"), else_="planned")
+_IS_CANCELLING = items.c.state == ItemState.CANCELLING
+_AGAIN = sa.case((_IS_CANCELLING, ItemState.CANCELLED.value), else_=ItemState.PLANNED.value)
 _FINISH = sa.update(items).where(items.c.item_id == sa.bindparam("id"))
 
 
@@ -103,7 +105,7 @@ class Journal(JournalPlans, JournalPins):
         self._database.close()
 
     def claim(
-        self, cache: str, action: str, n_items: int, *, owner: str, now_s: float, patience: Patience
+        self, cache: str, action: Action, n_items: int, *, owner: str, now_s: float, patience: Patience
     ) -> list[Item]:
         """Up to `n_items` items to try now, marked as running and ours; fewest tries first, then by rank."""
         asked = _asked(cache, action, now_s, patience) | {"n_items": n_items}
@@ -114,7 +116,7 @@ class Journal(JournalPlans, JournalPins):
                 connection.execute(_CLAIM, {"ids": ids, "by": owner, "now_s": now_s})
         return [item_of(row, row["attempts"] + 1) for row in rows]
 
-    def next_retry_s(self, cache: str, action: str, *, now_s: float, patience: Patience) -> float | None:
+    def next_retry_s(self, cache: str, action: Action, *, now_s: float, patience: Patience) -> float | None:
         """When the first of the items that wait may be tried; None: none waits."""
         with self._database.reading() as connection:
             found = connection.scalar(_NEXT_RETRY, _asked(cache, action, now_s, patience))
@@ -140,7 +142,7 @@ class Journal(JournalPlans, JournalPins):
 
     def withdrawn(self, owner: str) -> set[str]:
         """Those of the items that `owner` holds that were cancelled meanwhile, by item_id."""
-        query = sa.select(items.c.item_id).where(items.c.owner == owner, items.c.state == "cancelling")
+        query = sa.select(items.c.item_id).where(items.c.owner == owner, _IS_CANCELLING)
         with self._database.reading() as connection:
             return set(connection.scalars(query))
 
@@ -173,7 +175,7 @@ class Journal(JournalPlans, JournalPins):
         return tried + renewed
 
 
-def _asked(cache: str, action: str, now_s: float, patience: Patience) -> dict[str, Any]:
+def _asked(cache: str, action: Action, now_s: float, patience: Patience) -> dict[str, Any]:
     return {
         "of_cache": cache,
         "to_do": action,
@@ -185,14 +187,14 @@ def _asked(cache: str, action: str, now_s: float, patience: Patience) -> dict[st
 
 def _freed(now_s: float) -> dict[str, object]:
     """Of a claimed item: nobody's again. When its last try ended stays: sources are judged by it."""
-    at_s = sa.case((items.c.state == "cancelling", now_s), else_=items.c.updated_at_s)
+    at_s = sa.case((_IS_CANCELLING, now_s), else_=items.c.updated_at_s)
     return {"state": _AGAIN, "owner": None, "updated_at_s": at_s}
 
 
 def _finished(item_id: str, receipt: Receipt, held_as: str, now_s: float) -> dict[str, Any]:
     told = dataclasses.asdict(receipt)
-    if receipt.state == "planned" and held_as == "cancelling":
-        told["state"] = "cancelled"
+    if receipt.state == ItemState.PLANNED and held_as == ItemState.CANCELLING:
+        told["state"] = ItemState.CANCELLED
     if receipt.error is not None:
         told["error"] = receipt.error[:MAX_ERROR_CHARS]
     return {"id": item_id, **told, "updated_at_s": now_s, "owner": None}

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from features.errors import ConflictError, InputError
 from features.times import as_of_label
+from prefetch.actions import ItemState
 from prefetch.databases import alone, counted, insert_new, pages, upsert
 from prefetch.journal.items import Heading, Item, Items, heading, new_row
 from prefetch.journal.reports import of_plan
@@ -36,15 +37,19 @@ from prefetch.journal.withdrawals import ITEMS_AT_ONCE, Withdrawals, expired_ear
 _MANY_ITEMS = 1000
 
 _NEW = sa.bindparam("new_generation", type_=sa.BigInteger)
-_WAS_NO_TRY = sa.or_(items.c.state == "expired", items.c.state == "cancelled")
-_BACK = sa.or_(items.c.state == "failed", _WAS_NO_TRY)
+_WAS_NO_TRY = sa.or_(items.c.state == ItemState.EXPIRED, items.c.state == ItemState.CANCELLED)
+_BACK = sa.or_(items.c.state == ItemState.FAILED, _WAS_NO_TRY)
 _TOLD_ANEW = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind")
-_STATE = sa.case((items.c.state == "cancelling", "running"), (_BACK, "planned"), else_=items.c.state)
+_STATE = sa.case(
+    (items.c.state == ItemState.CANCELLING, ItemState.RUNNING.value),
+    (_BACK, ItemState.PLANNED.value),
+    else_=items.c.state,
+)
 _RELISTED = (
     sa.update(items)
     .where(items.c.item_id == sa.bindparam("id"), generation_of < _NEW)
     # A journal of before does not tell what an operator cancelled from what was replaced.
-    .where(sa.or_(items.c.state != "cancelled", items.c.generation.is_not(None)))
+    .where(sa.or_(items.c.state != ItemState.CANCELLED, items.c.generation.is_not(None)))
     .values(
         {name: sa.bindparam(f"new_{name}") for name in _TOLD_ANEW}
         | {
@@ -103,9 +108,9 @@ class JournalPlans(Withdrawals):
 
         What a wrong clock let expire before its time is planned again.
         """
-        self._change_all(self._expired_early(cache, now_s), {"state": "planned", **_afresh(now_s)})
-        late = (items.c.cache == cache, items.c.state == "planned", items.c.expires_at_s <= now_s)
-        return self._change_all(late, {"state": "expired", "updated_at_s": now_s})
+        self._change_all(self._expired_early(cache, now_s), {"state": ItemState.PLANNED, **_afresh(now_s)})
+        late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
+        return self._change_all(late, {"state": ItemState.EXPIRED, "updated_at_s": now_s})
 
     def _expired_early(self, cache: str, now_s: float) -> Sequence[sa.ColumnElement[bool]]:
         stands = sa.exists().where(

@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from features.schema import RECEIPTS
+from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
-from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, STATES, UNDONE, items, plans
+from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, UNDONE, items, plans
 from prefetch.push.origins import Try
 
 _ROWS_AT_ONCE = 5000
@@ -40,7 +41,7 @@ class JournalReports:
             query = query.where(*of_plan(cache, as_of_s))
         with self._database.reading() as connection:
             found = {row.state: row.n_items for row in connection.execute(query)}
-        return {state: found.get(state, 0) for state in STATES}
+        return {state.value: found.get(state, 0) for state in ItemState}
 
     def undone(self, cache: str) -> dict[str, int]:
         """Number of a cache's items per state that something may still be done for, whatever its history."""
@@ -48,7 +49,7 @@ class JournalReports:
         with self._database.reading() as connection:
             rows = connection.execute(query.where(items.c.cache == cache, items.c.state.in_(UNDONE)))
             found = {row.state: row.n_items for row in rows}
-        return {state: found.get(state, 0) for state in UNDONE}
+        return {state.value: found.get(state, 0) for state in UNDONE}
 
     def oldest_s(self, cache: str) -> int | None:
         """The time of the oldest plan that the journal has of a cache; None: it has none."""
@@ -101,14 +102,14 @@ class JournalReports:
     def tries(self, cache: str, *, since_s: float, until_s: float = math.inf) -> list[Try]:
         """The last tries to fetch that the source decided and that ended in this time, oldest first."""
         # What was on disk already says nothing of its source.
-        fetched = sa.and_(items.c.state == "done", items.c.bytes > 0)
+        fetched = sa.and_(items.c.state == ItemState.DONE, items.c.bytes > 0)
         query = (
             sa.select(items.c.source, items.c.updated_at_s, items.c.seconds, items.c.fault)
-            .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == "prefetch")
+            .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == Action.PREFETCH)
             .where(items.c.updated_at_s <= until_s)
             .where(sa.or_(fetched, items.c.fault == "source"))
             # These changed since their last try.
-            .where(items.c.state.not_in(("expired", "cancelled")))
+            .where(items.c.state.not_in((ItemState.EXPIRED, ItemState.CANCELLED)))
             .order_by(items.c.updated_at_s)
         )
         with self._database.reading() as connection:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import sqlalchemy as sa
 
-STATES = ("planned", "running", "cancelling", "done", "failed", "expired", "cancelled")
-CLAIMED = ("running", "cancelling")
+from prefetch.actions import ItemState
+
+CLAIMED = (ItemState.RUNNING, ItemState.CANCELLING)
 """A run holds the item; `cancelling`: it will not be tried again."""
 
-UNDONE = ("planned", *CLAIMED)
+UNDONE = (ItemState.PLANNED, *CLAIMED)
 """Something may still be done for the item."""
 
 PLAN, PREFILL = "plan", "prefill"

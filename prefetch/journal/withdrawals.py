@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from features.times import as_of_label
+from prefetch.actions import ItemState
 from prefetch.databases import alone, pages
 from prefetch.journal.reports import JournalReports, of_plan
 from prefetch.journal.tables import (
@@ -53,9 +54,9 @@ class Withdrawals(JournalReports):
 
     def _withdraw(self, plan: sa.Row[Any], where: _Where, error: str | None, now_s: float) -> tuple[int, int]:
         early = expired_early(now_s)
-        undone = sa.or_(items.c.state.in_(("planned", "running")), early)
+        undone = sa.or_(items.c.state.in_((ItemState.PLANNED, ItemState.RUNNING)), early)
         told = {} if error is None else {"error": error, "fault": None}
-        values: Mapping[str, object] = {"state": "cancelled", "updated_at_s": now_s, **told}
+        values: Mapping[str, object] = {"state": ItemState.CANCELLED, "updated_at_s": now_s, **told}
         n_planned = n_running = 0
         while ids := self._ids((*where, undone)):
             for page in pages(ids, ITEMS_AT_ONCE):
@@ -64,10 +65,10 @@ class Withdrawals(JournalReports):
                     alone(connection, recorder(plan.cache))
                     if connection.scalar(sa.select(plans.c.cache).where(*_unchanged(plan))) is None:
                         return n_planned, n_running
-                    free = (these, sa.or_(items.c.state == "planned", early))
+                    free = (these, sa.or_(items.c.state == ItemState.PLANNED, early))
                     n_planned += change_in_order(connection, free, values)
-                    held = (these, items.c.state == "running")
-                    n_running += change_in_order(connection, held, {"state": "cancelling"})
+                    held = (these, items.c.state == ItemState.RUNNING)
+                    n_running += change_in_order(connection, held, {"state": ItemState.CANCELLING})
         return n_planned, n_running
 
     def _change_all(self, where: _Where, values: Mapping[str, object]) -> int:
@@ -98,7 +99,7 @@ def recorder(cache: str) -> str:
 
 def expired_early(now_s: float) -> sa.ColumnElement[bool]:
     """Which items a wrong clock let expire: they come back unless they are cancelled."""
-    return sa.and_(items.c.state == "expired", items.c.expires_at_s > now_s)
+    return sa.and_(items.c.state == ItemState.EXPIRED, items.c.expires_at_s > now_s)
 
 
 def newest_plan_s(connection: sa.Connection, cache: str, after_s: int, now_s: float) -> int | None:
@@ -143,7 +144,7 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[_Where, str 
 def _newer_words(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
     """The files that newer plans decide on; what is done counts, whatever became of its plan."""
     counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == generation_of)
-    done = sa.and_(items.c.state == "done", plans.c.as_of_s > plan.as_of_s)
+    done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
     joined = sa.select(items.c.name).join(plans, of_its_plan)
     return joined.where(items.c.cache == plan.cache, items.c.as_of_s > plan.as_of_s, sa.or_(counts, done))
 

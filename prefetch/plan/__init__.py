@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefetch.plan.items import Action, Cause, Limit, Plan
+from prefetch.plan.items import Cause, Limit, Plan
 from prefetch.plan.limits import Limits
 from prefetch.plan.planner import Judgement, ValuePlanner
 from prefetch.plan.rules import Rule, Treatment, treatments
@@ -10,7 +10,6 @@ from prefetch.plan.scores import Files, Scores, plain_files
 from prefetch.plan.value import Objective
 
 __all__ = [
-    "Action",
     "Cause",
     "Files",
     "Judgement",

@@ -12,9 +12,10 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from prefetch.actions import Action
 from prefetch.plan import lists
 from prefetch.plan.cycle import eviction_age_s
-from prefetch.plan.items import Action, Plan, joined
+from prefetch.plan.items import Plan, joined
 from prefetch.plan.limits import Limits
 from prefetch.plan.lists import Case, Choice
 from prefetch.plan.scores import Files, Scores

@@ -9,8 +9,9 @@ import dataclasses
 
 import numpy as np
 
+from prefetch.actions import Action
 from prefetch.plan.choice import head, ranked
-from prefetch.plan.items import Action, Limit, Plan, joined, least
+from prefetch.plan.items import Limit, Plan, joined, least
 from prefetch.plan.lists import Case, Choice, affordable
 from prefetch.plan.rules import Treatment
 from replay.planner import IntArray

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from features.units import duration_label
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Receipt
 from prefetch.push.origins import SourceLimits
 from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
@@ -51,11 +52,11 @@ class Tried:
 def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     """What one try of `item` came to; errors of the cache become its receipt."""
     started = time.monotonic()
-    again = "planned" if item.attempts < limits.attempts else "failed"
+    again = ItemState.PLANNED if item.attempts < limits.attempts else ItemState.FAILED
     try:
-        tried = _VERBS[item.action](target, item, limits, now_s)
+        tried = _CARRY_OUT[item.action](target, item, limits, now_s)
     except PushRejected as error:
-        tried = Tried(Receipt("failed", error=str(error), fault="file"))
+        tried = Tried(Receipt(ItemState.FAILED, error=str(error), fault="file"))
     except SourceUnavailable as error:
         tried = Tried(Receipt(again, error=str(error), fault="source"))
     except TargetUnavailable as error:
@@ -101,40 +102,45 @@ def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Calla
     _check_readable(before)
     if before.held is not None and before.held.complete:
         _check_size(item, before.held.size_bytes, "the cache holds a complete file")
-        return Tried(Receipt("done", confirmed_by=before.source), already=True)
+        return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
     had = 0 if before.held is None else before.held.bytes_on_disk
     size = target.prefetch(item.name, timeout_s=limits.timeout_s)
     _check_size(item, size, "its source has a file")
     after = _await(target, item.name, lambda held: held is not None and held.complete, deadline)
-    return Tried(Receipt("done", bytes=max(0, size - had), confirmed_by=after.source))
+    return Tried(Receipt(ItemState.DONE, bytes=max(0, size - had), confirmed_by=after.source))
 
 
 def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     now = now_s()
     word, renewed_at_s = renewal(target, item.name, limits, now_s)
     _check_readable(word)
-    receipt = Receipt("done", confirmed_by=word.source, renewed_at_s=renewed_at_s)
+    receipt = Receipt(ItemState.DONE, confirmed_by=word.source, renewed_at_s=renewed_at_s)
     return Tried(receipt, already=renewed_at_s < now)
 
 
 def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
     # Nothing to tell the cache: an unpinned file is one that is not renewed.
-    return Tried(Receipt("done"))
+    return Tried(Receipt(ItemState.DONE))
 
 
 def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     deadline = time.monotonic() + limits.timeout_s
     before = _surely(target, item.name)
     if before.held is None:
-        return Tried(Receipt("done", confirmed_by=before.source), already=True)
+        return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
     _check_unused(target, before.held, limits, now_s)
     target.evict(item.name, timeout_s=limits.timeout_s)
     _await(target, item.name, lambda held: held is None, deadline)
     after = target.confirm_absent(item.name)
-    return Tried(Receipt("done", bytes=before.held.bytes_on_disk, confirmed_by=after.source))
+    return Tried(Receipt(ItemState.DONE, bytes=before.held.bytes_on_disk, confirmed_by=after.source))
 
 
-_VERBS = {"prefetch": _prefetch, "pin": _pin, "unpin": _unpin, "evict": _evict}
+_CARRY_OUT = {
+    Action.PREFETCH: _prefetch,
+    Action.PIN: _pin,
+    Action.UNPIN: _unpin,
+    Action.EVICT: _evict,
+}
 
 
 def _check_size(item: Item, size_bytes: int, what: str) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefetch.plan import Action, Limits, Scores, Treatment, ValuePlanner, plain_files
+from prefetch.actions import Action
+from prefetch.plan import Limits, Scores, Treatment, ValuePlanner, plain_files
 from prefetch.plan.known import KnownWork, certain, with_known
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
@@ -99,9 +100,9 @@ def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason(
     told = reasons(plan, horizon_s=DAY_S).to_pylist()
     why = dict(zip(zip(plan.action.tolist(), plan.item.tolist(), strict=True), told, strict=True))
     assert plan.of(Action.PREFETCH)[0] == 30 and plan.of(Action.PIN)[0] == 3
-    assert why[int(Action.PREFETCH), 30] == "queued: 1 job; read before, but not on disk"
-    assert why[int(Action.PIN), 3].startswith("queued: 12 jobs; no. 1 most worth its room")
-    assert "queued" not in why[int(Action.PIN), 4]
+    assert why[Action.PREFETCH.code, 30] == "queued: 1 job; read before, but not on disk"
+    assert why[Action.PIN.code, 3].startswith("queued: 12 jobs; no. 1 most worth its room")
+    assert "queued" not in why[Action.PIN.code, 4]
     unread = with_known(scores(range(20)), work())
     plan = ValuePlanner(lambda _: unread, ROOMY, plain_files(N), DAY_S).plan(state(20))
     assert reasons(plan, horizon_s=DAY_S).to_pylist()[-1] == "queued: 1 job; not on disk yet"

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefetch.actions import Action
 from prefetch.plan import (
-    Action,
     Files,
     Limits,
     Plan,

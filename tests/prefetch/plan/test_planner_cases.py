@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prefetch.actions import Action
 from prefetch.plan import (
-    Action,
     Cause,
     Limits,
     Objective,
