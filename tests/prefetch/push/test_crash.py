@@ -21,7 +21,7 @@ N_FILES = 120
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from prefetch.directory import DirectoryTarget
+from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal import Journal
 from prefetch.push import PushLimits, push
 
