@@ -168,7 +168,7 @@ def count_items(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
 def push_plan(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
     """Push the plan of a cache at `as_of_s`, write its receipts; a second run resumes and repeats nothing.
 
-    What older plans left undone is replaced; see `JournalPlans.record_plan`.
+    What older plans left undone is replaced; see `Plans.record_plan`.
     """
     began_s = work.now_s()
     _record(work, as_of_s, began_s)

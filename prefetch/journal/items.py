@@ -36,9 +36,9 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Receipt:
-    """What became of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
+    """The result of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
 
-    `fault`: whose it was where there is an `error`: `cache`, `source`, or `file`: refused for good.
+    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good).
     """
 
     state: ItemState
@@ -48,6 +48,16 @@ class Receipt:
     fault: str | None = None
     confirmed_by: str | None = None
     renewed_at_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    """One try to fetch from `source` (empty: not known) that ended at `at_s`, s since 1970."""
+
+    source: str
+    at_s: float
+    seconds: float
+    failed: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +86,14 @@ class Heading:
 
 
 def heading(plan: Items) -> Heading:
-    """Of `plan`, which has at least one item. Raises ValueError if its items are of several plans."""
+    """The heading of a `plan` of at least one item. Raises ValueError if its items are of several plans."""
     plans = set[tuple[str, int, str]]()
     total = 0
     for item in plan:
         plans.add((item.cache, item.as_of_s, item.kind))
-        # Where a file comes from is no part of the plan: it is looked up anew for each push.
+        # The source is no part of the plan: it is looked up for each push.
         decided = [getattr(item, field) for field in _DECIDED]
-        # As text: digests that older journals keep have the bare word.
+        # As plain text, as in the digests of older journals.
         text = repr([str(value) if isinstance(value, Action) else value for value in decided])
         total += int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     if len(plans) != 1:

@@ -8,16 +8,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from prefetch.actions import Action, ItemState
+from prefetch.databases import Database
 from prefetch.journal.items import Item, item_of
-from prefetch.journal.reports import JournalReports
-from prefetch.journal.tables import CLOCK_SLACK_S, generation_of, items
+from prefetch.journal.tables import CLOCK_SLACK_S, MAX_ERROR_CHARS, generation_of, items
 
-MAX_ERROR_CHARS = 300
 _DECIDES = (Action.PIN, Action.UNPIN, Action.EVICT)
 
 
-class JournalPins(JournalReports):
-    """Pins; every method raises ServiceError where the database is away."""
+class Pins:
+    """Pins; every method raises ServiceError if the database is unavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def pins(self, cache: str, *, now_s: float) -> list[Item]:
         """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""

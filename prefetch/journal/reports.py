@@ -1,4 +1,4 @@
-"""What the journal of pushes tells; nothing is changed."""
+"""Queries of a push journal; nothing is changed."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import sqlalchemy as sa
 from features.schema import RECEIPTS
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
+from prefetch.journal.items import Try
 from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, UNDONE, items, plans
-from prefetch.push.origins import Try
 
 _ROWS_AT_ONCE = 5000
 
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """A run that has items in hand, and when it was last heard of, s since 1970."""
+    """A run that holds items, and the time of its last heartbeat, s since 1970."""
 
     owner: str
     n_items: int
     heard_at_s: float
 
 
-class JournalReports:
-    """The questions that a journal answers; every one raises ServiceError where the database is away."""
+class Reports:
+    """Queries; each raises ServiceError if the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -71,7 +71,7 @@ class JournalReports:
             return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(n)))
 
     def holders(self, cache: str) -> list[Holder]:
-        """The runs that have items of `cache` in hand, the most silent first."""
+        """The runs that hold items of `cache`, the longest silent first."""
         heard = sa.func.min(items.c.heartbeat_s).label("heard")
         query = (
             sa.select(items.c.owner, sa.func.count().label("n_items"), heard)

@@ -101,7 +101,7 @@ class LeaseBuffer:
         self._items_per_s = len(ended) / max(now - self._written, 1e-3)
         self._written = now
         if self._ahead:
-            cancelled = self._journal.withdrawn(self._owner)
+            cancelled = self._journal.cancelled(self._owner)
             self.drop(lambda item: item.item_id in cancelled)
         return [(item, tried) for item, tried in ended if item.item_id in held]
 

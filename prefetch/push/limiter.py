@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.journal import Item, Patience
+from prefetch.journal.items import Item, Patience, Try
 from prefetch.push.attempt import PushLimits, Tried
-from prefetch.push.origins import Sources, SourceState, Try
+from prefetch.push.origins import Sources, SourceState
 from prefetch.push.throttle import TokenBucket
 
 
