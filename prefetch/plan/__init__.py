@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefetch.plan.items import Cause, Limit, Plan
-from prefetch.plan.limits import Limits
+from prefetch.plan.limits import PlanLimits
 from prefetch.plan.planner import Judgement, ValuePlanner
 from prefetch.plan.rules import Rule, Treatment, treatments
 from prefetch.plan.scores import Files, Scores, plain_files
@@ -14,9 +14,9 @@ __all__ = [
     "Files",
     "Judgement",
     "Limit",
-    "Limits",
     "Objective",
     "Plan",
+    "PlanLimits",
     "Rule",
     "Scores",
     "Treatment",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from prefetch.actions import Action
 from prefetch.plan import (
     Files,
-    Limits,
     Plan,
+    PlanLimits,
     Scores,
     Treatment,
     ValuePlanner,
@@ -32,7 +32,7 @@ HORIZONS = (3600, DAY_S, 7 * DAY_S)
 class World(NamedTuple):
     state: CacheState
     scores: Scores
-    limits: Limits
+    limits: PlanLimits
     files: Files
 
     def plan(self, **changed: Any) -> Plan:
@@ -70,7 +70,7 @@ def worlds(draw: st.DrawFn) -> World:
         probability=rng.random((len(HORIZONS), len(scored))),
         was_read=rng.random(len(scored)) < 0.5,
     )
-    limits = Limits(
+    limits = PlanLimits(
         cycle_s=3600,
         pin_share=draw(st.floats(0, 1)),
         evict_inflow=draw(st.floats(0, 3)),

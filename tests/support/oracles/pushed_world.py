@@ -12,7 +12,7 @@ import pyarrow as pa
 from features.times import DAY_S
 from prefetch.accounting.day_verdict import Done, Inventory, Record, beginning
 from prefetch.actions import Action
-from prefetch.plan import Limits, Scores, ValuePlanner, plain_files
+from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
@@ -23,7 +23,7 @@ from replay.workload.report import trace_of
 ROOT = Path(__file__).parents[3]
 CYCLE_S = 4 * 3600
 HORIZONS = (3600, 12 * 3600, DAY_S, 4 * DAY_S, 30 * DAY_S)
-LIMITS = Limits(CYCLE_S, 0.8, 0.4, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
+LIMITS = PlanLimits(CYCLE_S, 0.8, 0.4, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
