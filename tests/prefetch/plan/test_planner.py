@@ -120,7 +120,7 @@ def test_a_plan_is_never_over_its_limits(world: World) -> None:
     if limits.origin_bytes is not None:
         for code, most in enumerate(limits.origin_bytes.tolist()):
             assert sum(size[i] for i in fetched if files.origin[i] == code) <= most
-    assert not files.is_control[plan.item[plan.action != Action.UNPIN]].any()
+    assert not files.is_control[plan.item[plan.action != Action.UNPIN.code]].any()
 
 
 @given(worlds())
@@ -157,7 +157,7 @@ def test_every_item_is_named_once_and_where_it_can_act(world: World) -> None:
     kept = np.isin(files.treatment, [Treatment.PIN, Treatment.EXCLUDED])
     assert not kept[plan.of(Action.EVICT)].any()
     for action in Action:
-        assert plan.rank[plan.action == action].tolist() == list(range(1, len(plan.of(action)) + 1))
+        assert plan.rank[plan.action == action.code].tolist() == list(range(1, len(plan.of(action)) + 1))
 
 
 @given(worlds())
