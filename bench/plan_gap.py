@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from features.units import duration_label, parse_duration  # noqa: E402
-from prefetch.plan import Limits, Scores, ValuePlanner, plain_files  # noqa: E402
+from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files  # noqa: E402
 from prefetch.plan.items import FloatArray  # noqa: E402
 from replay.compare import compare  # noqa: E402
 from replay.config import CacheConfig  # noqa: E402
@@ -185,7 +185,7 @@ def replayed(
     region: Region, at: Callable[[int], Scores], cycle_s: int, *, in_line: bool
 ) -> dict[str, list[float]]:
     """Gap closed by policy, at each fraction; with `in_line` also by those that decide at each access."""
-    limits = Limits(cycle_s, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
+    limits = PlanLimits(cycle_s, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
     files = plain_files(region.trace.n_items, dataset=region.dataset, tier=region.tier)
     rows = compare(
         region.trace,

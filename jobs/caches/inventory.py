@@ -14,6 +14,7 @@ from features.units import format_bytes
 from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Key, Tables, read_partitions
+from prefetch.actions import Action
 from prefetch.target import Held
 
 _N_EXPECTED = 50
@@ -60,7 +61,7 @@ def check_evictions(evicted_bytes: int, held_bytes: int, *, cache: str, share: f
 
 def check_planned_evictions(tables: Tables, plan: pa.Table, *, cache: str, at_s: int, share: float) -> None:
     """The same of `plan`, rows of the plans table, by the inventory that it was made from."""
-    evicted = plan.filter(pc.equal(plan["action"], "evict"))["did"].combine_chunks()
+    evicted = plan.filter(pc.equal(plan["action"], Action.EVICT))["did"].combine_chunks()
     held = last(tables, cache, at_s=at_s)
     going = held.filter(pc.is_in(held["did"], value_set=evicted))
     check_evictions(_bytes_of(going), _bytes_of(held), cache=cache, share=share)

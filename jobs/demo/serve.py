@@ -21,6 +21,7 @@ from jobs.outcomes import items
 from jobs.plan import plan
 from jobs.progress import Advance, unwatched
 from jobs.push import push
+from prefetch.actions import Action, ItemState
 
 READS = 700
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
@@ -92,8 +93,8 @@ def _purged(demo: Demo) -> Purged:
     """Raises ServiceError if the purge took a pinned file: a pin that does not hold is no pin."""
     held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
     receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME).to_pylist()
-    done = [(r["action"], r["did"].partition(":")[2]) for r in receipts if r["state"] == "done"]
-    pinned = {name for action, name in done if action == "pin"}
+    done = [(r["action"], r["did"].partition(":")[2]) for r in receipts if r["state"] == ItemState.DONE]
+    pinned = {name for action, name in done if action == Action.PIN}
     if lost := pinned - held:
         raise ServiceError(
             f"the purge took {len(lost)} of {len(pinned)} pinned files, {min(lost)} among them"
@@ -102,7 +103,7 @@ def _purged(demo: Demo) -> Purged:
         held_files=len(held),
         pinned_files=len(pinned),
         pinned_files_lost=len(lost),
-        evicted_files=sum(action == "evict" for action, _ in done),
+        evicted_files=sum(action == Action.EVICT for action, _ in done),
     )
 
 

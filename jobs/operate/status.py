@@ -15,6 +15,7 @@ from features.units import duration_label, format_bytes
 from jobs.operate.prometheus import Sample
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Key, Snapshot, Tables, read_partitions
+from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal
 from prefetch.xcache.quota import held_bytes
 
@@ -137,7 +138,7 @@ def _alarms(told: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
 
 
 def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
-    if failed := cache.push.get("failed", 0):
+    if failed := cache.push.get(ItemState.FAILED, 0):
         text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
         yield Alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
     if cache.plan_at is not None and cache.push_at != cache.plan_at:

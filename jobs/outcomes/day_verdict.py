@@ -15,7 +15,7 @@ from features.times import DAY_S, as_of_label, day_label, parse_as_of
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.day_verdict import Done, Inventory, Record, Worth, beginning, worth
-from prefetch.plan import Action
+from prefetch.actions import Action, ItemState
 from prefetch.plan.control import is_control
 from prefetch.plan.cycle import OLDEST_S
 from replay.config import CacheConfig
@@ -29,7 +29,7 @@ _READ = [
     *("did", "cache", "source", "event_id", "accessed_at", "closed_at"),
     *("size_bytes", "bytes_hit", "bytes_missed"),
 ]
-_CODES = {action.name.lower(): int(action) for action in Action}
+_CODES = {action.value: action.code for action in Action}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayWor
     config = CacheConfig(chosen.capacity, low, high, chosen.purge_interval, block_bytes=BLOCK_BYTES)
     judged = worth(record, config, day_s=day_s)
     that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
-    fetched = that_day.filter(pc.equal(that_day["action"], "prefetch"))
+    fetched = that_day.filter(pc.equal(that_day["action"], Action.PREFETCH))
     versions = sorted(pc.unique(that_day["model_version"].drop_null()).to_pylist())
     answer = DayWorth(
         **dataclasses.asdict(judged),
@@ -96,7 +96,7 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
         where = {"since": since, "until": until, "owner": cache}
         items = tables.read_arrow(PLANS, columns=_EMPTY_ITEMS.column_names, **where)
         receipts = tables.read_arrow(RECEIPTS, columns=_EMPTY_RECEIPTS.column_names, **where)
-    receipts = receipts.filter(pc.equal(receipts["state"], "done"))
+    receipts = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))
     rows = receipts.join(items, "item_id", join_type="inner")
     rows = rows.append_column("done_s", _seconds(rows["updated_at"]))
     return rows.filter(pc.less(rows["done_s"], day_s + DAY_S)).sort_by(
@@ -123,7 +123,7 @@ _EMPTY_RECEIPTS = pa.schema(
 
 def _came(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
     """When bytes came into the cache, and how many: missed by reads, and prefetched."""
-    fetched = pushed.filter(pc.equal(pushed["action"], "prefetch"))
+    fetched = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
     time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(fetched["done_s"])])
     return time_s, np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(fetched["bytes"])])
 

@@ -13,6 +13,7 @@ from features.times import as_of_label, day_label
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.outcomes import outcomes
+from prefetch.actions import Action
 
 _READ = ["did", "cache", "accessed_at", "bytes_hit", "bytes_missed", "n_reads"]
 
@@ -54,7 +55,7 @@ def account(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
 
 
 def _summary(cache: str, as_of: str, earned: pd.DataFrame) -> OutcomeSummary:
-    prefetched, pinned = earned["action"] == "prefetch", earned["action"] == "pin"
+    prefetched, pinned = earned["action"] == Action.PREFETCH, earned["action"] == Action.PIN
     was_read = earned["n_hits"] > 0
     return OutcomeSummary(
         cache=cache,

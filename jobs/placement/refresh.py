@@ -21,6 +21,7 @@ from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store.tables import Key, Tables, read_partitions
 from jobs.store.tables import Snapshot as Committed
+from prefetch.actions import Action, ItemState
 from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
@@ -30,8 +31,8 @@ from replay.planner import IntArray
 from replay.rendezvous import FloatArray, keys_of
 
 MAX_CACHES = 250
-_GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
-_KEPT = pa.array(["pin", "prefetch"])
+_GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
+_KEPT = pa.array([Action.PIN, Action.PREFETCH])
 _PLAN_COLUMNS = (
     "action",
     "rank",
@@ -244,7 +245,7 @@ def _holdings(
 
 def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Table) -> Holding:
     evicted, fetched = (
-        pc.equal(plan["action"], action).to_numpy().astype(bool) for action in ("evict", "prefetch")
+        pc.equal(plan["action"], action).to_numpy().astype(bool) for action in (Action.EVICT, Action.PREFETCH)
     )
     item = np.unique(np.concatenate([held, planned[fetched]]))
     now = np.zeros(item.size)

@@ -18,10 +18,10 @@ from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store.tables import Tables
+from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
 from prefetch.plan.federation import belongs
-from prefetch.push.origins import Try
 from prefetch.target import Held
 from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
 

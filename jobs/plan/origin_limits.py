@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.settings.plan import PlanSettings
-from prefetch.push.origins import Sources, Try
+from prefetch.journal.items import Try
+from prefetch.push.origins import Sources
 from replay.origins import first_fit
 from replay.planner import IntArray
 

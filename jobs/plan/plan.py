@@ -18,7 +18,8 @@ from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
-from prefetch.plan import Action, Judgement
+from prefetch.actions import Action
+from prefetch.plan import Judgement
 from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
 from prefetch.plan.explain import Explanation, explain
 from prefetch.target import Held
@@ -175,8 +176,8 @@ def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Mo
 def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
     plan = judged.judgement.plan
     age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
-    queued = (plan.action == int(Action.PREFETCH)) & (plan.n_jobs > 0)
-    n = {action: int((plan.action == int(action)).sum()) for action in Action}
+    queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
+    n = {action: int((plan.action == action.code).sum()) for action in Action}
     return PlanSummary(
         cache=key[2],
         as_of=key[1],
@@ -189,7 +190,7 @@ def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
         unpin=n[Action.UNPIN],
         evict=n[Action.EVICT],
         evict_bytes=plan.bytes_of(Action.EVICT),
-        bound_by={action.name.lower(): what for action, what in plan.bound_by.items()},
+        bound_by={action.value: what for action, what in plan.bound_by.items()},
         cycle_s=judged.cycle_s,
         eviction_age_s=age_s,
         fitting_cycle_s=fitting_cycle_s(age_s, judged.cycle_s),

@@ -16,7 +16,7 @@ from features.units import duration_label
 from jobs.plan.file_facts import facts, plan_files
 from jobs.settings.plan import PlanSettings
 from jobs.store.tables import Tables
-from prefetch.plan import Files, Limits, Scores, ValuePlanner
+from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
 from prefetch.plan.known import KnownWork, with_known
 from replay.planner import IntArray
 
@@ -71,9 +71,9 @@ def planner(
     )
 
 
-def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> Limits:
+def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> PlanLimits:
     """The plan's bounds as the planner knows them."""
-    return Limits(
+    return PlanLimits(
         cycle_s=cycle_s,
         pin_share=plan.pin_share,
         evict_inflow=plan.evict_inflow,

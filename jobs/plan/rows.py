@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from features.times import DAY_S
 from jobs.store.tables import Key
-from prefetch.plan import Action, Plan
+from prefetch.actions import ACTIONS
+from prefetch.plan import Plan
 from prefetch.plan.reasons import reasons
 from prefetch.target import Held
 
-_ACTIONS = pa.array([action.name.lower() for action in sorted(Action)])
+_ACTIONS = pa.array(list(ACTIONS), pa.string())
 
 PUSHED_AT_LEAST_S = DAY_S
 """A plan may be pushed so long, also where it decides for a shorter time: a site may plan once a day."""

@@ -21,7 +21,7 @@ from jobs.progress import Advance
 from jobs.push import push
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
-from prefetch.plan import Action
+from prefetch.actions import Action
 from prefetch.plan.known import certain
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill

@@ -21,6 +21,7 @@ from jobs.plan.file_facts import facts
 from jobs.progress import Advance
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
+from prefetch.actions import Action, ItemState
 from prefetch.databases import pages
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.reports import Holder
@@ -167,7 +168,7 @@ def count_items(tables: Tables, *, cache: str, as_of_s: int) -> DryRun:
 def push_plan(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
     """Push the plan of a cache at `as_of_s`, write its receipts; a second run resumes and repeats nothing.
 
-    What older plans left undone is replaced; see `JournalPlans.record_plan`.
+    What older plans left undone is replaced; see `Plans.record_plan`.
     """
     began_s = work.now_s()
     _record(work, as_of_s, began_s)
@@ -190,12 +191,12 @@ def push_rest(
     that changed since then. What is settled and old is then pruned from the journal.
     """
     began_s = work.now_s() if since_s is None else since_s
-    n_waiting = work.journal.undone(work.cache)["planned"]
+    n_waiting = work.journal.undone(work.cache)[ItemState.PLANNED]
     done = 0
 
     def count(item: Item, receipt: Receipt) -> None:
         nonlocal done
-        done += receipt.state in ("done", "failed")
+        done += receipt.state in (ItemState.DONE, ItemState.FAILED)
         on_progress(done, n_waiting, f"{item.action} {item.name}")
 
     summary = push(
@@ -338,5 +339,5 @@ def _item(row: dict[str, Any], cache: str, as_of_s: int) -> Item:
         source=row["origin"] or "",
         # A prefill follows no predictions, and decides on nothing but its own files.
         kind=PLAN if row["model_version"] else PREFILL,
-        **{field: row[field] for field in _SAME},
+        **{field: row[field] for field in _SAME} | {"action": Action(row["action"])},
     )

@@ -16,6 +16,7 @@ from jobs.report.page import Figure, Section, page
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
 from jobs.text import Row
+from prefetch.actions import ACTIONS
 
 PLAN_ROWS = 12
 """Plan items shown per action; the table has them all."""
@@ -163,7 +164,7 @@ def _plan_section(tables: Tables) -> Section | None:
         return None
     shown = [r for r in plan if r["rank"] <= PLAN_ROWS]
     shown.sort(key=lambda r: (str(r["action"]), r["rank"]))
-    counts = {a: sum(r["action"] == a for r in plan) for a in ("prefetch", "pin", "unpin", "evict")}
+    counts = {a: sum(r["action"] == a for r in plan) for a in reversed(ACTIONS)}
     return Section(
         title="The plan",
         note=", ".join(f"{n} to {action}" for action, n in counts.items())

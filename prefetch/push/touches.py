@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from prefetch.target import Held
 
 UNMEASURED_S = 6 * 3600
-"""Where the cache holds no file that is not pinned, or does not tell."""
+"""Used if the cache holds only pinned files, or does not list its files."""
 
 
 def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -> int:

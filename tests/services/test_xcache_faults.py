@@ -242,7 +242,7 @@ def test_a_slow_origin_is_told_from_a_silent_cache(sites: dict[str, Loopback], j
     os.kill(pid, signal.SIGSTOP)
     try:
         summary = run(sites, journal, [item("two", name)], cache="two", timeout_s=1, breaker=1, attempts=9)
-        assert summary.stopped is not None and "was away" in summary.stopped
+        assert summary.stopped is not None and "was unavailable" in summary.stopped
         assert journal.faults("two") == {"cache": 1}
     finally:
         os.kill(pid, signal.SIGCONT)

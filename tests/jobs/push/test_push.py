@@ -100,7 +100,7 @@ def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
     first = push(conf, "--as-of", as_of_label(AS_OF))
     assert first["left_alone"] and not first["pushed"]
     told = push(conf, "--status", "--as-of", as_of_label(AS_OF))
-    assert sum(told["faults"].values()) >= 5 and "is away" in told["last_errors"][0]
+    assert sum(told["faults"].values()) >= 5 and "is unavailable" in told["last_errors"][0]
     cancelled = push(conf, "--cancel", "--as-of", as_of_label(AS_OF))
     assert (cancelled["cancelled"], cancelled["under_way"]) == (N_FILES - first["failed"], 0)
     (tmp_path / "away").rename(tmp_path / "origin")

@@ -13,10 +13,10 @@ from journals import DAY, claim, claim_all, finish, item, states
 
 from features.errors import ConfigError, ServiceError
 from features.schema import RECEIPTS, arrow_schema
+from prefetch.journal.items import Try
 from prefetch.journal.journal import LEASE_S, Journal, Patience, Receipt
 from prefetch.journal.owner import is_dead, new_owner
 from prefetch.journal.tables import PREFILL
-from prefetch.push.origins import Try
 
 
 @pytest.fixture

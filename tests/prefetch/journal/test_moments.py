@@ -157,7 +157,7 @@ def test_what_a_run_that_died_did_not_replace_is_replaced_by_the_next(
         raise Stopped
 
     with monkeypatch.context() as dying:
-        dying.setattr(Journal, "settle", killed)
+        dying.setattr(journal_plans.Plans, "settle", killed)
         with pytest.raises(Stopped):
             journal.record_plan([item(8, "pin", as_of_s=2000)], now_s=2000)
     # The newer plan counts from the moment on when it is whole.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from journals import DAY, claim, finish, item
 
+from prefetch.journal.items import Try
 from prefetch.journal.journal import LEASE_S, Journal, Receipt
-from prefetch.push.origins import Try
 
 FAILED = Try("", 1002, 0.0, True)
 
