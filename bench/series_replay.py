@@ -30,7 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this folder, whose replay.py is no room
+# Before this folder, whose replay.py is not the room of that name.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
+
+from weekly_trace import weekly_trace  # noqa: E402
 
 from jobs.cli.parsing import shares, spans  # noqa: E402
 from models.series.reuse import Reuse, reuse  # noqa: E402
@@ -38,7 +41,6 @@ from models.series.series import Series, read_series  # noqa: E402
 from replay.kernels.jit import bare  # noqa: E402
 from replay.planner import BoolArray, IntArray  # noqa: E402
 from replay.policies import POLICIES, Policy, score_policies  # noqa: E402
-from replay.series import weekly_trace  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 
 Floats = npt.NDArray[np.float64]

@@ -1,1 +1,1 @@
-"""evaluate"""
+"""Evaluation of models by replay of held-out days, and promotion of the winner."""

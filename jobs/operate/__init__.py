@@ -1,1 +1,1 @@
-"""operate"""
+"""Jobs for operators: status with alarms, checks of the installation, caches, metrics, broken locks."""

@@ -1,1 +1,1 @@
-"""spark"""
+"""The Spark session, tables as DataFrames, and the code that Spark's executors need."""

@@ -1,1 +1,1 @@
-"""train"""
+"""Jobs from accesses to predictions: features, training, delivery of models, prediction, series forecasts."""

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from weekly_trace import weekly_trace
 
 from models.series.forecast import forecast
 from models.series.reuse import reuse
 from models.series.rolling import CutQuality, rolling_quality
 from models.series.series import Series, read_series
 from replay.policies import POLICIES
-from replay.series import weekly_trace
 
 LHCB, CMS = "data/lhcb_weekly_1_78.csv.gz", "data/cms_daily_60d.csv.gz"
 
