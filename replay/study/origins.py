@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from replay.benefit import SSD, Reads, Tier
+from replay.benefit import SSD, BytesRead, Tier
 from replay.study.labels import UNKNOWN, Region, regions_of
 from replay.study.use import Use, total_by
 from replay.trace import ItemArray
@@ -51,9 +51,9 @@ def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Orig
     ]
 
 
-def reads(found: Sequence[Origin], tier: Tier = SSD) -> Reads:
+def reads(found: Sequence[Origin], tier: Tier = SSD) -> BytesRead:
     """The same as the benefit model reads it: bytes hit and missed by round-trip time, hits all on `tier`."""
-    return Reads(
+    return BytesRead(
         rtt_ms=np.array([np.nan if o.rtt_ms is None else o.rtt_ms for o in found]),
         miss_bytes=np.array([o.requested_bytes - o.hit_bytes for o in found], np.int64),
         hit_bytes=np.array([[o.hit_bytes] for o in found], np.int64),

@@ -16,7 +16,7 @@ from replay.planner import IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
-from replay.workload.reads import Reads
+from replay.workload.reads import PackedReads
 from replay.workload.rhythm import FloatArray
 from replay.workload.tasks import SETTLE_DAYS, Tasks
 
@@ -41,13 +41,13 @@ class Workload:
     config: WorkloadConfig
     catalogue: Catalogue
     tasks: Tasks
-    reads: Reads
+    reads: PackedReads
     names: DatasetNames
     created_day: FloatArray
 
     @property
     def n_accesses(self) -> int:
-        """Reads within the days."""
+        """PackedReads within the days."""
         return len(self.reads)
 
     @property
