@@ -62,7 +62,7 @@ def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArra
 
 
 def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
-    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming the first lower one."""
+    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row.""" ""
     numbers = whole_numbers(source, column, name)
     low = numbers < minimum
     if column.null_count:

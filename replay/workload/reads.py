@@ -1,4 +1,4 @@
-"""Every read of every task, in the order of time."""
+"""Every read of every task, in time order."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_lru_has_something_to_lose_and_to_win(month):
         ({"days": 0}, "days: 0 must be above 0"),
         ({"days": 10**9}, "lower days or scale"),
         ({"seed": -1}, "seed: -1 must not be negative"),
-        ({"n_users": "many"}, "n_users: 'many' is no int"),
+        ({"n_users": "many"}, "n_users: 'many' is not int"),
         ({"fresh_share": 2}, "within 0 … 1"),
         ({"published": [{"metric": "luck", "value": 1}]}, "unknown metric 'luck'"),
         ({"published": [{"metric": "hit_ratio", "value": 0.5}]}, "needs a capacity_bytes"),

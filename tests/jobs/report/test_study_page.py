@@ -32,7 +32,7 @@ EVIL = "<script>alert(1)</script>"
 DAY = 86400
 TITLES = [
     *("What to cache", "Categories", "File sizes", "Hotness", "Hits by lifetime", "Reuse by size"),
-    *("Hit rate against capacity", "Fill level", "Hits and misses a day", "Origins"),
+    *("Hit rate against capacity", "Fill level", "Hits and misses per day", "Origins"),
     "WAN traffic and CPU time saved",
 ]
 
