@@ -1,21 +1,21 @@
-"""A cache of whole datasets, replayed on a weekly series: LRU, the clairvoyant, and weekly forecasts.
+"""A cache of whole datasets, replayed on a weekly series: LRU, clairvoyant, and weekly forecasts.
 
     python bench/series_replay.py --series lhcb_weekly_1_78.csv.gz --weeks 53-78
     python bench/series_replay.py --series lhcb_weekly_1_78.csv.gz --weeks 27-52     where `density` was tuned
 
-One access per week and dataset read in it, within a week by sha256 of `week:dataset`; a dataset has size 1.
-The cache is warm: accesses before the weeks are not counted; forecasts steer it from 4 weeks before on. A
-forecast for a week sees only weeks before it.
+There is one access per dataset and week in which it is read, ordered within the week by the sha256 of
+`week:dataset`; a dataset has size 1. Accesses before the weeks warm the cache and are not counted; forecasts
+are used from 4 weeks before on. A forecast for a week uses only earlier weeks.
 
 | row | evicts |
 |---|---|
 | perfect | the farthest next read after this week, known at its start |
 | decayed | the fewest weeks with reads, fading with a half-life of 13 weeks (or as --half-life says) |
-| score | the least chance to be read this week, by the forecast made at its start |
+| score | the least chance of a read this week, by the forecast made at its start |
 | density | the least hit density (Beckmann et al., 2018): chance of a hit / time it takes, by that forecast |
 
-`density` also knows who was read this week, as a cache does; the other rows hold one score for a week. None
-prefetches: a prefetched dataset costs its transfer and saves one at most.
+`density` also knows which datasets were read this week, as a cache does; the other rows have one score per
+week. Nothing is prefetched, since a prefetched dataset costs one transfer and saves at most one.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from replay.policies import POLICIES, Policy, score_policies  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 
 Floats = npt.NDArray[np.float64]
-# Weeks that pass before a hit, of one that comes this week, and from the next week's start of one that comes
-# then. Chosen on weeks 27-52 among 0.5, 0.75, 1 and 0.3, 0.5, 0.7, 1.
+# Weeks until a hit that comes this week, and from the start of next week until a hit that comes then. Chosen
+# on weeks 27-52 among 0.5, 0.75, 1 and 0.3, 0.5, 0.7, 1.
 _WAIT_THIS_WEEK = 0.5
 _WAIT_NEXT_WEEK = 0.3
 _WARM_WEEKS = 4
 
 
 class Chances(NamedTuple):
-    """float64[datasets, weeks]: as `models.series.reuse.Reuse`, made at the end of the week before."""
+    """float64[datasets, weeks]: the fields of `models.series.reuse.Reuse`, made at the end of the last week."""
 
     next1: Floats
     next2: Floats
@@ -61,7 +61,7 @@ class Chances(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A cache of `slot.size` datasets: `place` of a dataset (-1: not held); `read`: was it, this week."""
+    """A cache of `slot.size` datasets: `place` of each dataset (-1: not held); `read`: whether this week."""
 
     place: IntArray
     slot: IntArray
@@ -69,7 +69,7 @@ class Held(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Of each access: its dataset, week, and share of the week that has passed."""
+    """Of each access: dataset, week, and the fraction of the week that has passed."""
 
     item: IntArray
     week: IntArray
@@ -89,7 +89,7 @@ class WeeklyScores:
 
 
 def walk_forward(series: Series, weeks: range) -> Chances:
-    """The chances for each of `weeks`, learned anew at the end of the week before it."""
+    """The chances for each of `weeks`, learned again at the end of the week before it."""
     chances = Chances(*(np.zeros((len(series.names), series.now + 1)) for _ in Chances._fields))
     for week in weeks:
         past = series.until(week - 1)
@@ -107,7 +107,7 @@ def _enter(chances: Chances, code: IntArray, week: int, made: Reuse) -> None:
 
 
 def perfect(series: Series) -> Floats:
-    """Minus the next week with reads after each week."""
+    """Minus the next week with reads, after each week."""
     following = np.full((len(series.names), series.now + 2), 2.0 * series.now)
     active = _active(series)
     for week in range(series.now, 0, -1):
@@ -116,7 +116,7 @@ def perfect(series: Series) -> Floats:
 
 
 def decayed(series: Series, half_life: float) -> Floats:
-    """Weeks with reads before each week, fading."""
+    """The number of weeks with reads before each week, decayed with the half-life."""
     active = _active(series)
     faded = np.zeros(active.shape)
     for week in range(1, active.shape[1]):
@@ -131,7 +131,7 @@ def _active(series: Series) -> BoolArray:
 
 
 def least_density(times: Times, chances: Chances, trace: Trace, capacity: int, hit: BoolArray) -> int:
-    """A policy: evict the least hit density; a newcomer that has it is not kept. Datasets have size 1."""
+    """A policy: evict the least hit density; a new dataset that has it is bypassed. Datasets have size 1."""
     held = Held(np.full(trace.n_items, -1), np.full(capacity, -1), np.zeros(capacity, np.bool_))
     return int(_serve(times, chances, held, hit))
 
@@ -167,13 +167,13 @@ def _serve(times: Times, chances: Chances, held: Held, hit: BoolArray) -> int:
 
 @bare
 def _density(chances: Chances, dataset: int, week: int, phase: float, read: bool) -> float:
-    """Hits per week that a place earns: until a hit this week, or until one in a week that follows."""
+    """Hits per week that a place in the cache gives: by a hit this week, or by one in a later week."""
     left = 1 - phase
     if read:
         soon = chances.again1[dataset, week] / (left + _WAIT_NEXT_WEEK)
         return float(max(soon, chances.again2[dataset, week] / (left + 1 + _WAIT_NEXT_WEEK)))
     this = chances.next1[dataset, week]
-    unread = 1 - this * phase  # it was not read so far
+    unread = 1 - this * phase  # the chance that it was not read so far this week
     soon = this * left / unread
     later = max(chances.next2[dataset, week] - this, 0.0) / unread
     return float(max(soon / (_WAIT_THIS_WEEK * left + 1e-9), (soon + later) / (left + _WAIT_NEXT_WEEK)))
@@ -186,7 +186,7 @@ def _times(series: Series, trace: Trace) -> Times:
 
 
 def main() -> None:
-    """Print a row per policy and capacity: hit ratio, and share of the gap from LRU to the clairvoyant."""
+    """Print a row per policy and capacity: hit ratio, and share of the gap from LRU to clairvoyant closed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--series", type=Path, required=True)
     parser.add_argument("--weeks", default="53-78")

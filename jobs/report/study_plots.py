@@ -134,7 +134,7 @@ def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> str:
 def fill_level(
     time_s: IntArray, used_bytes: IntArray, *, capacity_bytes: int, watermarks: tuple[float, float]
 ) -> str:
-    """Fill level over time in % of the capacity, with both watermarks; each point is the peak of an interval."""
+    """Fill level over time in % of the capacity, with both watermarks; points are peaks of intervals."""
     starts = np.arange(0, time_s.size, max(1, time_s.size // MAX_POINTS))
     highest = np.maximum.reduceat(used_bytes, starts)
     with mpl.rc_context(STYLE):
