@@ -52,7 +52,7 @@ _WARM_WEEKS = 4
 
 
 class Chances(NamedTuple):
-    """float64[datasets, weeks]: the fields of `models.series.reuse.Reuse`, made at the end of the last week."""
+    """float64[datasets, weeks]: fields of `models.series.reuse.Reuse`, made at the end of the last week."""
 
     next1: Floats
     next2: Floats

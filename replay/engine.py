@@ -9,6 +9,7 @@ import numpy as np
 
 from features.errors import ConfigError, InputError
 from features.times import DAY_S
+from replay.access_log import access_log
 from replay.admission import refused
 from replay.config import CacheConfig
 from replay.kernels import disk as kernels
@@ -125,7 +126,7 @@ class Run:
         if elsewhere is not None:
             never_held |= elsewhere
         self._disk = kernels.empty_disk(trace.size_bytes, never_held, self._rules, int(trace.time_s[0]))
-        self._log = _access_log(trace, config)
+        self._log = access_log(trace, config)
         self._outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
         self._served = 0
         self._warming = empty_tally(trace.time_s[: counted.first])
@@ -263,35 +264,6 @@ def _rules(config: CacheConfig) -> kernels.Rules:
         config.block_bytes or 0,
         config.ssd_bytes,
     )
-
-
-def _access_log(trace: Trace, config: CacheConfig) -> kernels.AccessLog:
-    read = trace.read_bytes
-    if read is None or config.block_bytes is None:
-        read = np.zeros(0, np.int64)
-    if trace.close_s is None:
-        rank: IndexArray = np.zeros(0, np.int32)
-        return kernels.AccessLog(trace.time_s, trace.item, read, rank, trace.time_s, trace.item)
-    order = _by_close(trace.close_s)
-    rank = np.empty(order.size, np.int32)
-    rank[order] = np.arange(order.size, dtype=np.int32)
-    return kernels.AccessLog(trace.time_s, trace.item, read, rank, trace.close_s[order], trace.item[order])
-
-
-def _by_close(close_s: IntArray) -> IntArray:
-    """Indices of the accesses in the order of their closes; accesses with equal closes keep their order.
-
-    Time and index are packed into one number, since sorting numbers is several times faster than an argsort.
-    """
-    index_bits = int(close_s.size).bit_length()
-    first = int(close_s.min())
-    time_bits = (int(close_s.max()) - first).bit_length()
-    if time_bits + index_bits > 62:
-        return np.argsort(close_s, kind="stable")
-    packed = ((close_s - first) << index_bits) | np.arange(close_s.size)
-    packed.sort()
-    packed &= (1 << index_bits) - 1
-    return packed
 
 
 def _unread_bytes(disk: kernels.Disk) -> int:
