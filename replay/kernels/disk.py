@@ -18,6 +18,7 @@ from replay.planner import BoolArray, IntArray
 from replay.trace import IndexArray, ItemArray
 
 OutcomeArray = npt.NDArray[np.uint8]
+Count = int | np.int64
 
 # Outcome of an access: MISS, HIT or BYPASSED; with REFETCHED added if a plan had evicted the file before.
 MISS, HIT, BYPASSED, REFETCHED = 0, 1, 2, 4
@@ -169,7 +170,7 @@ def clear_flag(disk: Disk, file: int, flag: int) -> None:
 
 
 @bare
-def hold(disk: Disk, file: int, extra: int) -> None:
+def hold(disk: Disk, file: int, extra: Count) -> None:
     """Put `extra` more bytes of a file on the disk."""
     sums = disk.sums
     disk.held[file] += extra
@@ -240,7 +241,7 @@ def _request(disk: Disk, rules: Rules, log: AccessLog, i: int) -> tuple[int, int
 
 
 @bare
-def _first_read(disk: Disk, file: int, have: int, fetched: int) -> int:
+def _first_read(disk: Disk, file: int, have: Count, fetched: Count) -> int:
     """Account the first read after a prefetch or an eviction by a plan; the bits that the outcome gets."""
     was_evicted = has(disk, file, EVICTED)
     if has(disk, file, PREFETCHED):

@@ -93,7 +93,7 @@ def _run(reads: Accesses, limits: QueueBytes, queues: Queues) -> int:
 @bare
 def _hits(state: npt.NDArray[np.uint8], file: int) -> int:
     """Hits of a resident file in its queue."""
-    return state[file] & MOST_HITS
+    return int(state[file] & MOST_HITS)
 
 
 @bare
