@@ -144,7 +144,7 @@ def test_lru_has_something_to_lose_and_to_win(month):
         ({"fresh_share": 2}, "within 0 … 1"),
         ({"published": [{"metric": "luck", "value": 1}]}, "unknown metric 'luck'"),
         ({"published": [{"metric": "hit_ratio", "value": 0.5}]}, "needs a capacity_bytes"),
-        ({"categories": [1]}, "no list of tables"),
+        ({"categories": [1]}, "not a list of tables"),
         ({"speed": 1}, "unknown key speed"),
     ],
     ids=str,
