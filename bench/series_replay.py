@@ -1,21 +1,21 @@
-"""A cache of whole datasets, replayed on a weekly series: LRU, the clairvoyant, and weekly forecasts.
+"""A cache of whole datasets, replayed on a weekly series: LRU, clairvoyant, and weekly forecasts.
 
     python bench/series_replay.py --series lhcb_weekly_1_78.csv.gz --weeks 53-78
     python bench/series_replay.py --series lhcb_weekly_1_78.csv.gz --weeks 27-52     where `density` was tuned
 
-One access per week and dataset read in it, within a week by sha256 of `week:dataset`; a dataset has size 1.
-The cache is warm: accesses before the weeks are not counted; forecasts steer it from 4 weeks before on. A
-forecast for a week sees only weeks before it.
+There is one access per dataset and week in which it is read, ordered within the week by the sha256 of
+`week:dataset`; a dataset has size 1. Accesses before the weeks warm the cache and are not counted; forecasts
+are used from 4 weeks before on. A forecast for a week uses only earlier weeks.
 
 | row | evicts |
 |---|---|
 | perfect | the farthest next read after this week, known at its start |
 | decayed | the fewest weeks with reads, fading with a half-life of 13 weeks (or as --half-life says) |
-| score | the least chance to be read this week, by the forecast made at its start |
+| score | the least chance of a read this week, by the forecast made at its start |
 | density | the least hit density (Beckmann et al., 2018): chance of a hit / time it takes, by that forecast |
 
-`density` also knows who was read this week, as a cache does; the other rows hold one score for a week. None
-prefetches: a prefetched dataset costs its transfer and saves one at most.
+`density` also knows which datasets were read this week, as a cache does; the other rows have one score per
+week. Nothing is prefetched, since a prefetched dataset costs one transfer and saves at most one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Chances(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A cache of `slot.size` datasets: `place` of a dataset (-1: not held); `read`: was it, this week."""
+    """A cache of `slot.size` datasets: `place` of each dataset (-1: not held); `read`: whether this week."""
 
     place: IntArray
     slot: IntArray
@@ -73,7 +73,7 @@ class Held(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Of each access: its dataset, week, and share of the week that has passed."""
+    """Of each access: dataset, week, and the fraction of the week that has passed."""
 
     item: IntArray
     week: IntArray
@@ -155,7 +155,7 @@ def _active(series: Series) -> BoolArray:
 
 
 def least_density(times: Times, chances: Chances, trace: Trace, capacity: int, hit: BoolArray) -> int:
-    """A policy: evict the least hit density; a newcomer that has it is not kept. Datasets have size 1."""
+    """A policy: evict the least hit density; a new dataset that has it is bypassed. Datasets have size 1."""
     held = Held(np.full(trace.n_items, -1), np.full(capacity, -1), np.zeros(capacity, np.bool_))
     return int(_serve(times, chances, held, hit))
 
@@ -191,13 +191,13 @@ def _serve(times: Times, chances: Chances, held: Held, hit: BoolArray) -> int:
 
 @bare
 def _density(chances: Chances, dataset: int, week: int, phase: float, read: bool) -> float:
-    """Hits per week that a place earns: until a hit this week, or until one in a week that follows."""
+    """Hits per week that a place in the cache gives: by a hit this week, or by one in a later week."""
     left = 1 - phase
     if read:
         soon = chances.again1[dataset, week] / (left + _WAIT_NEXT_WEEK)
         return float(max(soon, chances.again2[dataset, week] / (left + 1 + _WAIT_NEXT_WEEK)))
     this = chances.next1[dataset, week]
-    unread = 1 - this * phase  # it was not read so far
+    unread = 1 - this * phase  # the chance that it was not read so far this week
     soon = this * left / unread
     later = max(chances.next2[dataset, week] - this, 0.0) / unread
     return float(max(soon / (_WAIT_THIS_WEEK * left + 1e-9), (soon + later) / (left + _WAIT_NEXT_WEEK)))
@@ -210,7 +210,7 @@ def _times(series: Series, trace: Trace) -> Times:
 
 
 def main() -> None:
-    """Print a row per policy and capacity: hit ratio, and share of the gap from LRU to the clairvoyant."""
+    """Print a row per policy and capacity: hit ratio, and share of the gap from LRU to clairvoyant closed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--series", type=Path, required=True)
     parser.add_argument("--weeks", default="53-78")

@@ -13,7 +13,7 @@ from features.results import CHAMPION_PLAN, EVALUATIONS, PROMOTIONS
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
 from jobs.settings.tree import MlflowSettings, Settings
-from jobs.store.tables import Tables
+from jobs.store.tables import Tables, read_partitions
 from models.evaluation.promotion import Comparison, DailyWan, Decision
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.mlflow_session import patiently
@@ -73,7 +73,7 @@ def decide(
     ServiceError (MLflow is away); nothing has changed then. The files of a champion that stays are checked
     after the decision is kept, with the same errors.
     """
-    as_of, rows = _newest(tables, region)
+    as_of, rows = _newest_evaluation(tables, region)
     challenger = str(rows[0]["model_version"])
     registry = _registry(mlflow)
     present = registry.version_at(region, CHAMPION)
@@ -147,15 +147,15 @@ def _registry(mlflow: MlflowSettings) -> Registry:
     )
 
 
-def _newest(tables: Tables, region: str) -> tuple[str, list[Row]]:
+def _newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
     """The as_of and the rows of the region's newest evaluation."""
-    keys = tables.head(EVALUATIONS).select(owner=region)
-    if not keys:
+    newest = tables.newest(EVALUATIONS, owner=region)
+    if not newest.partitions:
         raise StaleInputError(
             f"region {region!r} has no evaluation; run `cachecast evaluate` for its candidate first"
         )
-    as_of = max(key[1] for key in keys)
-    rows = tables.read_arrow(EVALUATIONS, as_of=as_of, owner=region).to_pylist()
+    as_of = next(iter(newest.partitions))[1]
+    rows = read_partitions(newest, newest.partitions).to_pylist()
     if not rows:
         raise StaleInputError(f"the evaluation of region {region!r} at {as_of} is empty; evaluate again")
     return as_of, rows

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from features.results import DRIFT, PROMOTIONS
-from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, parse_as_of
 from features.units import duration_label, format_bytes
 from jobs.operate.prometheus import Sample
@@ -79,7 +79,8 @@ def run(settings: Settings, *, now_s: int) -> Status:
         caches = tuple(_cache(tables, journal, cache, now_s) for _, cache in sorted(settings.caches.items()))
     finally:
         journal.close()
-    decided, predicted = _newest(tables, PROMOTIONS, region), _newest(tables, PREDICTIONS, region)
+    decided = tables.newest(PROMOTIONS, owner=region)
+    predicted = tables.newest(PREDICTIONS, owner=region)
     decision = _first(decided, ["champion"])
     told = Status(
         at=as_of_label(now_s),
@@ -89,7 +90,7 @@ def run(settings: Settings, *, now_s: int) -> Status:
         scored_by=_first(predicted, ["model_version"]).get("model_version"),
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
-        drifted_columns=_count(_newest(tables, DRIFT, region), "drifted").get("True", 0),
+        drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
         caches=caches,
         alarms=(),
     )
@@ -97,7 +98,7 @@ def run(settings: Settings, *, now_s: int) -> Status:
 
 
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
-    contents, plan, push = (_newest(tables, table, cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
+    contents, plan, push = (tables.newest(table, owner=cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
     pins = journal.pins(cache.name, now_s=now_s)
     return CacheStatus(
@@ -172,13 +173,6 @@ def _late(about: str, what: str, newest: str | None, allowed: Allowed) -> Iterat
         yield Alarm(name, about, f"there is no {what} yet")
     elif (age_s := allowed.now_s - parse_as_of(newest)) > allowed.age_s:
         yield Alarm(name, about, f"the newest {what} is {duration_label(age_s - age_s % 60)} old")
-
-
-def _newest(tables: Tables, table: Table, owner: str) -> Snapshot:
-    """The table's newest partition of a region or cache; one without partitions if there is none."""
-    head = tables.head(table)
-    keys = sorted((key for key in head.partitions if key[2] == owner), key=lambda key: key[1])
-    return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
 
 
 def _at(newest: Snapshot) -> str | None:

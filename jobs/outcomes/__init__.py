@@ -1,1 +1,1 @@
-"""What plans have earned, by item, by plan and by day."""
+"""What each pushed file and each day of plans saved or cost, measured from the accesses that followed."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import ConfigError, StaleInputError
-from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
+from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, arrow_schema
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
 from jobs.placement.serve import rates
@@ -110,7 +110,7 @@ def refresh(
     """
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
-    inventories = [_newest(tables, CONTENTS, cache.name, as_of_s) for cache in caches]
+    inventories = [_inventory(tables, cache.name, as_of_s) for cache in caches]
     plans = [_standing(_plan(tables, cache.name, as_of_s), as_of_s) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, horizon_s)
     files = _files(tables, predictions, [*inventories, *plans])
@@ -157,10 +157,11 @@ def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> p
     return rows
 
 
-def _newest(tables: Tables, table: Table, cache: str, as_of_s: int) -> pa.Table:
-    """The cache's newest partition of the last day, without partition columns; empty if there is none."""
-    head = tables.head(table)
-    return _partitions(head, _lately(head, cache, as_of_s)[-1:])
+def _inventory(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    """The cache's newest inventory of the last day, without partition columns; empty if there is none."""
+    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
+    newest = tables.newest(CONTENTS, owner=cache, after=since, until=until)
+    return _partitions(newest, list(newest.partitions))
 
 
 def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:

@@ -15,7 +15,7 @@ from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
 from prefetch.plan import Files, Objective, treatments
 from prefetch.plan.control import is_control
-from replay.benefit import BenefitModel, Reads, cost
+from replay.benefit import BenefitModel, BytesRead, cost
 from replay.origins import first_fit
 from replay.planner import BoolArray, IntArray
 
@@ -115,6 +115,6 @@ def _saved(origins: Sequence[str], model: BenefitModel, regions: Sequence[Origin
 def _saved_per_byte(rtt_ms: float | None, model: BenefitModel) -> float:
     rtt = np.array([np.nan if rtt_ms is None else rtt_ms])
     amount, none = np.array([10**12]), np.array([0])
-    missed = cost(Reads(rtt, amount, none[:, None]), model).core_hours
-    hit = cost(Reads(rtt, none, amount[:, None]), model).core_hours
+    missed = cost(BytesRead(rtt, amount, none[:, None]), model).core_hours
+    hit = cost(BytesRead(rtt, none, amount[:, None]), model).core_hours
     return max(0.0, missed - hit) / 10**12

@@ -9,6 +9,7 @@ it names, so it never sees half; a crash leaves only directories that no commit 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 import uuid
@@ -79,6 +80,22 @@ class Tables:
             except FileNotFoundError:
                 continue  # vacuumed since it was listed: a higher one is there
         return Snapshot(table, store.root, 0, snapshot_id(table, {}), {})
+
+    def newest(
+        self, table: Table, *, owner: str | None = None, after: str | None = None, until: str | None = None
+    ) -> Snapshot:
+        """The table with only its newest partition, or with none if no partition fits.
+
+        `owner`: only partitions of this region or cache. `after` and `until`: only those whose as_of
+        (`2026-03-01T04:00:00Z`) is later than `after`, and not later than `until`.
+        """
+        head = self.head(table)
+        keys = [
+            key
+            for key in head.select(owner=owner)
+            if (after is None or key[1] > after) and (until is None or key[1] <= until)
+        ]
+        return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
 
     def read_arrow(
         self,

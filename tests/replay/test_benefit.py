@@ -16,9 +16,9 @@ from replay.benefit import (
     PUBLISHED_POINTS,
     SSD,
     BenefitModel,
+    BytesRead,
     Cluster,
     EfficiencyPoint,
-    Reads,
     best_cached_fraction,
     cost,
     cpu_efficiency,
@@ -31,7 +31,7 @@ GBIT = 1e9 / 8
 
 
 def reads(rtt_ms, miss, hit, tiers=(SSD,)):
-    return Reads(np.array(rtt_ms, float), np.array(miss, np.int64), np.array(hit, np.int64), tiers)
+    return BytesRead(np.array(rtt_ms, float), np.array(miss, np.int64), np.array(hit, np.int64), tiers)
 
 
 def test_the_published_points_come_out_and_the_ends_are_clamped():

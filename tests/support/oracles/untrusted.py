@@ -31,7 +31,8 @@ from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.placement.serve import wired
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.simulate import fleet, workload
+from jobs.simulate import workload
+from jobs.simulate.fleet_file import load_fleet
 from prefetch.databases import Database, shown
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below
@@ -155,7 +156,7 @@ class Parsers:
         Settings.load(self._file("toml", content), env={})
 
     def _fleet(self, content: bytes) -> None:
-        fleet.load(self._file("toml", content))
+        load_fleet(self._file("toml", content))
 
     def _workload(self, content: bytes) -> None:
         workload.load(str(self._file("toml", content)), seed=1)
