@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
@@ -14,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import ConfigError, StaleInputError
-from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
-from features.times import DAY_S, as_of_label
+from features.schema import CONTENTS, FILES, PREDICTIONS, Table
+from features.times import as_of_label
 from features.units import duration_label
+from jobs.placement.current_plans import current_plan, packed, partitions_of_last_day, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
-from jobs.store.tables import Key, Tables, read_partitions
-from jobs.store.tables import Snapshot as Committed
+from jobs.store.tables import Tables
 from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
@@ -30,19 +27,7 @@ from replay.planner import IntArray
 from replay.rendezvous import FloatArray, keys_of
 
 MAX_CACHES = 250
-_GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
 _KEPT = pa.array(["pin", "prefetch"])
-_PLAN_COLUMNS = (
-    "action",
-    "rank",
-    "did",
-    "name",
-    "size_bytes",
-    "cost_bytes",
-    "value",
-    "probability",
-    "reason",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,21 +95,21 @@ def refresh(
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     inventories = [_newest(tables, CONTENTS, cache.name, as_of_s) for cache in caches]
-    plans = [_standing(_plan(tables, cache.name, as_of_s), as_of_s) for cache in caches]
+    plans = [current_plan(tables, cache.name, as_of_s) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, horizon_s)
     files = _files(tables, predictions, [*inventories, *plans])
     holdings = _holdings(files["did"], inventories, plans)
     demand = _Demand(as_of_s, horizon_s, min_reads)
     snapshot = _snapshot(files, holdings, demand, _supply(caches, rates_bytes_s), caches)
     data = dump(snapshot)
-    packed = {
-        cache.name: _packed(plan, cache.name, as_of_s)
+    plan_documents = {
+        cache.name: packed(plan, cache.name, as_of_s)
         for cache, plan in zip(caches, plans, strict=True)
         if plan.num_rows
     }
     return PlacementSummary(
         as_of=snapshot.as_of,
-        refresh=database.refresh(data, snapshot.as_of, packed),
+        refresh=database.refresh(data, snapshot.as_of, plan_documents),
         datasets=snapshot.dataset_keys.size,
         nowhere=int((snapshot.placed[:, 0] == NOWHERE).sum()),
         files=files.num_rows,
@@ -159,51 +144,7 @@ def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> p
 def _newest(tables: Tables, table: Table, cache: str, as_of_s: int) -> pa.Table:
     """The cache's newest partition of the last day, without partition columns; empty if there is none."""
     head = tables.head(table)
-    return _partitions(head, _lately(head, cache, as_of_s)[-1:])
-
-
-def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The cache's newest plan of the last day, with what prefills asked for since; of a file the latest.
-
-    Without what its push gave up: that will not come about.
-    """
-    head, inventories = tables.head(PLANS), tables.head(CONTENTS).partitions
-    keys = _lately(head, cache, as_of_s)
-    # A plan takes the cache's inventory, a prefill does not.
-    plans = [place for place, key in enumerate(keys) if key in inventories]
-    standing = keys[plans[-1] if plans else -1 :]
-    told = _partitions(head, standing[-1:])
-    for key in reversed(standing[:-1]):
-        rows = _partitions(head, [key])
-        is_told = pc.is_in(rows["did"], value_set=told["did"].combine_chunks())
-        told = pa.concat_tables([told, rows.filter(pc.invert(is_told))])
-    return told.filter(pc.invert(pc.is_in(told["item_id"], value_set=_given_up(tables, standing))))
-
-
-def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:
-    """The items of plans that failed, or were cancelled."""
-    head = tables.head(RECEIPTS)
-    pushed = {key: head.partitions[key] for key in keys if key in head.partitions}
-    rows = read_partitions(head, pushed, ["item_id", "state"])
-    return rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
-
-
-def _lately(head: Committed, cache: str, as_of_s: int) -> list[Key]:
-    """The cache's partitions of the last day, in order of time."""
-    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
-    keys = [key for key in head.partitions if key[2] == cache and since < key[1] <= until]
-    return sorted(keys, key=lambda key: key[1])
-
-
-def _partitions(head: Committed, keys: Sequence[Key]) -> pa.Table:
-    chosen = {key: head.partitions[key] for key in keys}
-    return read_partitions(head, chosen, arrow_schema(head.table).names)
-
-
-def _standing(plan: pa.Table, as_of_s: int) -> pa.Table:
-    """The items of a plan that have not expired."""
-    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), plan["expires_at"].type)
-    return plan.filter(pc.greater(plan["expires_at"], now))
+    return rows_of(head, partitions_of_last_day(head, cache, as_of_s)[-1:])
 
 
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
@@ -319,15 +260,3 @@ def _supply(caches: Sequence[CacheSettings], rates_bytes_s: Mapping[str, float])
     sites = tuple(sorted(capacities))
     weights = tuple(float(sum(capacities[site].values())) for site in sites)
     return Supply(sites, weights, tuple(rates_bytes_s[site] for site in sites))
-
-
-def _packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:
-    """A plan as the service hands it out: gzipped JSON."""
-    rows = plan.select([*_PLAN_COLUMNS, "expires_at"]).sort_by(
-        [("action", "ascending"), ("rank", "ascending")]
-    )
-    items = [
-        row | {"expires_at": as_of_label(int(row["expires_at"].timestamp()))} for row in rows.to_pylist()
-    ]
-    document = {"cache": cache, "as_of": as_of_label(as_of_s), "items": items}
-    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
