@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.ingest import pull
 from jobs.progress import Advance, unwatched
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.train import features, predict, training
 
@@ -94,7 +95,7 @@ def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> t
     spec = dataclasses.replace(settings.features.spec, sample_share=share)
     there = Tables(settings.tables.root).head(spec.features_table).partitions
     region = settings.region.name
-    missing = [at for at in wanted if (day_label(at), as_of_label(at), region) not in there]
+    missing = [at for at in wanted if MomentKey.at(at, region) not in there]
     if missing:
         features.run(settings, as_ofs=missing, sample_share=share)
     return len(wanted), share

@@ -13,7 +13,8 @@ from features.times import as_of_label
 from features.units import format_bytes
 from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings
-from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Tables, read_partitions
 from prefetch.target import Held
 
 _N_EXPECTED = 50

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import ServiceError
+from features.names import names_of
 from features.schema import FILES, PREDICTIONS, RECEIPTS
 from jobs.caches.targets import target
 from jobs.demo.caches import NAME, DemoCache, read_all
@@ -91,8 +92,10 @@ def _push(demo: Demo, advance: Advance) -> Any:
 def _purged(demo: Demo) -> Purged:
     """Raises ServiceError if the purge took a pinned file: a pin that does not hold is no pin."""
     held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
-    receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME).to_pylist()
-    done = [(r["action"], r["did"].partition(":")[2]) for r in receipts if r["state"] == "done"]
+    receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME)
+    receipts = receipts.filter(pc.equal(receipts["state"], "done")).combine_chunks()
+    actions, names = receipts["action"].to_pylist(), names_of(receipts["did"]).to_pylist()
+    done = list(zip(actions, names, strict=True))
     pinned = {name for action, name in done if action == "pin"}
     if lost := pinned - held:
         raise ServiceError(

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from features.errors import InputError, SchemaError
+from features.names import did_parts
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.times import day_label
 from jobs.spark.table_io import read, replace
@@ -21,7 +22,6 @@ FROM_FILE = "file"
 """Source of accesses that do not tell theirs."""
 
 _NEEDED = ("did", "accessed_at", "size_bytes")
-_DID = r"^(?P<scope>[^:]*):(?P<name>.*)$"
 
 
 def from_file(path: Path, tables: Tables) -> None:
@@ -37,14 +37,14 @@ def from_file(path: Path, tables: Tables) -> None:
         raise InputError(f"{path.name} holds no access")
     n = rows.num_rows
     ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
-    told = _with_names(rows)
+    named = _with_names(rows)
     defaults = {
         "known_at": rows["accessed_at"] if ends is None else ends,
         "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
         "source": pa.repeat(FROM_FILE, n),
         "event_id": pc.binary_join_element_wise(_digest(path), pa.array(range(n)).cast(pa.string()), "-"),
     }
-    placed = _fitted(ACCESSES, told, defaults)
+    placed = _fitted(ACCESSES, named, defaults)
     day = pc.strftime(placed["accessed_at"], format="%Y-%m-%d")
     tables.replace_arrow(ACCESSES, placed.append_column("day", day))
     catalogue = path.with_name("files.parquet")
@@ -74,7 +74,7 @@ def _read(path: Path) -> pa.Table:
 def _with_names(rows: pa.Table) -> pa.Table:
     """`rows` with scope and name of their did, where they do not tell them, and a list of origins."""
     dids = rows["did"].cast(pa.string()).combine_chunks()
-    parts = pc.extract_regex(dids, _DID)
+    parts = did_parts(dids)
     if parts.null_count:
         wrong = dids.filter(pc.is_null(parts))[0].as_py()
         raise SchemaError(f"{wrong!r} is no did; write scope:name")

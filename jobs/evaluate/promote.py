@@ -14,9 +14,9 @@ from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables
+from jobs.train.registry import awaited_registry
 from models.evaluation.promotion import Comparison, Decision, Walk
 from models.evaluation.promotion import decide as decide_by_replay
-from models.serving.mlflow_session import patiently
 from models.serving.registry import CHAMPION, MAY_PUSH_TAG, Registry
 
 Row = Mapping[str, Any]
@@ -75,7 +75,7 @@ def decide(
     """
     as_of, rows = _newest(tables, region)
     challenger = str(rows[0]["model_version"])
-    registry = _registry(mlflow)
+    registry = awaited_registry(mlflow)
     present = registry.version_at(region, CHAMPION)
     remarks = []
     rival = present if present != challenger else None
@@ -111,7 +111,7 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     StaleInputError if there is nothing to take back, ServiceError. ModelError if the files of the version it
     goes back to were changed: the step was taken, as the version before it is no better; take the next one.
     """
-    registry = _registry(mlflow)
+    registry = awaited_registry(mlflow)
     champions = _champions(_decisions(tables, region))
     if not champions:
         raise StaleInputError(f"region {region!r} never had a champion; there is nothing to take back")
@@ -141,12 +141,6 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
     return decisions[-1]
 
 
-def _registry(mlflow: MlflowSettings) -> Registry:
-    return patiently(
-        lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
-    )
-
-
 def _newest(tables: Tables, region: str) -> tuple[str, list[Row]]:
     """The as_of and the rows of the region's newest evaluation."""
     keys = tables.head(EVALUATIONS).select(owner=region)
@@ -165,8 +159,8 @@ def _decided(rows: Sequence[Row], rival: str | None, min_days: int) -> Decision:
     judged = {row["scored_by"] for row in rows if row["policy"] == CHAMPION_PLAN}
     if rival and judged and judged != {rival}:
         others = ", ".join(sorted(map(str, judged)))
-        told = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
-        return Decision(False, (told,), ())
+        reason = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
+        return Decision(False, (reason,), ())
     return decide_by_replay(_walks(rows), has_champion=rival is not None, min_days=min_days)
 
 

@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU
-from features.times import DAY_S, as_of_label, day_label
+from features.times import DAY_S, as_of_label
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.text import percent
+from jobs.train.registry import awaited_registry
 from models.evaluation.rivals import Rivals, day_rows
-from models.serving.mlflow_session import patiently
-from models.serving.registry import CANDIDATE, CHAMPION, Registry
+from models.serving.registry import CANDIDATE, CHAMPION
 from models.serving.scoring import LoadedModels
 
 
@@ -37,7 +38,7 @@ def contest(settings: Settings, *, from_s: int) -> Contest:
     Raises ServiceError, ModelError if the champion was trained with other settings.
     """
     region = settings.region.name
-    registry = _registry(settings)
+    registry = awaited_registry(settings.mlflow)
     candidate, champion = (registry.version_at(region, alias) for alias in (CANDIDATE, CHAMPION))
     notes = []
     if candidate is None:
@@ -62,10 +63,10 @@ def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last
     if known.champion is not None:
         scored_by[CHAMPION_PLAN] = known.champion.version
     end_s = last_day_s + DAY_S
-    key = (day_label(end_s), as_of_label(end_s), settings.region.name)
+    key = MomentKey.at(end_s, settings.region.name)
     rows = day_rows(rivals, model_version=known.candidate, scored_by=scored_by)
     Tables(settings.tables.root).replace_rows(EVALUATIONS, rows, key)
-    registry = _registry(settings)
+    registry = awaited_registry(settings.mlflow)
     registry.log(known.candidate, _figures(rivals))
     registry.tag(known.candidate, {"wan_saved": _saved(rivals)})
 
@@ -85,15 +86,8 @@ def _figures(rivals: Sequence[Rivals]) -> dict[str, float]:
 
 def _saved(rivals: Sequence[Rivals]) -> str:
     """How much better than LRU, in words: `4.2 % at 5 % of the bytes read, …`."""
-    told = []
+    savings = []
     for at in rivals:
         ours, lru = (at.replayed[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))
-        told.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
-    return f"{', '.join(told)} of the bytes read"
-
-
-def _registry(settings: Settings) -> Registry:
-    mlflow = settings.mlflow
-    return patiently(
-        lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
-    )
+        savings.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
+    return f"{', '.join(savings)} of the bytes read"

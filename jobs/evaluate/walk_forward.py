@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 from features.errors import StaleInputError
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
-from features.times import DAY_S, as_of_label, day_label
+from features.times import DAY_S, as_of_label
 from jobs.evaluate.scores import ScoreStore
 from jobs.progress import Advance
 from jobs.settings.tree import TrainingSettings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables, read_partitions
 from jobs.train import features as feature_job
 from jobs.train.samples import training_sample
@@ -156,5 +157,5 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 def _score_week(walk: Walk, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore) -> None:
     snapshot = walk.tables.snapshot(walk.spec.features_table)
     for as_of_s in week.boundaries_s:
-        key = (day_label(as_of_s), as_of_label(as_of_s), walk.region)
+        key = MomentKey.at(as_of_s, walk.region)
         store.score(read_partitions(snapshot, {key: snapshot.partitions[key]}), models, as_of_s)

@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from features.errors import InputError
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
-from features.times import as_of_label, day_label, parse_as_of
+from features.times import day_label, parse_as_of
 from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.settings.tree import Settings
+from jobs.store.keys import Key, MomentKey
 from jobs.store.rejects import replace_rejects
-from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.tables import Tables, read_partitions
 from prefetch.plan.known import KnownWork
 from replay.planner import IntArray
 
@@ -26,7 +27,7 @@ _LOOK_BACK_S = FURTHEST_S + 7 * 86400
 
 @dataclasses.dataclass(frozen=True)
 class QueueSummary:
-    """What a queue told. `jobs`: of the entries kept; `inputs`: their names, once each and job.
+    """What a queue entries. `jobs`: of the entries kept; `inputs`: their names, once each and job.
 
     `rejected`: entries by reason; they are in the rejects table.
     """
@@ -72,28 +73,28 @@ def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str |
     return write(Tables(settings.tables.root), found, queue=name, source=shown, as_of_s=as_of_s)
 
 
-def write(tables: Tables, told: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
-    """Make `told` what the queue says from `as_of_s` on; `source` names it among the rejects.
+def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
+    """Replace what the queue reports at `as_of_s` by `entries`; `source` names it among the rejects.
 
     Raises InputError if every entry was refused: what was known before then stays.
     """
-    label, day = as_of_label(as_of_s), day_label(as_of_s)
+    key = MomentKey.at(as_of_s, queue)
     refused = [
-        {"source": SOURCE, "input": source, "reason": reason, "n_rows": n, "sample": told.samples[reason]}
-        for reason, n in sorted(told.refused.items())
+        {"source": SOURCE, "input": source, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
+        for reason, n in sorted(entries.refused.items())
     ]
     replace_rejects(
-        tables, SOURCE, day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
+        tables, SOURCE, key.day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
     )
-    if refused and not told.rows:
+    if refused and not entries.rows:
         raise InputError(
-            f"no entry of {source} can be used: {refused[0]['reason']} ({told.refused.total()} in all); "
+            f"no entry of {source} can be used: {refused[0]['reason']} ({entries.refused.total()} in all); "
             "docs/prefill.md describes them"
         )
-    tables.replace_rows(QUEUE, list(told.rows.values()), (day, label, queue))
-    rejected = dict(sorted(told.refused.items()))
+    tables.replace_rows(QUEUE, list(entries.rows.values()), key)
+    rejected = dict(sorted(entries.refused.items()))
     return QueueSummary(
-        queue, label, told.n_entries, told.n_jobs, len(told.rows), told.n_duplicates, rejected
+        queue, key.as_of, entries.n_entries, entries.n_jobs, len(entries.rows), entries.n_duplicates, rejected
     )
 
 

@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 
 from features.errors import ConfigError
 from features.schema import CONTENTS
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.caches.inventory import check_loss
 from jobs.ingest.raw_input import merge
 from jobs.ingest.sources import xcache_cinfo
 from jobs.settings.tree import Settings
 from jobs.spark import table_io
 from jobs.spark.session import spark_session
+from jobs.store.keys import MomentKey
 from jobs.store.schema_check import checked_key
 from jobs.store.tables import Tables
 
@@ -93,7 +94,7 @@ def scan(
     have, InputError if there is no folder `namespace`, ConflictError if a pull is at work on these tables,
     LimitError if more than `lost_share` of the bytes of the last inventory is gone; nothing is written then.
     """
-    key = checked_key(CONTENTS, (day_label(as_of_s), as_of_label(as_of_s), cache))
+    key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     files = xcache_cinfo.files(spark, namespace, spaces)
     held = _held(files)
     check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)

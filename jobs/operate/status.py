@@ -14,7 +14,8 @@ from features.times import as_of_label, parse_as_of
 from features.units import duration_label, format_bytes
 from jobs.operate.prometheus import Sample
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.store.tables import Key, Snapshot, Tables, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Snapshot, Tables, read_partitions
 from prefetch.journal.journal import Journal
 from prefetch.xcache.quota import held_bytes
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from features.errors import StaleInputError
 from features.schema import ACCESSES, OUTCOMES, RECEIPTS
-from features.times import as_of_label, day_label
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from prefetch.accounting.outcomes import outcomes
 
@@ -40,17 +40,19 @@ def run(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
 
 def account(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
     """Write the outcomes of the plan of `cache` at `as_of_s`, as far as known; run it again later."""
-    label, day = as_of_label(as_of_s), day_label(as_of_s)
+    key = MomentKey.at(as_of_s, cache)
     if not tables.exists(RECEIPTS):
-        raise StaleInputError(f"no receipts of cache {cache!r} at {label}; push first")
-    receipts = tables.read_arrow(RECEIPTS, as_of=label, owner=cache).to_pandas()
-    accesses = tables.read_arrow(ACCESSES, since=day, columns=_READ).to_pandas()
+        raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")
+    receipts = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache).to_pandas()
+    accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ).to_pandas()
     # A read that another source tells too, without bytes of the cache, is not its own record.
     own = (accesses["cache"] == cache) & accesses["bytes_hit"].notna()
     earned = outcomes(receipts, accesses[own])
-    rows = pa.Table.from_pandas(earned.assign(day=day, as_of=label, cache=cache), preserve_index=False)
-    tables.replace_arrow(OUTCOMES, rows, cover=[(day, label, cache)])
-    return _summary(cache, label, earned)
+    rows = pa.Table.from_pandas(
+        earned.assign(day=key.day, as_of=key.as_of, cache=cache), preserve_index=False
+    )
+    tables.replace_arrow(OUTCOMES, rows, cover=[key])
+    return _summary(cache, key.as_of, earned)
 
 
 def _summary(cache: str, as_of: str, earned: pd.DataFrame) -> OutcomeSummary:

@@ -102,11 +102,6 @@ def with_held(
     return pa.concat_arrays([dids, extra]), index
 
 
-def names_of(dids: pa.Array) -> pa.Array:
-    """The names of `dids`, without their scopes."""
-    return pc.struct_field(pc.extract_regex(dids, r"^[^:]*:(?P<name>.*)$"), "name")
-
-
 def known_files(
     tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, cycle_s: int
 ) -> tuple[Files, IntArray | None]:

@@ -9,14 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import InputError, StaleInputError
+from features.names import names_of
 from features.schema import CONTENTS, PLANS, PREDICTIONS
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.queue import Queued, known_work
-from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
+from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from prefetch.plan import Action, Judgement
 from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
@@ -98,7 +100,7 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     judged, as_of_s = judge(tables, settings, moment), moment.as_of_s
     if not force:
         _check_limits(tables, settings, judged, moment)
-    key = (day_label(as_of_s), as_of_label(as_of_s), moment.cache.name)
+    key = MomentKey.at(as_of_s, moment.cache.name)
     held_dids = judged.dids.take(pa.array(judged.index))
     rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
     tables.replace_arrow(CONTENTS, rows, cover=[key])
@@ -172,14 +174,14 @@ def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Mo
     check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
-def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
+def _summary(judged: Judged, key: MomentKey) -> PlanSummary:
     plan = judged.judgement.plan
     age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
     queued = (plan.action == int(Action.PREFETCH)) & (plan.n_jobs > 0)
     n = {action: int((plan.action == int(action)).sum()) for action in Action}
     return PlanSummary(
-        cache=key[2],
-        as_of=key[1],
+        cache=key.owner,
+        as_of=key.as_of,
         held_files=len(judged.held),
         held_bytes=sum(file.bytes_on_disk for file in judged.held),
         prefetch=n[Action.PREFETCH],

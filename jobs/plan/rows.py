@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.names import names_of
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from features.times import DAY_S
-from jobs.store.tables import Key
+from jobs.store.keys import Key, MomentKey
 from prefetch.plan import Action, Plan
 from prefetch.plan.reasons import reasons
 from prefetch.target import Held
@@ -39,15 +40,15 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) ->
 
 
 def items(
-    plan: Plan, dids: pa.Array, *, key: Key, as_of_s: int, horizon_s: int, model: str | None
+    plan: Plan, dids: pa.Array, *, key: MomentKey, as_of_s: int, horizon_s: int, model: str | None
 ) -> pa.Table:
     """The plan's items; `key`: the partition they go to, `model`: version of the predictions they follow."""
     did = dids.take(pa.array(plan.item))
     action = _ACTIONS.take(pa.array(plan.action))
     columns = {
-        "item_id": item_ids(key[2], as_of_s, did, action),
+        "item_id": item_ids(key.owner, as_of_s, did, action),
         "did": did,
-        "name": pc.struct_field(pc.extract_regex(did, r"^[^:]*:(?P<name>.*)$"), "name"),
+        "name": names_of(did),
         "action": action,
         "rank": pa.array(plan.rank),
         "value": pa.array(plan.value),

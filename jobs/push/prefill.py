@@ -10,16 +10,18 @@ from pathlib import Path
 import pyarrow as pa
 
 from features.errors import InputError
+from features.names import names_of
 from features.schema import PLANS, QUEUE, arrow_schema
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.ingest.queue import Queued, resolved, write
 from jobs.ingest.queue_entries import Checked, checked
-from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
+from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.planner import limits
 from jobs.plan.rows import items
 from jobs.progress import Advance
 from jobs.push import push
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from prefetch.plan import Action
 from prefetch.plan.known import certain
@@ -88,10 +90,10 @@ def run(
     cache has a plan of that very moment.
     """
     tables, moment = Tables(settings.tables.root), moment_of(settings, cache, as_of_s)
-    key = (day_label(as_of_s), as_of_label(as_of_s), cache)
+    key = MomentKey.at(as_of_s, cache)
     if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
         raise InputError(
-            f"cache {cache!r} has a plan at {key[1]}; give another --as-of, or resume it: cachecast push"
+            f"cache {cache!r} has a plan at {key.as_of}; give another --as-of, or resume it: cachecast push"
         )
     told = _entries(request, as_of_s, settings.queue.stale)
     asked = pa.Table.from_pylist(list(told.rows.values()), arrow_schema(QUEUE))
@@ -145,12 +147,12 @@ def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued)
 
 
 def _summary(
-    planned: Prefill, queued: Queued, key: tuple[str, str, str], name: str, pushed: PushSummary | None
+    planned: Prefill, queued: Queued, key: MomentKey, name: str, pushed: PushSummary | None
 ) -> PrefillSummary:
     plan = planned.plan
     return PrefillSummary(
-        cache=key[2],
-        as_of=key[1],
+        cache=key.owner,
+        as_of=key.as_of,
         queue=name,
         files=queued.files.num_rows,
         bytes=int(queued.files["size_bytes"].to_numpy().sum()),

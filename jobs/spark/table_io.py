@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 from features.errors import SchemaError
 from features.schema import Table
 from features.spark.schema import struct_type
-from jobs.store.tables import Key, Partition, Snapshot, StagedPartition, Tables
+from jobs.store.keys import Key
+from jobs.store.tables import Partition, Snapshot, StagedPartition, Tables
 
 _WIDENS: Final[set[tuple[type[DataType], type[DataType]]]] = {
     (IntegerType, LongType),

@@ -14,7 +14,7 @@ from features import strict_json
 from features.errors import SchemaError
 from features.schema import Table
 from jobs.store.filesystems import Store
-from jobs.store.schema_check import Key
+from jobs.store.keys import Key
 
 COMMITS = "_commits"
 _COMMIT = re.compile(r"(\d{12})\.json")

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import REJECTS, arrow_schema
-from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Tables, read_partitions
 
 
 def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from features.errors import SchemaError
 from features.schema import Table, arrow_schema
+from jobs.store.keys import Key
 
-Key = tuple[str, ...]
 _FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -32,9 +32,10 @@ from jobs.store.commits import (
     snapshot_id,
 )
 from jobs.store.filesystems import Store, store_at
-from jobs.store.schema_check import Key, checked_key, conform, partition_groups, partition_path
+from jobs.store.keys import Key
+from jobs.store.schema_check import checked_key, conform, partition_groups, partition_path
 
-__all__ = ["Key", "Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
+__all__ = ["Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
 
 
 class Tables:

@@ -8,8 +8,8 @@ from pathlib import Path
 from features.errors import InputError, ServiceError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from features.schema import Table
-from features.times import as_of_label, day_label
 from jobs.settings.tree import MlflowSettings, Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import patiently
 from models.serving.spool import Training, waiting
@@ -78,7 +78,7 @@ def resume(tables: Tables, *, spool: str, mlflow: MlflowSettings) -> list[Traini
 def _write(tables: Tables, training: Training, reports: list[ModelReport]) -> None:
     """Replace this training's rows in the tables of figures."""
     answer, until_s = training.answer, int(training.answer["until_s"])
-    where = {"day": day_label(until_s), "as_of": as_of_label(until_s), "region": training.region}
+    key = MomentKey.at(until_s, training.region)
     written: dict[Table, list[dict[str, object]]] = {
         MODEL_METRICS: [dataclasses.asdict(report) for report in reports],
         RELIABILITY: answer["reliability"],
@@ -86,4 +86,4 @@ def _write(tables: Tables, training: Training, reports: list[ModelReport]) -> No
         MODEL_HOLDINGS: answer["holdings"],
     }
     for table, rows in written.items():
-        tables.replace_rows(table, rows, tuple(where[name] for name in table.partition))
+        tables.replace_rows(table, rows, key)

@@ -21,6 +21,7 @@ from features.times import DAY_S, as_of_label, day_label
 from jobs.settings.tree import Settings
 from jobs.spark.session import spark_session
 from jobs.spark.table_io import read, read_partitions, replace
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.clairvoyant_hits import clairvoyant_hits
 from jobs.train.feature_state import Histories
@@ -73,7 +74,7 @@ def compute(
         state = Histories(spark, tables, spec, region, demand_sources or {}).at(instants[0]).histories
     else:
         state = rebuild(accesses, files, instants, spec=spec).persist(_KEEP)
-    cover = [(day_label(a), as_of_label(a), region) for a in instants]
+    cover = [MomentKey.at(a, region) for a in instants]
     try:
         rows = features_of_histories(state, files, instants, spec=spec, region=region)
         return replace(rows, tables, table, cover=cover, base=base, gather=not is_one)

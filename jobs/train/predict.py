@@ -12,17 +12,17 @@ from features.errors import ModelError, ServiceError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
-from features.times import as_of_label, day_label
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.spark.session import spark_session
 from jobs.spark.table_io import read_partitions, replace
-from jobs.store.tables import Key, Snapshot, Tables
+from jobs.store.keys import MomentKey
+from jobs.store.tables import Snapshot, Tables
+from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
 from jobs.train.written import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
-from models.serving.registry import Registry
 from models.serving.scoring import LoadedModels, ServedModels, score_spark
 
 DRIFT_ROWS = 20_000
@@ -84,12 +84,12 @@ def score(
     """
     features = tables.snapshot(spec.features_table)
     base = tables.head(PREDICTIONS)
-    keys = [(day_label(as_of), as_of_label(as_of), region) for as_of in sorted(set(as_ofs))]
-    if missing := [key[1] for key in keys if key not in features.partitions]:
+    keys = [MomentKey.at(as_of, region) for as_of in sorted(set(as_ofs))]
+    if missing := [key.as_of for key in keys if key not in features.partitions]:
         raise StaleInputError(f"no features at {missing[0]}; run `cachecast features` for it first")
     with _no_predictions(keys):
         models = patiently(
-            lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment).load(region, mlflow.serve),
+            lambda: registry(mlflow).load(region, mlflow.serve),
             patience_s=mlflow.patience,
         )
         models.bundle.check(spec=spec, region=region)
@@ -103,18 +103,18 @@ def score(
 
 
 @contextlib.contextmanager
-def _no_predictions(keys: Sequence[Key]) -> Iterator[None]:
+def _no_predictions(keys: Sequence[MomentKey]) -> Iterator[None]:
     """Say in the error what it means for the caches."""
     try:
         yield
     except (ModelError, ServiceError, StaleInputError) as error:
         raise type(error)(
-            f"no predictions at {keys[0][1]}, so no plan: caches run plain LRU. {error}"
+            f"no predictions at {keys[0].as_of}, so no plan: caches run plain LRU. {error}"
         ) from error
 
 
 def _watch(
-    tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels, spec: FeatureSpec
+    tables: Tables, features: Snapshot, keys: Sequence[MomentKey], models: ServedModels, spec: FeatureSpec
 ) -> tuple[str, ...]:
     """Write the drift of every as_of; an alarm per as_of with columns that drifted."""
     loaded, alarms = models.load(), []
@@ -131,13 +131,13 @@ def _watch(
         if moved := [one for one in found if one.drifted]:
             worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_TOLD])
             alarms.append(
-                f"{key[1]}: {len(moved)} of {len(found)} columns have drifted from training (PSI: {worst}); "
-                "see the table drift, and train again if it lasts"
+                f"{key.as_of}: {len(moved)} of {len(found)} columns have drifted from training "
+                f"(PSI: {worst}); see the table drift, and train again if it lasts"
             )
     return tuple(alarms)
 
 
-def _drift(models: LoadedModels, features: Snapshot, key: Key, spec: FeatureSpec) -> list[Drift]:
+def _drift(models: LoadedModels, features: Snapshot, key: MomentKey, spec: FeatureSpec) -> list[Drift]:
     part, bundle = features.partitions[key], models.bundle
     sample = feature_sample(features, key, part, spec=spec, share=DRIFT_ROWS / part.n_rows)
     if not sample.num_rows:

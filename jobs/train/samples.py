@@ -9,7 +9,8 @@ import pyarrow as pa
 from features.errors import StaleInputError
 from features.spec import FeatureSpec
 from features.times import as_of_label, parse_as_of
-from jobs.store.tables import Key, Partition, Snapshot, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Partition, Snapshot, read_partitions
 from models.learning.frame import sampled
 
 
