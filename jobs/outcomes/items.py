@@ -1,4 +1,4 @@
-"""What each file pushed for one plan has earned since, by the cache's own records."""
+"""The outcome of each file pushed for one plan, by the cache's own records since."""
 
 from __future__ import annotations
 
@@ -34,30 +34,33 @@ class OutcomeSummary:
 
 
 def run(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
-    """Account what the files of one plan have earned; raises as `account`."""
+    """Account the outcomes of one plan's files; raises as `account`."""
     return account(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
 
 
 def account(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
-    """Write the outcomes of the plan of `cache` at `as_of_s`, as far as known; run it again later."""
+    """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
+
+    Raises StaleInputError without receipts.
+    """
     key = MomentKey.at(as_of_s, cache)
     if not tables.exists(RECEIPTS):
         raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")
     receipts = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache).to_pandas()
     accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ).to_pandas()
-    # A read that another source tells too, without bytes of the cache, is not its own record.
+    # Records of other sources lack the bytes that the cache served.
     own = (accesses["cache"] == cache) & accesses["bytes_hit"].notna()
-    earned = outcomes(receipts, accesses[own])
+    outcome_rows = outcomes(receipts, accesses[own])
     rows = pa.Table.from_pandas(
-        earned.assign(day=key.day, as_of=key.as_of, cache=cache), preserve_index=False
+        outcome_rows.assign(day=key.day, as_of=key.as_of, cache=cache), preserve_index=False
     )
     tables.replace_arrow(OUTCOMES, rows, cover=[key])
-    return _summary(cache, key.as_of, earned)
+    return _summary(cache, key.as_of, outcome_rows)
 
 
-def _summary(cache: str, as_of: str, earned: pd.DataFrame) -> OutcomeSummary:
-    prefetched, pinned = earned["action"] == "prefetch", earned["action"] == "pin"
-    was_read = earned["n_hits"] > 0
+def _summary(cache: str, as_of: str, outcome_rows: pd.DataFrame) -> OutcomeSummary:
+    prefetched, pinned = outcome_rows["action"] == "prefetch", outcome_rows["action"] == "pin"
+    was_read = outcome_rows["n_hits"] > 0
     return OutcomeSummary(
         cache=cache,
         as_of=as_of,
@@ -66,6 +69,7 @@ def _summary(cache: str, as_of: str, earned: pd.DataFrame) -> OutcomeSummary:
         pinned_files=int(pinned.sum()),
         pinned_files_read=int((pinned & was_read).sum()),
         **{
-            name: int(earned[name].sum()) for name in ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+            name: int(outcome_rows[name].sum())
+            for name in ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
         },
     )
