@@ -1,4 +1,4 @@
-"""Whose evaluation it is, and its record: the table evaluations, and figures in the MLflow run."""
+"""The models of an evaluation, and its record in the table evaluations and the MLflow run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from models.serving.scoring import LoadedModels
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """The candidate that an evaluation is about, and the champion that it must beat, if it can be asked.
+    """The candidate that is evaluated, and the champion that it is compared with, if that is possible.
 
-    None for `candidate`: nobody's evaluation, nothing is recorded.
+    `candidate` None: the evaluation is not recorded.
     """
 
     candidate: str | None = None
@@ -33,7 +33,7 @@ NOBODY = Contest()
 
 
 def contest(settings: Settings, *, from_s: int) -> Contest:
-    """The region's candidate, and its champion if that has seen nothing from `from_s` on.
+    """The region's candidate, and its champion unless that was trained on data from `from_s` on.
 
     Raises ServiceError, ModelError if the champion was trained with other settings.
     """
@@ -47,16 +47,14 @@ def contest(settings: Settings, *, from_s: int) -> Contest:
         return Contest(candidate, None, tuple(notes))
     if (seen_s := registry.until_s(champion)) > from_s:
         notes.append(
-            f"the champion {champion} has seen accesses until {as_of_label(seen_s)}, so it is no rival here"
-        )
-        return Contest(candidate, None, tuple(notes))
-    served = registry.load_version(champion)
-    served.bundle.check(spec=settings.features.spec, region=region)
-    return Contest(candidate, served.load(), tuple(notes))
+            f"the champion {champion} has seen accesses until {as_of_label(seen_s)}, so it is no rival
+            here" ) return Contest(candidate, None, tuple(notes)) served = registry.load_version(champion)
+            served.bundle.check(spec=settings.features.spec, region=region) return Contest(candidate,
+            served.load(), tuple(notes))
 
 
 def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last_day_s: int) -> None:
-    """Keep the days in the table evaluations, at the end of `last_day_s`, and the figures in MLflow."""
+    """Write the days into the table evaluations, at the end of `last_day_s`, and the metrics into MLflow."""
     if known.candidate is None:
         return
     scored_by = {CHALLENGER_PLAN: known.candidate}
@@ -85,7 +83,7 @@ def _figures(rivals: Sequence[Rivals]) -> dict[str, float]:
 
 
 def _saved(rivals: Sequence[Rivals]) -> str:
-    """How much better than LRU, in words: `4.2 % at 5 % of the bytes read, …`."""
+    """The WAN bytes saved against LRU, as text: `4.2 % at 5 % of the bytes read, …`."""
     savings = []
     for at in rivals:
         ours, lru = (at.replayed[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))

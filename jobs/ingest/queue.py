@@ -1,4 +1,4 @@
-"""Queues of jobs: what they tell goes into the queue table, what is believed of it into plans."""
+"""Queues of jobs: their reports into the queue table, and their valid entries into plans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOK_BACK_S = FURTHEST_S + 7 * 86400
 
 @dataclasses.dataclass(frozen=True)
 class QueueSummary:
-    """What a queue entries. `jobs`: of the entries kept; `inputs`: their names, once each and job.
+    """What a queue reported. `jobs`: of the accepted entries; `inputs`: their names, once per job.
 
     `rejected`: entries by reason; they are in the rejects table.
     """
@@ -43,9 +43,9 @@ class QueueSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Queued:
-    """Files that queued jobs will read: columns did, size_bytes, n_jobs and wait_s, one row a file.
+    """Files that queued jobs will read: columns did, size_bytes, n_jobs and wait_s, one row per file.
 
-    `n_unknown`: inputs that the files table does not know; `n_stale`: inputs that are no longer believed.
+    `n_unknown`: inputs that the files table does not know; `n_stale`: inputs whose entries are stale.
     """
 
     files: pa.Table
@@ -53,7 +53,7 @@ class Queued:
     n_stale: int = 0
 
     def of(self, dids: pa.Array) -> KnownWork:
-        """The same for a planner that numbers files by their place in `dids`, which has all of them."""
+        """The same for a planner that numbers files by their index in `dids`, which contains all of them."""
         item = pc.index_in(self.files["did"], value_set=dids).to_numpy().astype(np.int64)
         size, jobs, wait_s = (self.files[name].to_numpy() for name in ("size_bytes", "n_jobs", "wait_s"))
         return KnownWork(item, size, jobs, wait_s)
@@ -66,17 +66,17 @@ _NOTHING = pa.table(
 
 
 def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None) -> QueueSummary:
-    """Ask a queue of jobs, a path or URL, and keep its answer as the state of `name` from `as_of_s` on."""
-    asked, shown = settings.queue, source.partition("?")[0]
-    raw = entries(source, token=asked.token.get_secret_value(), timeout_s=asked.timeout)
-    found = checked(raw, as_of_s=as_of_s, stale_s=asked.stale, site=site)
-    return write(Tables(settings.tables.root), found, queue=name, source=shown, as_of_s=as_of_s)
+    """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
+    raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    accepted = checked(raw, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
+    shown = source.partition("?")[0]
+    return write(Tables(settings.tables.root), accepted, queue=name, source=shown, as_of_s=as_of_s)
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
     """Replace what the queue reports at `as_of_s` by `entries`; `source` names it among the rejects.
 
-    Raises InputError if every entry was refused: what was known before then stays.
+    Raises InputError if every entry was refused; earlier entries then stay.
     """
     key = MomentKey.at(as_of_s, queue)
     refused = [
@@ -99,7 +99,7 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
 
 
 def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:
-    """What the queues, as known at `as_of_s`, say that jobs will read through `cache` of `site`."""
+    """The files that jobs will read through `cache` of `site`, by the queues as known at `as_of_s`."""
     if not tables.exists(QUEUE):
         return Queued(_NOTHING)
     snapshot = tables.snapshot(QUEUE)
@@ -114,8 +114,8 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
         pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
     )
     rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], now)))
-    believed = rows.filter(pc.greater(rows["expires_at"], now))
-    return dataclasses.replace(resolved(tables, believed, as_of_s), n_stale=rows.num_rows - believed.num_rows)
+    valid = rows.filter(pc.greater(rows["expires_at"], now))
+    return dataclasses.replace(resolved(tables, valid, as_of_s), n_stale=rows.num_rows - valid.num_rows)
 
 
 def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
@@ -163,7 +163,7 @@ def _names(files: pa.Table) -> tuple[pa.Array, pa.Array]:
 
 
 def _datasets(files: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Of each file its dataset's did, and that without its scope."""
+    """The dataset of each file, with and without its scope."""
     coded = files["dataset"].combine_chunks().dictionary_encode()
     names = pc.replace_substring_regex(coded.dictionary, r"^[^:/]*:", "")
     bare = pc.if_else(pc.equal(names, coded.dictionary), None, names)
