@@ -47,10 +47,12 @@ def contest(settings: Settings, *, from_s: int) -> Contest:
         return Contest(candidate, None, tuple(notes))
     if (seen_s := registry.until_s(champion)) > from_s:
         notes.append(
-            f"the champion {champion} has seen accesses until {as_of_label(seen_s)}, so it is no rival
-            here" ) return Contest(candidate, None, tuple(notes)) served = registry.load_version(champion)
-            served.bundle.check(spec=settings.features.spec, region=region) return Contest(candidate,
-            served.load(), tuple(notes))
+            f"the champion {champion} has seen accesses until {as_of_label(seen_s)}, so it is no rival here"
+        )
+        return Contest(candidate, None, tuple(notes))
+    served = registry.load_version(champion)
+    served.bundle.check(spec=settings.features.spec, region=region)
+    return Contest(candidate, served.load(), tuple(notes))
 
 
 def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last_day_s: int) -> None:

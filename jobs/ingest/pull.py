@@ -46,7 +46,12 @@ def _pull_from_server(
     settings: Settings, *, source: str, path: str, day_s: int, new_only: bool
 ) -> PullSummary:
     if new_only:
-        raise InputError(f"--new-only leaves out files that were read before, but {source} is a server; drop
-        it") return catalogue.pull( spark_session(settings.spark), Tables(settings.tables.root),
-        session=session(settings.rucio), path=path, day=day_of(day_s), in_use_days=settings.rucio.in_use //
-        86400, )
+        raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
+    return catalogue.pull(
+        spark_session(settings.spark),
+        Tables(settings.tables.root),
+        session=session(settings.rucio),
+        path=path,
+        day=day_of(day_s),
+        in_use_days=settings.rucio.in_use // 86400,
+    )
