@@ -95,5 +95,5 @@ def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]
     footprint = trace.footprint_bytes
     found = [*capacities, *(int(share * footprint) for share in fractions)]
     if any(size <= 0 for size in found):
-        raise InputError(f"a capacity must be above 0 bytes; the files read have {format_bytes(footprint)}")
+        raise InputError(f"a cache needs room: give more than 0 bytes of the {format_bytes(footprint)} read")
     return list(dict.fromkeys(found))
