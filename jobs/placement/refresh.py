@@ -32,10 +32,10 @@ _KEPT = pa.array(["pin", "prefetch"])
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """What a refresh wrote.
+    """Counts of a refresh.
 
-    `no_inventory`: caches whose contents of the last day are not known; `misplaced`: pins and prefetches of
-    files that another cache owns, as their plans were made with other caches or capacities configured.
+    `no_inventory`: caches without an inventory in the last day; `misplaced`: pins and prefetches of files
+    that another cache owns, because their plans were made with other caches or capacities configured.
     """
 
     as_of: str
@@ -52,7 +52,7 @@ class PlacementSummary:
 
 @dataclasses.dataclass(frozen=True)
 class _Demand:
-    """When and how demand is judged."""
+    """Time, horizon and threshold of the demand."""
 
     as_of_s: int
     horizon_s: int
@@ -60,7 +60,7 @@ class _Demand:
 
 
 def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
-    """Refresh what the placement service knows; raises as `refresh`."""
+    """Refresh the data of the placement service; raises as `refresh`."""
     caches = list(settings.caches.values())
     n_nodes = {site: sum(c.at_site == site for c in caches) for site in {c.at_site for c in caches}}
     with closing(Database(settings.serve.database)) as database:
@@ -89,7 +89,7 @@ def refresh(
 ) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the service.
 
-    `rates_bytes_s`: what one dataset may draw from each site. Nothing later than `as_of_s` is used.
+    `rates_bytes_s`: rate at which one dataset may be read at each site. Nothing later than `as_of_s` is used.
     Raises ConfigError, StaleInputError, ServiceError.
     """
     if not 0 < len(caches) <= MAX_CACHES:
@@ -171,11 +171,11 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
 def _holdings(
     dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
 ) -> list[Holding]:
-    """What each cache holds of files, by their index in `dids`."""
+    """The files held by each cache, by their index in `dids`."""
     parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
-    # One look-up for all caches: its table of names is as large as `dids`.
-    asked = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
-    at = pc.index_in(asked, value_set=dids.combine_chunks()).to_numpy().astype(np.int64)
+    # One look-up for all caches, because its hash table is as large as `dids`.
+    all_dids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+    at = pc.index_in(all_dids, value_set=dids.combine_chunks()).to_numpy().astype(np.int64)
     pieces = iter(np.split(at, np.cumsum([len(part) for part in parts])[:-1]))
     return [
         _holding(next(pieces), inventory, next(pieces), plan)
@@ -205,17 +205,17 @@ def _snapshot(
 ) -> Snapshot:
     encoded = files["dataset"].combine_chunks().dictionary_encode()
     datasets = encoded.dictionary.to_pylist()
-    nobody = len(datasets)
-    of = encoded.indices.fill_null(nobody).to_numpy()
+    no_dataset = len(datasets)
+    dataset_of_file = encoded.indices.fill_null(no_dataset).to_numpy()
 
     def by_dataset(values: FloatArray) -> FloatArray:
-        return np.bincount(of, values, nobody + 1)[:nobody]
+        return np.bincount(dataset_of_file, values, no_dataset + 1)[:no_dataset]
 
     size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
     reads = files["expected_accesses"].to_numpy()
     total = by_dataset(size)
-    whole = [_with_datasets(one, of, files.num_rows, nobody) for one in holdings]
-    held = np.zeros((nobody, len(supply.sites)))
+    whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]
+    held = np.zeros((no_dataset, len(supply.sites)))
     for cache, one in zip(caches, whole, strict=True):
         held[:, supply.sites.index(cache.at_site)] += fraction(
             one.predicted_bytes[one.item >= files.num_rows], total
@@ -242,10 +242,13 @@ def _snapshot(
     )
 
 
-def _with_datasets(one: Holding, of: IntArray, n_files: int, n_datasets: int) -> Holding:
-    """What a cache holds of files, and behind them of datasets; `of`: each file's, `n_datasets`: of none."""
+def _with_datasets(one: Holding, dataset_of_file: IntArray, n_files: int, n_datasets: int) -> Holding:
+    """The holdings of a cache by file, followed by those by dataset.
+
+    `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
+    """
     now, soon = (
-        np.bincount(of[one.item], n_bytes, n_datasets + 1)[:n_datasets]
+        np.bincount(dataset_of_file[one.item], n_bytes, n_datasets + 1)[:n_datasets]
         for n_bytes in (one.cached_bytes, one.predicted_bytes)
     )
     return Holding(

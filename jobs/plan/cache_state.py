@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.names import parse_name
-from jobs.caches.inventory import believed
+from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.plan.inflow import inflows
 from jobs.plan.origin_limits import origin_bytes
@@ -48,7 +48,7 @@ def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pins = journal.pins(cache, now_s=as_of_s)
         tries = journal.tries(cache, since_s=as_of_s - settings.plan.reconsider_source)
-    held = believed(Tables(settings.tables.root), chosen, at_s=as_of_s)
+    held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
     return Moment(chosen, held, {item.name for item in pins}, as_of_s, tries)
 
 

@@ -35,7 +35,7 @@ class PlanSummary:
     `fitting_cycle_s`: the cycle of predictions and plans that this asks for. `queued_files`: files that
     queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
     `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
-    no longer believed, as their queue was not asked again.
+    stale, because their queue was not read again.
     """
 
     cache: str

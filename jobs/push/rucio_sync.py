@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from features.errors import ConfigError
 from features.names import parse_name
-from jobs.caches.inventory import believed, check_withdrawals
+from jobs.caches.inventory import check_withdrawals, verified
 from jobs.ingest.rucio import session
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
@@ -67,7 +67,7 @@ def sync(
             wanted = changes(held, known, unreadable)
             if not force:
                 share = settings.rucio.withdraw_share
-                check_withdrawals(len(wanted.remove), _n_told(known), rse=rse, share=share)
+                check_withdrawals(len(wanted.remove), _n_reported(known), rse=rse, share=share)
             return wanted
 
         if dry_run:
@@ -126,10 +126,10 @@ def _broker(rucio: RucioSettings) -> Broker:
 def _inventory(settings: Settings, cache: CacheSettings, told: Mapping[Did, str]) -> list[Held]:
     # A CMS file's name is its path; of others the path is not known.
     names = [did.name for did, state in told.items() if state == "there" and did.name.startswith("/")]
-    return believed(Tables(settings.tables.root), cache, at_s=int(time.time()), told=names)
+    return verified(Tables(settings.tables.root), cache, at_s=int(time.time()), reported=names)
 
 
-def _n_told(states: Mapping[Did, str]) -> int:
+def _n_reported(states: Mapping[Did, str]) -> int:
     return sum(state != "unknown" for state in states.values())
 
 
