@@ -48,9 +48,9 @@ def read_toml(where: str, text: str) -> dict[str, Any]:
         values = tomllib.loads(text)
         has_nul = _has_nul(values)
     except ValueError as error:
-        raise ConfigError(where, f"not valid TOML: {error}") from None
+        raise ConfigError(where, f"not TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(where, "not valid TOML: nested too deep") from None
+        raise ConfigError(where, "not TOML: nested too deep") from None
     if has_nul:
         raise ConfigError(where, "contains a NUL character, which no name, path or URL may have; remove it")
     return values
