@@ -14,6 +14,9 @@ import dataclasses
 import re
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 MAX_NAME_CHARS = 4096
 # Engines differ in what ends a line, so a name with a control character or a line separator has no parts.
 UNFIT = "[\\u0000-\\u001f\\u007f\\u0085\\u2028\\u2029]"
@@ -147,6 +150,16 @@ def parse_name(name: str) -> NameParts:
                 rule.experiment, dataset or None, _group(match, rule.tier), _group(match, rule.campaign)
             )
     return NameParts()
+
+
+def did_parts(dids: pa.Array) -> pa.StructArray:
+    """`scope` and `name` of each DID `scope:name`; null for a text without a colon."""
+    return pc.extract_regex(dids, r"^(?P<scope>[^:]*):(?P<name>.*)$")
+
+
+def names_of(dids: pa.Array) -> pa.Array:
+    """The names of `dids`, without their scopes."""
+    return pc.struct_field(did_parts(dids), "name")
 
 
 def _group(match: re.Match[str], number: int) -> str | None:

@@ -1,7 +1,7 @@
-"""The walk of an evaluation: features of every moment, a training each week, and scores of every boundary.
+"""Walk-forward evaluation: features at every decision time, a training per week, scores at every boundary.
 
-A training at T learns from the features of moments before T and from labels made of what was known before T,
-as `cachecast train` at T would; its models score the boundaries of the week that follows.
+A training at T learns, like `cachecast train` at T, from features before T and from labels of what was known
+before T. Its models score the plan boundaries of the following week.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 from features.errors import StaleInputError
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
-from features.times import DAY_S, as_of_label, day_label
+from features.times import DAY_S, as_of_label
 from jobs.evaluate.scores import ScoreStore
 from jobs.progress import Advance
 from jobs.settings.tree import TrainingSettings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables, read_partitions
 from jobs.train import features as feature_job
 from jobs.train.samples import training_sample
@@ -29,15 +30,15 @@ from models.training.training import fit_in_memory
 RETRAIN_S = 7 * DAY_S
 RECENCY_PLAN = "lru+recency"
 SCORERS = (CHALLENGER_PLAN, S3FIFO_PLAN, RECENCY_PLAN)
-"""Policies that plan by what is learned on the way."""
+"""Policies that plan by models trained during the walk."""
 
 By = Callable[[int], Learner]
-"""What learns, by horizon."""
+"""The learner of each horizon."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Week:
-    """A training at `trained_s` from the moments `learned_s`, and the boundaries that its models score."""
+    """A training at `trained_s` from features at `learned_s`, and the boundaries that its models score."""
 
     trained_s: int
     learned_s: tuple[int, ...]
@@ -46,10 +47,7 @@ class Week:
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """What an evaluation works on: `tables` of its own, with accesses and catalogue, and settings.
-
-    `demand`: the source that counts as demand, by cache or site.
-    """
+    """The input of an evaluation: its own `tables`, and the `demand` sources that count."""
 
     tables: Tables
     spec: FeatureSpec
@@ -63,14 +61,14 @@ def weeks(
 ) -> list[Week]:
     """The weeks of a walk from `from_s` to before `until_s`, planned at the multiples of all `cycles_s`.
 
-    Trainings learn from a moment each `every_s`, not before `first_s` and no longer than `span_s` ago.
+    Trainings learn from one decision time per `every_s`, not before `first_s` and at most `span_s` ago.
     """
     walked = []
     for trained_s in range(from_s, until_s, RETRAIN_S):
         end_s = min(until_s, trained_s + RETRAIN_S)
         boundaries = {at for cycle in cycles_s for at in range(-(-trained_s // cycle) * cycle, end_s, cycle)}
         first = max(first_s, trained_s - span_s)
-        # One grid for all weeks, so that their moments are mostly the same ones.
+        # One grid for all weeks, so that they share most decision times.
         back = (from_s - first) // every_s
         learned = range(from_s - back * every_s, trained_s, every_s)
         walked.append(Week(trained_s, tuple(learned), tuple(sorted(boundaries))))
@@ -86,10 +84,10 @@ def score(
     champion: LoadedModels | None,
     on_progress: Advance,
 ) -> tuple[str, ...]:
-    """Scores of every boundary by every scorer into `store`; what had to be left out, in words.
+    """Write the scores of every scorer at every boundary into `store`; returns notes on dropped horizons.
 
-    The scorers are the challenger, its rivals that need no learning, calibrated alike, and `champion`. Raises
-    StaleInputError if there is nothing to learn from before the first boundary.
+    The scorers are the challenger, its equally calibrated rivals without learning, and `champion`. Raises
+    StaleInputError if there is nothing to train on before the first boundary.
     """
     moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
     on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
@@ -115,12 +113,12 @@ def score(
 
 
 def _trained(spark: SparkSession, workspace: Workspace, week: Week) -> dict[str, LoadedModels]:
-    """Every learner's models by what was known before the week."""
+    """The models of every learner, trained on what was known before the week."""
     soonest = min(workspace.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
     if not learned:
         raise StaleInputError(
-            f"nothing to learn from before {as_of_label(week.trained_s)}; choose a later --from, "
+            f"nothing to train on before {as_of_label(week.trained_s)}; choose a later --from, "
             "or more accesses before it"
         )
     feature_job.label(
@@ -154,7 +152,7 @@ def _trained(spark: SparkSession, workspace: Workspace, week: Week) -> dict[str,
 
 
 def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
-    """What learns, by the policy that plans by it."""
+    """The learner of each policy."""
 
     def baseline(name: str) -> By:
         return lambda horizon_s: next(one for one in baselines(spec, horizon_s) if one.name == name)
@@ -171,5 +169,5 @@ def _score_week(
 ) -> None:
     snapshot = workspace.tables.snapshot(workspace.spec.features_table)
     for as_of_s in week.boundaries_s:
-        key = (day_label(as_of_s), as_of_label(as_of_s), workspace.region)
+        key = MomentKey.at(as_of_s, workspace.region)
         store.score(read_partitions(snapshot, {key: snapshot.partitions[key]}), models, as_of_s)

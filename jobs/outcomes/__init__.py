@@ -1,1 +1,1 @@
-"""What each pushed file and each day of plans saved or cost, measured from the accesses that followed."""
+"""Outcomes of pushed plans, by item, by plan and by day."""

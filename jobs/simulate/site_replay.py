@@ -16,7 +16,8 @@ from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import Settings
 from jobs.simulate.accesses import days_of_tables
 from jobs.simulate.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
-from jobs.store.tables import Key, Tables
+from jobs.store.keys import Key
+from jobs.store.tables import Tables
 from jobs.store.traces import from_tables, sizes
 from replay.compare import PLAN, Row, compare
 

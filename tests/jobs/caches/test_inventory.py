@@ -126,7 +126,7 @@ def test_a_scan_of_an_unmounted_folder_is_refused(
 def test_an_inventory_needs_a_server_that_answers(tables: Tables, tmp_path: Path) -> None:
     cache = CACHE.model_copy(update={"namespace": tmp_path})
     with pytest.raises(TargetUnavailable, match="does not answer"):
-        inventory.believed(tables, cache, at_s=AS_OF)
+        inventory.verified(tables, cache, at_s=AS_OF)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
