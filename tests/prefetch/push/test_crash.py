@@ -21,9 +21,9 @@ N_FILES = 120
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from prefetch.directory import DirectoryTarget
-from prefetch.journal import Journal
-from prefetch.push import PushLimits, push
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Journal
+from prefetch.push.push import PushLimits, push
 
 folder = Path(sys.argv[1])
 log = os.open(folder / "fetches.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
