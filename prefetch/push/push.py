@@ -11,7 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.journal.journal import LEASE_S, Item, Journal, Patience, Receipt
 from prefetch.journal.owner import new_owner
 from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S
@@ -237,7 +237,8 @@ class _Run:
         pinned = {pin.name for pin in self._journal.pins(self._cache, now_s=now_s)}
         try:
             every_s = touch_every_s(self._target.inventory(), pinned, now_s)
-        except TargetUnavailable as error:
+        except (TargetUnavailable, InputError) as error:
+            # A folder that cannot be read ends no push: the server is asked about each file itself.
             self._answered(True, str(error))
             every_s = UNMEASURED_S
         self._limits = dataclasses.replace(self._limits, touch_every_s=every_s)
