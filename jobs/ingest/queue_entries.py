@@ -20,6 +20,9 @@ FURTHEST_S = 90 * 86400
 MOST_JOBS = 10**9
 """No group is larger; sums of more would not fit."""
 
+MOST_INPUTS = 2_000_000
+"""Of all entries together: each becomes a row in memory."""
+
 SAMPLE_CHARS = 200
 
 
@@ -90,7 +93,7 @@ def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | No
     """The entries of a queue asked at `as_of_s`; `site`: of entries that tell none.
 
     An entry without `known_at` is known from then on, one from later is refused. It is believed until
-    `stale_s` after that, or after its expected start.
+    `stale_s` after that, or after its expected start. Raises InputError for more than `MOST_INPUTS`.
     """
     told = Checked()
     for one in raw:
@@ -99,6 +102,10 @@ def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | No
         if entry is None:
             told.refuse(fault, one)
             continue
+        if len(told.rows) + len(entry.inputs) > MOST_INPUTS:
+            raise InputError(
+                f"the queue names more than {MOST_INPUTS} inputs; name datasets, not their files"
+            )
         told.n_jobs += entry.n_jobs
         for name, is_dataset in entry.inputs:
             key = (entry.job_id, is_dataset, name)
