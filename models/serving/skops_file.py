@@ -122,10 +122,10 @@ def _check_file(payload: bytes) -> None:
     objects = {(node["file"], node.get("__id__")) for node in nodes if "file" in node}
     if None in {known for _, known in objects} or len({file for file, _ in objects}) < len(objects):
         raise ModelError("the scikit-learn model uses one of its parts for several objects")
-    _check_shared(nodes)
     for node in nodes:
         _check_scalar(node)
         _check_settings(node)
+    _check_shared(nodes)
 
 
 def _check_shared(nodes: Sequence[Mapping[str, Any]]) -> None:
