@@ -64,6 +64,11 @@ def check_planned_evictions(tables: Tables, plan: pa.Table, *, cache: str, at_s:
     """The same check for `plan`, rows of the plans table, by the inventory that it was made from."""
     evicted = plan.filter(pc.equal(plan["action"], Action.EVICT))["did"].combine_chunks()
     held = last(tables, cache, at_s=at_s)
+    if len(evicted) and not held.num_rows:
+        raise LimitError(
+            f"the plan evicts {len(evicted)} files of cache {cache!r}, of which no inventory until "
+            f"{as_of_label(at_s)} shows a file; plan again, or give --force if that is meant"
+        )
     going = held.filter(pc.is_in(held["did"], value_set=evicted))
     check_evictions(_bytes_of(going), _bytes_of(held), cache=cache, share=share)
 

@@ -20,6 +20,9 @@ FURTHEST_S = 90 * 86400
 MOST_JOBS = 10**9
 """Largest group of jobs; sums of larger ones might overflow."""
 
+MOST_INPUTS = 2_000_000
+"""Of all entries together: each becomes a row in memory."""
+
 SAMPLE_CHARS = 200
 
 
@@ -90,7 +93,7 @@ def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | No
     """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
     An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
-    `stale_s` after `as_of_s`, or after its expected start.
+    `stale_s` after `as_of_s`, or after its expected start. Raises InputError for more than `MOST_INPUTS`.
     """
     result = Checked()
     for one in raw:
@@ -99,6 +102,10 @@ def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | No
         if entry is None:
             result.refuse(fault, one)
             continue
+        if len(result.rows) + len(entry.inputs) > MOST_INPUTS:
+            raise InputError(
+                f"the queue names more than {MOST_INPUTS} inputs; name datasets, not their files"
+            )
         result.n_jobs += entry.n_jobs
         for name, is_dataset in entry.inputs:
             key = (entry.job_id, is_dataset, name)

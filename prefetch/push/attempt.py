@@ -10,6 +10,7 @@ from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from features.units import duration_label
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Receipt
+from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.push.origins import SourceLimits
 from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
 
@@ -81,6 +82,8 @@ def renewal(
     if before.held.is_open or before.held.unreadable:
         return before, now
     last_s = before.held.last_detach_s
+    if last_s is not None and last_s > now + CLOCK_SLACK_S:
+        last_s = None  # of a wrong clock or a forged datagram: nobody knows when it was used
     if last_s is not None and last_s > now - limits.touch_every_s:
         return before, last_s
     deadline = time.monotonic() + limits.timeout_s
@@ -93,7 +96,8 @@ def renewal(
         return held is not None and (last_s is None or _used_since(held, renewed_s))
 
     after = _await(target, name, renewed, deadline)
-    return after, max(now, float((after.held.last_detach_s if after.held else None) or 0))
+    used_s = (after.held.last_detach_s if after.held else None) or 0
+    return after, max(now, float(used_s) if used_s <= now + CLOCK_SLACK_S else now)
 
 
 def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Tried:

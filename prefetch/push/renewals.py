@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.breaker import Breaker
@@ -42,7 +42,8 @@ class Renewals:
         pinned = {pin.name for pin in self._journal.pins(self._cache, now_s=now_s)}
         try:
             every_s = touch_every_s(self._worker.target.inventory(), pinned, now_s)
-        except TargetUnavailable as error:
+        except (TargetUnavailable, InputError) as error:
+            # An unreadable folder does not end the push: the server is asked about each file.
             self._breaker.note(str(error))
             every_s = UNMEASURED_S
         self._worker.limits = dataclasses.replace(self._worker.limits, touch_every_s=every_s)

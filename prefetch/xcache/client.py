@@ -192,7 +192,9 @@ class XCacheTarget:
         for name in sorted(missing)[:N_ASKED]:
             # Only what it does not hold does the server ask its origin for.
             with suppress(SourceUnavailable):
-                self.confirm_absent(name)
+                # A job may have fetched it since the walk passed by: then the namespace shows it by now.
+                if self.confirm(name).held is None:
+                    self.confirm_absent(name)
 
     def _server_holds(self, name: str) -> bool:
         with self._blaming():

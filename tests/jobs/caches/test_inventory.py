@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -103,6 +104,15 @@ def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Ta
     assert planned(tables, held(range(40)), settings=settings, force=True).evict > 30
     with pytest.raises(LimitError, match="evict_share"):
         push.run(settings, cache="xc1", as_of_s=AS_OF, on_progress=lambda *_: None)
+
+
+def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:
+    planned_rows = pa.table({"did": [f"cms:{lfn(1)}"], "action": ["evict"]})
+    with pytest.raises(LimitError, match="no inventory"):
+        inventory.check_planned_evictions(tables, planned_rows, cache="other", at_s=AS_OF, share=0.5)
+    inventory.check_planned_evictions(tables, planned_rows, cache="xc1", at_s=AS_OF, share=0.5)
+    nothing = planned_rows.slice(0, 0)
+    inventory.check_planned_evictions(tables, nothing, cache="other", at_s=AS_OF, share=0.5)
 
 
 def test_a_file_with_an_unreadable_record_is_left_as_it_is(tables: Tables) -> None:
