@@ -6,10 +6,35 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 _JOBS = "jobs."
+
+
+class _Retrying(Loader):
+    """Executes a module with `loader`; after a failure the module is executed again at its next use.
+
+    A library that searches all modules for a name (skops does, when it is imported) can touch a waiting
+    module while what that module needs is itself half imported. It ignores the ImportError, and Python's
+    LazyLoader alone would leave the module empty for good.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Leave the choice to the loader."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute; on an error let the module wait again, and raise it."""
+        try:
+            self._loader.exec_module(module)
+        except BaseException:
+            importlib.util.LazyLoader(self).exec_module(module)
+            raise
 
 
 class _LazyFinder:
@@ -25,7 +50,7 @@ class _LazyFinder:
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None or spec.submodule_search_locations is not None:
             return None
-        spec.loader = importlib.util.LazyLoader(spec.loader)
+        spec.loader = importlib.util.LazyLoader(_Retrying(spec.loader))
         return spec
 
 
