@@ -7,11 +7,11 @@ Nothing here is production code: names of columns and the sketch of distinct mem
 from __future__ import annotations
 
 import datetime as dt
-import math
 import statistics
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+import sketch_oracle
 from xxh64 import xxh64
 
 US = 1_000_000
@@ -96,31 +96,16 @@ def bytes_of(read: Any) -> int:
     return next((value for value in (read.bytes, read.size) if value is not None), 0)
 
 
-def sketch(members: Iterable[str | None]) -> list[set[int]]:
-    """The bits set at each level: by every member, every 4th, every 16th, every 64th, every 256th."""
-    levels: list[set[int]] = [set() for _ in range(5)]
-    for member in set(members) - {None}:
-        rest, bit = divmod(xxh64(str(member).encode(), 42), 64)
-        for level, bits in enumerate(levels):
-            if rest % 4**level == 0:
-                bits.add(bit)
-    return levels
+def sketch(members: Iterable[str | None]) -> tuple[int, ...]:
+    return sketch_oracle.sketch(xxh64(str(member).encode(), 42) for member in set(members) - {None})
 
 
 def distinct(members: Iterable[str | None]) -> int:
-    """By linear counting at the first level with at most 56 bits set, else at the last."""
-    levels = sketch(members)
-    level = next((n for n, bits in enumerate(levels) if len(bits) <= 56), 4)
-    n_clear = 64 - min(len(levels[level]), 63)
-    return round(4**level * 64 * math.log(64 / n_clear))
+    return sketch_oracle.estimate(sketch(members))
 
 
-def words(levels: Iterable[set[int]]) -> tuple[int, ...]:
-    return tuple(sum(1 << bit for bit in bits) for bits in levels)
-
-
-def signed(unsigned: Iterable[int]) -> tuple[int, ...]:
-    return tuple(word - 2**64 if word >= 2**63 else word for word in unsigned)
+def signed(words: Iterable[int]) -> tuple[int, ...]:
+    return tuple(word - 2**64 if word >= 2**63 else word for word in words)
 
 
 FACTS = ("dataset", "tier", "campaign", "size", "created")
@@ -153,7 +138,7 @@ class Instant:
 
     def _facts(self, read: Any) -> Row:
         file = self._file_at(read)
-        told = {
+        of_read = {
             "dataset": read.dataset,
             "tier": read.tier,
             "campaign": read.campaign,
@@ -161,7 +146,7 @@ class Instant:
             "created": None,
         }
         if file is None:
-            return told
+            return of_read
         return {
             "dataset": read.dataset if read.dataset is not None else file.dataset,
             "tier": file.tier if file.tier is not None else read.tier,
@@ -182,8 +167,8 @@ class Instant:
                 (
                     *(key[0], max(r.at // US for r in cell), key[1]),
                     *(sum(r.n for r in cell), sum(map(bytes_of, cell)), min(r.at // US for r in cell)),
-                    *signed(words(sketch(r.user for r in cell))),
-                    *signed(words(sketch(r.task for r in cell))),
+                    *signed(sketch(r.user for r in cell)),
+                    *signed(sketch(r.task for r in cell)),
                     *(("",) if v is None else ("x", v) for v in self._facts(cell[0]).values()),
                 ),
                 self._facts(cell[0])[fact],
