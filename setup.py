@@ -71,6 +71,7 @@ setup(
             "time-machine>=3",  # bench/drill.py
         ],
         "postgresql": ["psycopg[binary]>=3.2,<4"],
+        "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
         "dev": [
             "build",
             "duckdb",  # beside which bench/features.py measures
@@ -81,11 +82,13 @@ setup(
             "import-linter",
             # The judge of our policies (GPL-3: for tests only, never needed to run). Linux on x86_64 only.
             "libcachesim==0.3.5",
+            "moto[s3]>=5.2",  # the tests' S3 server; mlflow brings the Flask that it runs in
             "mypy",
             "pandas-stubs",
             "psycopg[binary]>=3.2,<4",
             "pytest>=9.2,<10",
             "ruff",
+            "s3fs>=2026.1",
             "types-requests",
         ],
     },

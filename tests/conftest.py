@@ -53,6 +53,21 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a bucket of a real S3 server of this run, whose keys and endpoint are in the environment."""
+    from daemons import needed  # noqa: PLC0415  only tests that need it
+    from s3_server import BUCKET, running  # noqa: PLC0415
+
+    for endpoint in needed("a real S3 server", running(tmp_path_factory.mktemp("s3"))):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", endpoint)
+            patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                patch.setenv(name, "of-the-tests")
+            yield f"s3a://{BUCKET}"
+
+
+@pytest.fixture(scope="session")
 def rucio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RucioServer]:
     """A real Rucio server of this run, empty but for what tests put there in scopes and RSEs of their own."""
     from daemons import needed  # noqa: PLC0415  only tests that need it

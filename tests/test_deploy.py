@@ -126,6 +126,34 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+HARDENING = {
+    *("UMask=0027", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "RestrictSUIDSGID=yes"),
+    *("ProtectSystem=strict", "ProtectHome=yes", "PrivateTmp=yes", "PrivateDevices=yes"),
+    *("ProtectKernelTunables=yes", "ProtectKernelModules=yes", "ProtectKernelLogs=yes"),
+    *("ProtectControlGroups=yes", "ProtectClock=yes", "ProtectHostname=yes", "LockPersonality=yes"),
+    *("RestrictNamespaces=yes", "RestrictRealtime=yes", "SystemCallArchitectures=native"),
+    "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+}
+SERVICES = [path for path in UNITS if path.suffix == ".service"]
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.name)
+def test_every_service_runs_with_the_same_few_rights(unit: Path) -> None:
+    lines = set(unit.read_text().splitlines())
+    assert HARDENING - lines == set()
+    assert "User=cachecast" in lines
+
+
+def test_the_environments_file_is_roots_alone_wherever_its_mode_is_stated() -> None:
+    """systemd reads it as root before it becomes the user: nobody else need read the secrets in it."""
+    sample = (DEPLOY / "systemd" / "environment.sample").read_text().splitlines()[0]
+    installs = re.findall(
+        r"^install -m (\d+).* environment.sample ", (ROOT / "docs/deploy.md").read_text(), re.M
+    )
+    stated = re.findall(r"/etc/cachecast/environment`, mode (\d+)", (ROOT / "docs/secure.md").read_text())
+    assert [*re.findall(r"mode (\d+)", sample), *installs, *stated] == ["0600"] * 3
+
+
 def test_units_run_commands_with_options_they_have() -> None:
     lines = [
         shlex.split(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -14,6 +15,8 @@ from features.errors import ConfigError
 
 ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
+MOST_BYTES = 2**20
+"""No file of settings is larger; a few such lines can take a parser hours."""
 
 
 def layered(
@@ -42,36 +45,56 @@ def _shipped() -> dict[str, Any]:
 def read_toml(where: str, text: str) -> dict[str, Any]:
     """The values in `text`. Raises ConfigError naming `where` it stands."""
     try:
-        return tomllib.loads(text)
+        values = tomllib.loads(text)
+        has_nul = _has_nul(values)
     except ValueError as error:
         raise ConfigError(where, f"not TOML that can be read: {error}") from None
     except RecursionError:
         raise ConfigError(where, "not TOML that can be read: nested too deep") from None
+    if has_nul:
+        raise ConfigError(where, "holds a NUL character, which no name, path or URL can; remove it")
+    return values
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> dict[str, Any]:
+    """The values in a TOML file. Raises ConfigError naming it."""
     try:
-        return read_toml(str(path), path.read_text())
+        # A device has no end, and a pipe may never begin.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(str(path), "not a plain file; give a TOML file")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(str(path), f"larger than {MOST_BYTES >> 10} KiB; settings are not so long")
+        return read_toml(str(path), content.decode())
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            str(path), f"cannot be read ({type(error).__name__}); check the path given by --conf"
-        ) from None
+        raise ConfigError(str(path), f"cannot be read ({type(error).__name__}); check the path") from None
+
+
+def _has_nul(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_has_nul(part) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return any(map(_has_nul, value))
+    return isinstance(value, str) and "\0" in value
 
 
 def _site(path: Path) -> dict[str, Any]:
     """The values of a site's file, or folder with `base.toml` and `caches/*.toml`. Raises ConfigError."""
     if not path.is_dir():
-        return _read_file(path)
+        return read_file(path)
     base = path / "base.toml"
-    values = _read_file(base) if base.exists() else {}
+    values = read_file(base) if base.exists() else {}
     caches = values.get("caches", {})
     if not isinstance(caches, dict):
         raise ConfigError(f"{base}: caches", "must be a table; see conf/caches/example.toml.sample")
     caches = dict(caches)
     for file in sorted((path / "caches").glob("*.toml")):
-        cache = _read_file(file)
+        cache = read_file(file)
         if cache.get("name") != file.stem:
             raise ConfigError(f"{file}: name", f"must be {file.stem!r}, the name of its file")
+        if file.stem in caches:
+            raise ConfigError(str(file), f"the same cache stands in {base} too; keep one of them")
         caches[file.stem] = cache
     return {**values, "caches": caches}
 

@@ -66,9 +66,9 @@ class PlanSettings(Section):
     horizon: Seconds
     cycle: Literal["auto"] | Seconds
     pin_share: Share
-    evict_inflow: float = pydantic.Field(ge=0)
+    evict_inflow: float = pydantic.Field(ge=0, le=1000)
     assumed_inflow: Share
-    prefetch_share: float = pydantic.Field(ge=0)
+    prefetch_share: float = pydantic.Field(ge=0, le=1000)
     queued_share: Share
     min_prefetch_probability: Share
     read_once_below: Share

@@ -261,6 +261,14 @@ class Settings(Section):
             raise ValueError("plan.horizon must be one of features.horizons")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _caches_by_their_names(self) -> Settings:
+        # Journal, tables and receipts know a cache by its name: two of one name would share their plans.
+        for key, cache in self.caches.items():
+            if cache.name != key:
+                raise ValueError(f"caches.{key}: name {cache.name!r} must be {key!r}, the name of its table")
+        return self
+
     @classmethod
     def load(
         cls,

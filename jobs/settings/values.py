@@ -34,7 +34,7 @@ Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$
 class Section(pydantic.BaseModel):
     """A frozen table of settings that knows every key it may hold."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 SectionType = TypeVar("SectionType", bound=Section)

@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 
 from features.errors import ConfigError
-from jobs.settings.layers import read_toml
+from jobs.settings.layers import read_file
 from jobs.settings.tree import Settings
 from jobs.settings.values import Bytes, Name, Seconds, Section, Share
 from jobs.simulate.accesses import loaded
@@ -23,6 +23,7 @@ from replay.result import Result
 TOTAL = "all"
 SSD, HDD = "ssd", "hdd"
 """The tiers, as [benefit] read_rates names them."""
+MOST_CACHES = 10_000
 
 
 class FleetCache(Section):
@@ -34,7 +35,7 @@ class FleetCache(Section):
     watermarks: tuple[Share, Share] = (0.90, 0.95)
     purge_interval: Seconds = 300
     cold_age: Seconds | None = None
-    cold_every: int = pydantic.Field(default=1, gt=0)
+    cold_every: int = pydantic.Field(default=1, gt=0, le=1_000_000)
     block_size: Bytes | None = None
     ssd: Bytes | None = None
     never_cache: tuple[str, ...] = ()
@@ -78,6 +79,13 @@ class Fleet(Section):
         rest = {key: value for key, value in values.items() if key != "defaults"}
         return rest | {"caches": [defaults | one if isinstance(one, dict) else one for one in caches]}
 
+    @pydantic.field_validator("caches")
+    @classmethod
+    def _not_too_many(cls, caches: tuple[FleetCache, ...]) -> tuple[FleetCache, ...]:
+        if (n := sum(cache.count for cache in caches)) > MOST_CACHES:
+            raise ValueError(f"{n} caches in all; at most {MOST_CACHES} can be replayed")
+        return caches
+
     @property
     def federation(self) -> Federation:
         """The same as the replay knows it. Raises ValueError for a name given twice."""
@@ -89,10 +97,7 @@ class Fleet(Section):
 
 def load(path: Path) -> Federation:
     """The caches of a TOML file. Raises ConfigError."""
-    try:
-        values = read_toml(str(path), path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"not TOML that can be read: {error}") from None
+    values = read_file(path)
     try:
         return Fleet.model_validate(values).federation
     except pydantic.ValidationError as error:

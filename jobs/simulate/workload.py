@@ -18,7 +18,7 @@ from features.errors import ConfigError, InputError
 from features.times import DAY_S, day_label
 from jobs.ingest import pull
 from jobs.progress import Advance, unwatched
-from jobs.settings.layers import read_toml
+from jobs.settings.layers import read_file, read_toml
 from jobs.settings.tree import Settings
 from jobs.text import text
 from replay.workload import Workload, WorkloadConfig, generate
@@ -160,16 +160,14 @@ def _figure(metric: str, value: float) -> str:
 
 
 def _scenario(scenario: str) -> dict[str, Any]:
-    path = Path(scenario) if scenario.endswith(".toml") else None
-    source = path or resources.files("conf").joinpath("workloads", f"{Path(scenario).name}.toml")
-    try:
-        return read_toml(scenario, source.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            "--scenario", f"there is no {scenario!r}; give a name in conf/workloads or a file"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(scenario, f"not TOML that can be read: {error}") from None
+    if scenario.endswith(".toml") and Path(scenario).exists():
+        return read_file(Path(scenario))
+    known = {
+        one.name.removesuffix(".toml"): one for one in resources.files("conf").joinpath("workloads").iterdir()
+    }
+    if scenario not in known:
+        raise ConfigError("--scenario", f"there is no {scenario!r}; give a name in conf/workloads or a file")
+    return read_toml(scenario, known[scenario].read_text(encoding="utf-8"))
 
 
 def _write_trace(workload: Workload, out: Path) -> tuple[Path, Path]:

@@ -171,6 +171,7 @@ class Tables:
         """
         store = self._store.below(table.name)
         sealed = {checked_key(table, key): seal(table, store, staged) for key, staged in partitions.items()}
+        store.settle_folders(part.path for part in sealed.values() if part.files)
         while True:
             head = self.head(table)
             _refuse_conflict(table, sealed, head, {} if base is None else base.partitions)

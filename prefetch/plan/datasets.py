@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from prefetch.plan.choice import head
@@ -28,9 +30,26 @@ def held_bytes(disk: Valued, files: Files, n_datasets: int) -> IntArray:
     return held
 
 
-def completed(
-    candidates: Valued, files: Files, usable: BoolArray, wanted: BoolArray, bonus: float
-) -> tuple[BoolArray, FloatArray]:
+class Wanted(NamedTuple):
+    """Candidates to fetch: where `wanted`, ranked by `key`; `as_whole`: with its whole dataset."""
+
+    wanted: BoolArray
+    key: FloatArray
+    as_whole: BoolArray
+
+    def order(self, candidates: Valued, files: Files) -> IntArray:
+        """The wanted by `key`; datasets that go as one stay together, their likeliest files first."""
+        index = np.flatnonzero(self.wanted)
+        unit = np.where(self.as_whole, files.dataset[candidates.item], -1)[index]
+        return index[np.lexsort((candidates.item[index], -candidates.density[index], unit, -self.key[index]))]
+
+
+def by_the_file(candidates: Valued, wanted: BoolArray) -> Wanted:
+    """Each wanted file for itself, by its own density."""
+    return Wanted(wanted, candidates.density, np.zeros(wanted.size, np.bool_))
+
+
+def completed(candidates: Valued, files: Files, usable: BoolArray, wanted: BoolArray, bonus: float) -> Wanted:
     """What is wanted, by which density, if a whole dataset is worth a share of `bonus` more than its files.
 
     A dataset with a wanted file is fetched as one: all its usable candidates, at their mean density and the
@@ -46,16 +65,17 @@ def completed(
     as_one = (1 + bonus) * total / np.maximum(size, 1)
     best = np.zeros(n)
     np.maximum.at(best, code[inside], candidates.density[inside])
-    lifted = inside & np.append((n_wanted > 0) & (as_one >= best), False)[code]
-    return wanted | lifted, np.where(lifted, np.append(as_one, 0.0)[code], candidates.density)
+    as_whole = inside & np.append((n_wanted > 0) & (as_one >= best), False)[code]
+    key = np.where(as_whole, np.append(as_one, 0.0)[code], candidates.density)
+    return Wanted(wanted | as_whole, key, as_whole)
 
 
-def whole(order: IntArray, candidates: Valued, files: Files, lifted: BoolArray, limit: int) -> IntArray:
+def whole(order: IntArray, candidates: Valued, files: Files, as_whole: BoolArray, limit: int) -> IntArray:
     """The head of `order` within `limit` bytes, without the dataset that the limit would cut in two."""
     chosen = head(order, candidates.size_bytes, limit)
     rest = order[chosen.size :]
-    if not rest.size or not lifted[rest[0]]:
+    if not rest.size or not as_whole[rest[0]]:
         return chosen
     cut = files.dataset[candidates.item[rest[0]]]
-    in_cut: BoolArray = lifted[chosen] & (files.dataset[candidates.item[chosen]] == cut)
+    in_cut: BoolArray = as_whole[chosen] & (files.dataset[candidates.item[chosen]] == cut)
     return chosen[~in_cut]

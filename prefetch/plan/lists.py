@@ -1,4 +1,7 @@
-"""The three lists of a plan: what is pinned, what is fetched, and what must go."""
+"""The lists of a plan: what is pinned, what is fetched, what must go, and what loses its pin.
+
+Every function is pure: it reads a `Case` and returns places in `case.disk` or `case.candidates`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from prefetch.plan.choice import head, ranked, within_groups
-from prefetch.plan.datasets import completed, fraction_bytes, held_bytes, whole
+from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
 from prefetch.plan.items import Action, Cause, FloatArray, Limit, Plan
 from prefetch.plan.limits import DEMOTE, Limits
 from prefetch.plan.rules import Treatment
@@ -20,11 +23,18 @@ from replay.planner import BoolArray, CacheState, IntArray
 FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
 
+FORBIDDEN, ELSEWHERE = -2.0, -1.0
+"""Keys below any density: files that a rule keeps out go first, then those of another server."""
+
 
 class Choice(NamedTuple):
-    """Places chosen, best first (of evictions the worst); `is_cut`: `limit` left some out."""
+    """One list: places in `case.disk` or `case.candidates`, best first (of evictions the worst).
+
+    `cause`: codes of `Cause`, one per place; `is_cut`: `limit` left some out.
+    """
 
     places: IntArray
+    cause: IntArray
     limit: Limit
     is_cut: bool
 
@@ -57,6 +67,17 @@ class Case:
         by_rule: BoolArray = (self.treatment == Treatment.PIN) & ~files.is_control[item]
         return by_rule & files.is_here[item]
 
+    @cached_property
+    def steady_density(self) -> FloatArray:
+        """The density of the files on disk; pinned ones have the benefit of doubt, so that pins stay."""
+        density = self.disk.density
+        return np.where(self.state.pinned, density * (1 + self.limits.hysteresis), density)
+
+    @cached_property
+    def worth_caching(self) -> IntArray:
+        """Bytes of each dataset (by code) that are worth caching, where `cached_fraction` bounds them."""
+        return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
+
     def usable(self, valued: Valued) -> BoolArray:
         """Files that may be placed here at all."""
         files, item = self.files, valued.item
@@ -67,60 +88,101 @@ class Case:
 
 
 def pins(case: Case) -> Choice:
-    """Of `case.disk`: by rule, then by value; what is pinned has the benefit of doubt."""
-    disk, limits = case.disk, case.limits
-    limit = limits.pin(case.state)
-    wanted = case.held_by_rule | (case.usable(disk) & (disk.density > 0))
-    key = disk.density * np.where(case.state.pinned, 1 + limits.hysteresis, 1.0)
-    order = ranked(np.where(case.held_by_rule, np.inf, key), disk.item, wanted)
-    if limits.cached_fraction < 1:
-        worth = fraction_bytes(case.scores, case.files, limits.cached_fraction)
-        order = within_groups(order, disk.size_bytes, case.files.dataset[disk.item], worth)
-    chosen = head(order, disk.size_bytes, limit.n_bytes)
-    return Choice(chosen, limit, chosen.size < order.size)
+    """Pins, of files on disk: first by rule, then by value."""
+    disk, by_rule = case.disk, case.held_by_rule
+    limit = case.limits.pin(case.state)
+    wanted = by_rule | (case.usable(disk) & (disk.density > 0))
+    order = ranked(np.where(by_rule, np.inf, case.steady_density), disk.item, wanted)
+    if case.limits.cached_fraction < 1:
+        order = within_groups(order, disk.size_bytes, case.files.dataset[disk.item], case.worth_caching)
+    places = head(order, disk.size_bytes, limit.n_bytes)
+    cause = np.where(by_rule, int(Cause.PIN_RULE), disk.cause)
+    return Choice(places, cause[places], limit, places.size < order.size)
 
 
-def droppable(case: Case, pinned: IntArray) -> IntArray:
-    """Places in `case.disk` that may be evicted, worst first: what has no business here, then by value."""
+def eviction_order(case: Case, pinned: IntArray) -> IntArray:
+    """Places in `case.disk` that may be evicted, worst first: not `pinned` ones, open files or controls."""
     disk, files, treatment = case.disk, case.files, case.treatment
-    may = (treatment == Treatment.PLANNED) | (treatment == Treatment.NEVER)
-    may &= ~case.state.is_open & ~files.is_control[disk.item]
-    may[pinned] = False
-    key = disk.density * np.where(case.state.pinned, 1 + case.limits.hysteresis, 1.0)
-    key = np.where(files.is_here[disk.item], key, -1.0)
-    return ranked(-np.where(treatment == Treatment.NEVER, -2.0, key), disk.item, may)
+    may_go = (treatment == Treatment.PLANNED) | (treatment == Treatment.NEVER)
+    may_go &= ~case.state.is_open & ~files.is_control[disk.item]
+    may_go[pinned] = False
+    key = np.where(files.is_here[disk.item], case.steady_density, ELSEWHERE)
+    key = np.where(treatment == Treatment.NEVER, FORBIDDEN, key)
+    return ranked(-key, disk.item, may_go)
 
 
-def evictions(case: Case, may_go: IntArray, prefetch_bytes: int) -> Choice:
-    """The head of `may_go` that makes the room needed, and what goes in any case.
+def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
+    """Evictions: the head of `order` that makes the room needed, and some files beyond it.
 
-    That is what must never be cached, and, for bursts, what is likely never read again.
+    Those are what a rule keeps out and, for bursts, what is likely never read again.
     """
     disk, limits = case.disk, case.limits
     needed = limits.evict_bytes(case.state, prefetch_bytes)
-    spare = limits.evict_bytes(case.state, prefetch_bytes, times=DEMOTE)
-    freed = np.cumsum(disk.size_bytes[may_go])
-    before = freed - disk.size_bytes[may_go]
-    finished = disk.longest[may_go] < limits.read_once_below
-    never = case.treatment[may_go] == Treatment.NEVER
-    chosen = may_go[(before < needed) | (finished & (before < spare)) | never]
-    return Choice(chosen, Limit(needed, FREED) if needed else NO_ROOM_NEEDED, chosen.size < may_go.size)
+    for_bursts = limits.evict_bytes(case.state, prefetch_bytes, times=DEMOTE)
+    size = disk.size_bytes[order]
+    freed_before = np.cumsum(size) - size
+    is_finished = disk.longest[order] < limits.read_once_below
+    is_forbidden = case.treatment[order] == Treatment.NEVER
+    goes = (freed_before < needed) | (is_finished & (freed_before < for_bursts)) | is_forbidden
+    places = order[goes]
+    limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
+    return Choice(places, _why_it_goes(case)[places], limit, places.size < order.size)
 
 
-def fetches(case: Case, may_go: IntArray) -> Choice:
-    """Of `case.candidates`: likely files worth more than what they displace, best first."""
+def fetches(case: Case, order: IntArray) -> Choice:
+    """Prefetches, of candidates: likely files worth more than what they displace, the head of `order`."""
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
-    usable = case.usable(candidates) & (candidates.density > _displaced(case, may_go, limit))
-    wanted = usable & (candidates.probability >= limits.min_prefetch_probability)
-    key, lifted = candidates.density, np.zeros(wanted.size, np.bool_)
-    if limits.dataset_bonus > 0:
-        wanted, key = completed(candidates, case.files, usable, wanted, limits.dataset_bonus)
-        lifted = key != candidates.density
-    order = _queued_first(case, affordable(case, _by_unit(case, key, wanted, lifted)), limit)
-    chosen = whole(order, candidates, case.files, lifted, limit.n_bytes)
-    candidates.cause[lifted] = int(Cause.WHOLE_DATASET)
-    return Choice(chosen, limit, chosen.size < order.size)
+    worth_it = case.usable(candidates) & (candidates.density > _displaced_density(case, order, limit))
+    likely = worth_it & (candidates.probability >= limits.min_prefetch_probability)
+    wanted = (
+        completed(candidates, case.files, worth_it, likely, limits.dataset_bonus)
+        if limits.dataset_bonus > 0
+        else by_the_file(candidates, likely)
+    )
+    best_first = affordable(case, wanted.order(candidates, case.files))
+    queued_first = _queued_first(case, best_first, limit)
+    places = whole(queued_first, candidates, case.files, wanted.as_whole, limit.n_bytes)
+    cause = np.where(wanted.as_whole, int(Cause.WHOLE_DATASET), candidates.cause)
+    return Choice(places, cause[places], limit, places.size < queued_first.size)
+
+
+def unpins(case: Case, pinned: IntArray) -> IntArray:
+    """Places in `case.disk` that an earlier plan holds and this one does not."""
+    lost = case.state.pinned.copy()
+    lost[pinned] = False
+    return np.flatnonzero(lost)
+
+
+def rows(case: Case, pinned: Choice, evicted: Choice, fetched: Choice) -> list[Plan]:
+    """The lists as plan items, in the order of `Action`."""
+    disk, lost = case.disk, unpins(case, pinned.places)
+    return [
+        disk.rows(Action.EVICT, evicted.places, evicted.cause),
+        disk.rows(Action.UNPIN, lost, _why_it_goes(case)[lost]),
+        disk.rows(Action.PIN, pinned.places, pinned.cause),
+        case.candidates.rows(Action.PREFETCH, fetched.places, fetched.cause),
+    ]
+
+
+def affordable(case: Case, order: IntArray) -> IntArray:
+    """`order` without what origins may not deliver now, and beyond the fraction of a dataset that pays."""
+    files, limits, candidates = case.files, case.limits, case.candidates
+    if limits.origin_bytes is not None:
+        origin = files.origin[candidates.item]
+        order = within_groups(order, candidates.size_bytes, origin, limits.origin_bytes)
+    if limits.cached_fraction < 1:
+        left = case.worth_caching - held_bytes(case.disk, files, case.worth_caching.size)
+        order = within_groups(order, candidates.size_bytes, files.dataset[candidates.item], left)
+    return order
+
+
+def _displaced_density(case: Case, order: IntArray, limit: Limit) -> float:
+    """The density that a prefetched file must beat: of the best that it could drive out, and some more."""
+    out = evictions(case, order, limit.n_bytes).places
+    if not out.size:
+        return 0.0
+    return max(0.0, float(case.disk.density[out[-1]])) * (1 + case.limits.hysteresis)
 
 
 def _queued_first(case: Case, order: IntArray, limit: Limit) -> IntArray:
@@ -131,60 +193,10 @@ def _queued_first(case: Case, order: IntArray, limit: Limit) -> IntArray:
     return np.concatenate([first, order[~is_queued], queued[first.size :]])
 
 
-def _displaced(case: Case, may_go: IntArray, limit: Limit) -> float:
-    """The density that a prefetched file must beat: of the best that it could drive out, and some more."""
-    out = evictions(case, may_go, limit.n_bytes).places
-    if not out.size:
-        return 0.0
-    return max(0.0, float(case.disk.density[out[-1]])) * (1 + case.limits.hysteresis)
-
-
-def _by_unit(case: Case, key: FloatArray, wanted: BoolArray, lifted: BoolArray) -> IntArray:
-    """Candidates by `key`; datasets that go as one stay together, their likeliest files first."""
-    candidates = case.candidates
-    index = np.flatnonzero(wanted)
-    unit = np.where(lifted, case.files.dataset[candidates.item], -1)[index]
-    own = candidates.density[index]
-    return index[np.lexsort((candidates.item[index], -own, unit, -key[index]))]
-
-
-def affordable(case: Case, order: IntArray) -> IntArray:
-    """`order` without what origins may not deliver now, and beyond the fraction of a dataset that pays."""
-    files, limits, candidates = case.files, case.limits, case.candidates
-    if limits.origin_bytes is not None:
-        origin = files.origin[candidates.item]
-        order = within_groups(order, candidates.size_bytes, origin, limits.origin_bytes)
-    if limits.cached_fraction < 1:
-        worth = fraction_bytes(case.scores, files, limits.cached_fraction)
-        left = worth - held_bytes(case.disk, files, worth.size)
-        order = within_groups(order, candidates.size_bytes, files.dataset[candidates.item], left)
-    return order
-
-
-def unpins(case: Case, pinned: IntArray) -> IntArray:
-    """Places in `case.disk` that an earlier plan holds and this one does not."""
-    lost = case.state.pinned.copy()
-    lost[pinned] = False
-    return np.flatnonzero(lost)
-
-
-def causes(case: Case, chosen: IntArray, action: Action) -> IntArray:
-    """Why files on disk are on a list, codes of `Cause`."""
-    disk, files, treatment = case.disk, case.files, case.treatment
-    if action is Action.PIN:
-        return np.where(case.held_by_rule, int(Cause.PIN_RULE), disk.cause)[chosen]
-    why = np.where(files.is_here[disk.item], disk.cause, int(Cause.ELSEWHERE))
-    why = np.where(treatment == Treatment.NEVER, int(Cause.NEVER_RULE), why)
-    left_alone = files.is_control[disk.item] | (treatment == Treatment.EXCLUDED)
-    return np.where(left_alone, int(Cause.UNPLANNED), why)[chosen]
-
-
-def rows(case: Case, pinned: Choice, evicted: Choice, fetched: Choice) -> list[Plan]:
-    """The lists as plan items, in the order of `Action`."""
-    disk, lost = case.disk, unpins(case, pinned.places)
-    return [
-        disk.rows(Action.EVICT, evicted.places, causes(case, evicted.places, Action.EVICT)),
-        disk.rows(Action.UNPIN, lost, causes(case, lost, Action.UNPIN)),
-        disk.rows(Action.PIN, pinned.places, causes(case, pinned.places, Action.PIN)),
-        case.candidates.rows(Action.PREFETCH, fetched.places),
-    ]
+def _why_it_goes(case: Case) -> IntArray:
+    """Why each file on disk may lose its place or its pin, codes of `Cause`."""
+    item, files = case.disk.item, case.files
+    why = np.where(files.is_here[item], case.disk.cause, int(Cause.ELSEWHERE))
+    why = np.where(case.treatment == Treatment.NEVER, int(Cause.NEVER_RULE), why)
+    is_unplanned = files.is_control[item] | (case.treatment == Treatment.EXCLUDED)
+    return np.where(is_unplanned, int(Cause.UNPLANNED), why)

@@ -40,8 +40,8 @@ def prefill(case: Case) -> Prefill:
     left = dataclasses.replace(room, n_bytes=room.n_bytes - int(case.disk.size_bytes[pinned.places].sum()))
     fetched = _fetches(case, least(left, *case.limits.wan(case.state)))
     rows = [
-        case.disk.rows(Action.PIN, pinned.places),
-        case.candidates.rows(Action.PREFETCH, fetched.places),
+        case.disk.rows(Action.PIN, pinned.places, pinned.cause),
+        case.candidates.rows(Action.PREFETCH, fetched.places, fetched.cause),
     ]
     bound = {Action.PIN: pinned.bound_by, Action.PREFETCH: fetched.bound_by}
     return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
@@ -50,7 +50,7 @@ def prefill(case: Case) -> Prefill:
 def _within(case: Case, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: Limit) -> Choice:
     order = ranked(case.disk.density, case.disk.item, wanted)
     chosen = head(order, case.disk.size_bytes, limit.n_bytes)
-    return Choice(chosen, limit, chosen.size < order.size)
+    return Choice(chosen, case.disk.cause[chosen], limit, chosen.size < order.size)
 
 
 def _fetches(case: Case, limit: Limit) -> Choice:
@@ -60,7 +60,7 @@ def _fetches(case: Case, limit: Limit) -> Choice:
     chosen = head(payable, candidates.size_bytes, limit.n_bytes)
     if chosen.size == payable.size < order.size:
         limit = Limit(0, "what origins may deliver, or the fraction of a dataset that pays")
-    return Choice(chosen, limit, chosen.size < order.size)
+    return Choice(chosen, candidates.cause[chosen], limit, chosen.size < order.size)
 
 
 def _left_out(case: Case, pinned: Choice, fetched: Choice) -> dict[str, int]:

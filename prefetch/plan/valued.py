@@ -30,13 +30,13 @@ class Valued:
     cause: IntArray
     n_jobs: IntArray
 
-    def rows(self, action: Action, index: IntArray, cause: IntArray | None = None) -> Plan:
-        """Plan items of the entries `index`, in that order."""
+    def rows(self, action: Action, index: IntArray, cause: IntArray) -> Plan:
+        """Plan items of the entries `index`, in that order, each with its `cause`."""
         return Plan(
             item=self.item[index],
             action=np.full(index.size, int(action), np.int64),
             rank=np.arange(1, index.size + 1, dtype=np.int64),
-            cause=self.cause[index] if cause is None else cause,
+            cause=cause,
             probability=self.probability[index],
             value=self.value[index],
             size_bytes=self.size_bytes[index],

@@ -19,6 +19,7 @@ _READ_ONLY = {
     "lan": {"read": 1, "write": 0, "delete": 0},
     "wan": {"read": 1, "write": 0, "delete": 0, "third_party_copy_read": 0, "third_party_copy_write": 0},
 }
+_FORM = {"volatile": (bool,), "protocols": (list,), **dict.fromkeys(_AVAILABILITY, (bool,))}
 _MOST_SHOWN = 3
 
 
@@ -97,7 +98,8 @@ def check(session: Session, rse: str) -> list[RseCheck]:
 
 def _checks(session: Session, rse: str) -> Iterator[RseCheck]:
     found = _rse(session, rse)
-    attributes = session.ask("attributes", lambda client: [client.list_rse_attributes(rse)])[0]
+    asked = session.ask("attributes", lambda client: [dict(client.list_rse_attributes(rse))])
+    attributes: dict[str, Any] = asked[0]
     setup = "cachecast rucio setup-rse mends it"
     yield _checked(
         rse, "volatile", found["volatile"], "Rucio takes it for storage of its own; choose another RSE"
@@ -112,14 +114,24 @@ def _checks(session: Session, rse: str) -> Iterator[RseCheck]:
     doing = sorted({what for protocol in found["protocols"] for what in _does(protocol)})
     remedy = f"its protocols offer {', '.join(doing)}: add them anew, to read only"
     yield _checked(rse, "read only", not doing, remedy)
-    locks = session.ask("locks", lambda client: client.get_dataset_locks_by_rse(rse))
-    naming = session.ask("rules", lambda client: client.list_replication_rules({"rse_expression": rse}))
+    locks = session.ask(
+        "locks", lambda client: client.get_dataset_locks_by_rse(rse), form={"rule_id": (object,)}
+    )
+    naming = session.ask(
+        "rules",
+        lambda client: client.list_replication_rules({"rse_expression": rse}),
+        form={"id": (object,)},
+    )
     rules = {str(lock["rule_id"]) for lock in locks} | {str(rule["id"]) for rule in naming}
     yield _checked(rse, "no rules", not rules, _of_rules(rules))
 
 
 def _rse(session: Session, rse: str) -> dict[str, Any]:
-    answer: dict[str, Any] = session.ask("RSE", lambda client: [client.get_rse(rse)])[0]
+    answer: dict[str, Any] = session.ask("RSE", lambda client: [client.get_rse(rse)], form=_FORM)[0]
+    for protocol in answer["protocols"]:
+        domains = protocol.get("domains") if isinstance(protocol, dict) else None
+        if not isinstance(domains, dict) or not all(isinstance(one, dict) for one in domains.values()):
+            raise session.strange("RSE", "a protocol without domains")
     return answer
 
 

@@ -14,8 +14,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import requests
@@ -28,6 +29,10 @@ from features.errors import ConfigError, ServiceError, bounded
 from features.redaction import without_secrets
 
 T = TypeVar("T")
+Form = Mapping[str, tuple[type, ...]]
+"""The fields that each row of an answer must have, and the types they may be of."""
+ANYTHING: Form = MappingProxyType({})
+_MISSING = object()
 _LONGEST_PAUSE_S = 30.0
 _TOLD_CHARS = 200
 # The class of an error that the server did not name; its text then holds the status.
@@ -73,10 +78,11 @@ class Session:
         self._creds = _credentials(access)
         self._client: Any = None
 
-    def ask(self, what: str, question: Callable[[Any], Iterable[T]]) -> list[T]:
+    def ask(self, what: str, question: Callable[[Any], Iterable[T]], *, form: Form = ANYTHING) -> list[T]:
         """All that `question` gives, put to the server's client; `what` names it in errors.
 
-        Raises ServiceError: the server is away (after `attempts` tries), refuses us, or the question.
+        Raises ServiceError: the server is unavailable (after `attempts` tries), refuses us or the question,
+        or a row of its answer is not of `form`.
         """
         tries = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(self._access.attempts),
@@ -86,13 +92,28 @@ class Session:
             reraise=True,
         )
         try:
-            return tries(lambda: list(question(self._connected())))
+            rows = tries(lambda: list(question(self._connected())))
         except (rucio.RucioException, requests.RequestException, OSError) as error:
             raise self._failed(what, error) from None
+        except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            # rucio-clients believes that every answer is one of Rucio's.
+            raise self.strange(what, f"it cannot be read ({type(error).__name__})") from None
+        for row in rows:
+            if odd := _odd_field(row, form):
+                raise self.strange(what, odd)
+        return rows
 
     def do(self, what: str, deed: Callable[[Any], object]) -> None:
         """Have the server's client do something whose repetition changes nothing; raises as `ask`."""
         self.ask(what, lambda client: [deed(client)])
+
+    def strange(self, what: str, why: str) -> ServiceError:
+        """The error for an answer to `what` that no Rucio gives."""
+        told = bounded(why, _TOLD_CHARS)
+        return ServiceError(
+            f"Rucio at {self._access.url} gives an answer of another form ({what}): {told}; is [rucio] url "
+            "that of a Rucio server?"
+        )
 
     def _connected(self) -> Any:
         if self._client is None:
@@ -147,6 +168,19 @@ class _Client(Client):  # type: ignore[misc]
         if self.auth_type == "oidc":
             options["get_token"] = True
         return super()._send_request(*args, **options)
+
+
+def _odd_field(row: object, form: Form) -> str:
+    """What keeps `row` from being of `form`; empty if nothing does."""
+    if form and not isinstance(row, Mapping):
+        return f"a row is {type(row).__name__}, not an object"
+    for name, kinds in form.items():
+        value = row.get(name, _MISSING) if isinstance(row, Mapping) else _MISSING
+        if value is _MISSING:
+            return f"a row has no {name}"
+        if not isinstance(value, kinds):
+            return f"{name} is {type(value).__name__}, not {' or '.join(kind.__name__ for kind in kinds)}"
+    return ""
 
 
 def _credentials(access: Access) -> dict[str, str]:

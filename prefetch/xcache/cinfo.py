@@ -19,6 +19,8 @@ VERSION = 4
 MAX_BYTES = 64 * 2**20
 # No file has an exabyte; beyond it, sums of sizes would not fit.
 MAX_FILE_BYTES = 2**60
+# A cache keeps 20 unless told otherwise, and merges older ones.
+MAX_RECORDS = 100_000
 _VERSION = struct.Struct("<i")
 _STORE = struct.Struct("<qqqqQIi")
 _ACCESS = struct.Struct("<qqiiiiqqq")
@@ -104,7 +106,7 @@ def parse(content: bytes) -> CInfo:
         _STORE, content, _STORE_AT
     )
     _check_crc(content, _STORE_AT, _STORE_CRC_AT)
-    if block_size <= 0 or not 0 <= size <= MAX_FILE_BYTES or n_records < 0:
+    if block_size <= 0 or not 0 <= size <= MAX_FILE_BYTES or not 0 <= n_records <= MAX_RECORDS:
         raise InputError(f"cinfo with block size {block_size}, file size {size}, {n_records} access records")
     records_at = _BLOCKS_AT + (_n_blocks(size, block_size) - 1) // 8 + 1
     end = records_at + n_records * _ACCESS.size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,10 @@ from prefetch.xcache.cinfo import AccessRecord, CInfo
 from prefetch.xcache.namespace import Found, walk
 
 BATCH_FILES = 10_000
+BATCH_RECORDS = 500_000
+"""Access records in a batch, each some 500 bytes in memory; a cache that lies may have many a file."""
 SAMPLE_CHARS = 200
+_RECORD_BYTES = 500
 _LONG, _BOOL, _TEXT = pa.int64(), pa.bool_(), pa.string()
 
 
@@ -54,11 +57,24 @@ SCHEMA = pa.schema(
 def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordBatch]:
     """Every cinfo below `namespace`; of one that cannot be used `fault` says why, and `told` which and what.
 
-    `spaces`: see `walk`. At most `BATCH_FILES` are in memory. Raises InputError if there is no such folder.
+    `spaces`: see `walk`. In memory are at most `BATCH_FILES`, and `BATCH_RECORDS` but for those of one file.
+    Raises InputError if there is no such folder.
     """
-    files = walk(namespace, spaces)
-    while some := list(islice(files, BATCH_FILES)):
+    some: list[Found] = []
+    n_records = 0
+    for file in walk(namespace, spaces):
+        some.append(file)
+        n_records += _weight(file)
+        if len(some) == BATCH_FILES or n_records >= BATCH_RECORDS:
+            yield _batch(some)
+            some, n_records = [], 0
+    if some:
         yield _batch(some)
+
+
+def _weight(file: Found) -> int:
+    """A file's access records, and its block map as if it were some."""
+    return 0 if file.info is None else len(file.info.accesses) + len(file.info.blocks) // _RECORD_BYTES
 
 
 def remembered(info: CInfo) -> list[Remembered]:

@@ -77,6 +77,8 @@ class ParquetSource:
 
     def _column(self, file: pq.ParquetFile, name: str) -> list[pa.Array]:
         column, kind = file.read(columns=[name])[name], self.schema.field(name).type
+        # Arrow believes a file that its strings are text, and that its codes name values.
+        column.validate(full=True)
         return list((column if column.type == kind else column.cast(kind)).chunks)
 
     def where(self, row: int) -> str:
@@ -132,6 +134,6 @@ def _is_text(kind: pa.DataType) -> bool:
 def _parquet_read(path: Path, read: Callable[[], _Read]) -> _Read:
     try:
         return read()
-    except (pa.ArrowException, OSError, KeyError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read as Parquet: {first}; write it again") from None

@@ -15,7 +15,7 @@ from replay.planner import IntArray
 from replay.read.bridge import valid, values_of
 from replay.read.rows import Rows, pick
 from replay.read.source import Source
-from replay.read.values import is_text, refuse_null, whole_numbers
+from replay.read.values import is_text, refuse_null, texts, whole_numbers
 
 TickArray: TypeAlias = npt.NDArray[np.int64 | np.float64]
 
@@ -58,7 +58,7 @@ def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, npt.N
     """As `read_ticks` without its checks, and the rows that state no time; their ticks mean nothing."""
     column = source.take(name)
     if pa.types.is_dictionary(column.type):
-        column = column.cast(pa.string())
+        column = texts(source, column, name)
     absent = ~valid(column)
     if absent.all():
         return Ticks(np.zeros(len(column), np.int64), 1), absent

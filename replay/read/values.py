@@ -39,10 +39,7 @@ def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArra
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        try:
-            column, kind = column.cast(pa.string()), pa.string()
-        except pa.ArrowInvalid:
-            raise InputError(f"{source.label}: {name} has bytes that are not UTF-8; correct them") from None
+        column, kind = texts(source, column, name), pa.string()
     if not (
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -59,6 +56,14 @@ def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArra
     if column.null_count:
         numbers = np.where(valid(column), numbers, UNKNOWN)
     return numbers
+
+
+def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """A dictionary's values as plain strings. Raises InputError for bytes that are none."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InputError(f"{source.label}: {name} has bytes that are not UTF-8; correct them") from None
 
 
 def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +16,19 @@ MAX_ACCESSES = 1 << 30
 """Reads that fit the arrays of a workload."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_MOST = (
+    ("sigma", 10),
+    (("hours", "hours_median"), 100 * 366 * 24),
+    (("days", "days_median"), 100 * 366),
+    ("files_median", MAX_ACCESSES),
+    ("n_users", MAX_ACCESSES),
+    ("_bytes", 2**55),
+    (("factor", "scale"), 10**6),
+)
+"""The most that a key can be, by the end of its name: what is larger fits no date, size or array."""
+_FIRST, _LAST = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1970, 2100))
 _TYPES = {"int": (int,), "float": (int, float), "str": (str,), "dt.datetime": (dt.datetime,)}
-_ABOVE_ZERO = ("days", "_median", "mean_size_bytes", "scale", "n_users", "factor", "value")
+_ABOVE_ZERO = ("days", "_median", "size_bytes", "scale", "n_users", "factor", "value")
 EXTENSIVE = ("accesses", "files", "bytes")
 PER_DAY = ("accesses_per_day", "bytes_per_day")
 METRICS = (
@@ -136,7 +148,7 @@ class WorkloadConfig:
         common = known.pop("category", {})
         known.setdefault("days", known.get("period_days"))
         known.setdefault("scale", 1.0)
-        known["sites"] = tuple(known.get("sites", ()))
+        known["sites"] = _texts(known.get("sites", ()), f"{where}: sites")
         known["origins"] = _rows(OriginConfig, known.get("origins", ()), f"{where}: origins")
         rows = known.get("categories", ())
         known["categories"] = _rows(CategoryConfig, rows, f"{where}: categories", common)
@@ -144,6 +156,15 @@ class WorkloadConfig:
         config: WorkloadConfig = _build(cls, known, where)
         _check(config, where)
         return config
+
+
+def _texts(values: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise ConfigError(where, "is no list of strings; write it as those in conf/workloads")
+    for value in values:
+        if not value or not value.isprintable():
+            raise ConfigError(where, f"{value!r} is no name; it must be printable, and not empty")
+    return tuple(values)
 
 
 def _rows(kind: type[Any], rows: Any, where: str, common: Mapping[str, Any] = _NOTHING) -> tuple[Any, ...]:
@@ -176,6 +197,11 @@ def _check_value(name: str, value: Any, types: tuple[type, ...], where: str) -> 
         raise ConfigError(f"{where}: {name}", f"{value} must not be negative")
     if name.endswith(_ABOVE_ZERO) and not value > 0:
         raise ConfigError(f"{where}: {name}", f"{value} must be above 0")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: {name}", f"{value} is no number that can be reckoned with")
+    for ends, most in _MOST:
+        if name.endswith(ends) and value > most:
+            raise ConfigError(f"{where}: {name}", f"{value} must be at most {most}")
 
 
 def _check(config: WorkloadConfig, where: str) -> None:
@@ -184,6 +210,8 @@ def _check(config: WorkloadConfig, where: str) -> None:
             raise ConfigError(f"{where}: {key}", "is empty; give at least one")
     if config.start.tzinfo is None:
         raise ConfigError(f"{where}: start", "has no time zone; end it with Z")
+    if not _FIRST <= config.start < _LAST:
+        raise ConfigError(f"{where}: start", f"{config.start} must be from 1970 to 2099")
     for category in config.categories:
         here = f"{where}: {category.name}"
         if not 0 < category.files <= category.accesses:
@@ -193,12 +221,20 @@ def _check(config: WorkloadConfig, where: str) -> None:
             raise ConfigError(f"{here}: activity", f"{category.activity!r} must be production or analysis")
         if category.unread_share == 1:
             raise ConfigError(f"{here}: unread_share", "1 leaves no file that is read; give less")
-    asked = config.growth * sum(category.accesses for category in config.categories)
-    if asked > MAX_ACCESSES:
-        raise ConfigError(where, f"{asked:.3g} accesses are more than {MAX_ACCESSES}; lower days or scale")
+    _check_amounts(config, where)
     for figure in config.published:
         if figure.metric not in METRICS:
             told = f"unknown metric {figure.metric!r}; known: {', '.join(METRICS)}"
             raise ConfigError(f"{where}: published", told)
         if figure.metric.endswith("hit_ratio") and not figure.capacity_bytes > 0:
             raise ConfigError(f"{where}: published", f"{figure.metric} needs a capacity_bytes above 0")
+
+
+def _check_amounts(config: WorkloadConfig, where: str) -> None:
+    asked = config.growth * sum(category.accesses for category in config.categories)
+    if asked > MAX_ACCESSES:
+        raise ConfigError(where, f"{asked:.3g} accesses are more than {MAX_ACCESSES}; lower days or scale")
+    listed = sum(config.growth * one.files / (1 - one.unread_share) for one in config.categories)
+    if listed > MAX_ACCESSES:
+        told = f"{listed:.3g} files, those never read with them, are more than {MAX_ACCESSES}"
+        raise ConfigError(f"{where}: unread_share", f"{told}; lower it, days or scale")

@@ -138,7 +138,8 @@ def test_lru_has_something_to_lose_and_to_win(month):
     [
         ({"origins": []}, "origins: is empty"),
         ({"days": 0}, "days: 0 must be above 0"),
-        ({"days": 10**9}, "lower days or scale"),
+        ({"days": 1_000_000_000}, "days: 1000000000 must be at most"),
+        ({"scale": 999_999.0}, "lower days or scale"),
         ({"seed": -1}, "seed: -1 must not be negative"),
         ({"n_users": "many"}, "n_users: 'many' is no int"),
         ({"fresh_share": 2}, "within 0 … 1"),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ from features.errors import InputError, ServiceError
 from features.hosts import is_loopback
 
 MOST_BYTES = 256 * 2**20
+MOST_ENTRIES = 2_000_000
+MOST_COLUMNS = 100
 _PART_BYTES = 2**20
 
 
@@ -31,26 +34,36 @@ def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
         return _from_json(_asked(source, token, timeout_s), _shown(source))
     path = Path(source)
     try:
-        if path.stat().st_size > MOST_BYTES:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
             raise InputError(f"{source} is larger than {MOST_BYTES >> 20} MiB; split the queue")
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the queue {source}: {error}") from None
     return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+
+
+def _few(entries: Iterable[object], source: str) -> list[object]:
+    found = list(itertools.islice(entries, MOST_ENTRIES + 1))
+    if len(found) > MOST_ENTRIES:
+        raise InputError(f"{source} holds more than {MOST_ENTRIES} entries; group like jobs by n_jobs")
+    return found
 
 
 def _from_json(text: str, source: str) -> list[object]:
     try:
         told = strict_json.loads(text)
     except ValueError:
-        lines = [line for line in text.splitlines() if line.strip()]
+        # Not `splitlines`: to that, characters within a string end a line too.
+        lines = [line for line in text.split("\n") if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
             raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
-        return list(_lines(lines))
+        return _few(_lines(lines), source)
     jobs = told.get("jobs", [told]) if isinstance(told, dict) else told
     if not isinstance(jobs, list):
         raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
-    return jobs
+    return _few(jobs, source)
 
 
 def _lines(lines: list[str]) -> Iterator[object]:
@@ -66,7 +79,10 @@ def _from_csv(text: str, source: str) -> list[object]:
         reader = csv.DictReader(io.StringIO(text), strict=True)
         if not {"job_id"} <= set(reader.fieldnames or ()):
             raise InputError(f"{source} has no column job_id; its first line must name the columns")
-        return [{name: value for name, value in row.items() if name is not None} for row in reader]
+        if len(reader.fieldnames or ()) > MOST_COLUMNS:
+            raise InputError(f"{source} has more than {MOST_COLUMNS} columns; keep those that are described")
+        rows = ({name: value for name, value in row.items() if name is not None} for row in reader)
+        return _few(rows, source)
     except csv.Error as error:
         raise InputError(f"{source} is not CSV: {error}") from None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from prefetch.rucio import bulk
@@ -22,6 +23,8 @@ from prefetch.rucio.session import Session
 FILES_AT_ONCE = 20_000
 # An open dataset does not tell how many files it has.
 _GUESSED_FILES = 1000
+_META = bulk.DID | {"did_type": (str,), "created_at": (dt.datetime,), "length": (int, NoneType)}
+_FILE = bulk.DID | {"parent_scope": (str,), "parent_name": (str,)}
 
 
 def rows(session: Session, wanted: Iterable[str]) -> Iterator[list[Row]]:
@@ -38,7 +41,8 @@ class _Catalogue:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        rses = session.ask("list RSEs", lambda client: client.list_rses())
+        form = {"rse": (str,), "volatile": (bool,)}
+        rses = session.ask("list RSEs", lambda client: client.list_rses(), form=form)
         # What a cache holds comes from somewhere else: it is no origin.
         self._caches = {rse["rse"] for rse in rses if rse["volatile"]}
         self._seen: set[Did] = set()
@@ -77,6 +81,8 @@ class _Catalogue:
             f"datasets {scope}:{pattern}",
             lambda client: client.list_dids(scope, filters, did_type="collection"),
         )
+        if not all(isinstance(name, str) for name in names):
+            raise self._session.strange(f"datasets {scope}:{pattern}", "a name is no text")
         return [Did(scope, name) for name in names]
 
     def _inside(self, containers: Iterable[Did]) -> list[Did]:
@@ -85,6 +91,7 @@ class _Catalogue:
             children = self._session.ask(
                 f"content of {container.scope}:{container.name}",
                 lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
+                form=bulk.DID,
             )
             found += [bulk.did_of(child) for child in children]
         return self._new(found)
@@ -96,7 +103,7 @@ class _Catalogue:
 
     def _metadata(self, dids: Sequence[Did]) -> tuple[list[Row], list[Row]]:
         """Metadata of the `dids` that the server knows, and rows for those that it does not."""
-        known, refused = bulk.metadata(self._session, dids)
+        known, refused = bulk.metadata(self._session, dids, _META)
         told = {*map(bulk.did_of, known), *refused}
         unknown = [(did, "unknown to Rucio") for did in dids if did not in told]
         unknown += [(did, "a name that Rucio's rules refuse") for did in refused]
@@ -104,10 +111,13 @@ class _Catalogue:
 
     def _of_datasets(self, datasets: Sequence[Row]) -> list[Row]:
         asked = [bulk.did_of(meta)._asdict() for meta in datasets]
-        listed = self._session.ask("files", lambda client: client.bulk_list_files(asked))
+        listed = self._session.ask("files", lambda client: client.bulk_list_files(asked), form=_FILE)
         by_dataset: dict[Did, list[Row]] = {bulk.did_of(meta): [] for meta in datasets}
         for file in listed:
-            by_dataset[Did(file["parent_scope"], file["parent_name"])].append(file)
+            parent = Did(file["parent_scope"], file["parent_name"])
+            if parent not in by_dataset:
+                raise self._session.strange("files", f"of {parent.scope}:{parent.name}, which was not asked")
+            by_dataset[parent].append(file)
         known, _ = self._metadata(list(dict.fromkeys(map(bulk.did_of, listed))))
         created = {bulk.did_of(meta): meta["created_at"] for meta in known}
         found = []
@@ -130,6 +140,7 @@ class _Catalogue:
         held = self._session.ask(
             f"replicas of {dataset.scope}:{dataset.name}",
             lambda client: client.list_dataset_replicas(dataset.scope, dataset.name, deep=True),
+            form={"rse": (str,), "available_length": (int,)},
         )
         n_available = {at["rse"]: at["available_length"] for at in held if at["rse"] not in self._caches}
         whole = [rse for rse, n in n_available.items() if n == len(files)]
@@ -142,6 +153,8 @@ class _Catalogue:
     def _add_replicas(self, origins: dict[Did, list[str]], rses: str) -> None:
         """Add to `origins` where else each file is available, of RSEs in expression `rses` (empty: all)."""
         for did, at in bulk.replicas(self._session, list(origins), rses):
+            if did not in origins:
+                raise self._session.strange("replicas", f"of {did.scope}:{did.name}, which was not asked")
             origins[did] += [rse for rse in at if rse not in self._caches]
 
 
@@ -150,13 +163,13 @@ def _row(
 ) -> Row:
     if created is None:
         return _refused(f"{file['scope']}:{file['name']}", "gone while it was asked for")
-    row = {field: file[field] for field in ("scope", "name", "bytes", "adler32")}
+    row = {field: file.get(field) for field in ("scope", "name", "bytes", "adler32")}
     row |= {"created_at": _utc(created), "known_at": _utc(created), "rses": sorted(origins)}
     if dataset is not None:
         # Rucio told of the file in this dataset when both were there.
         row |= {"parent_scope": dataset["scope"], "parent_name": dataset["name"]}
         row |= {"known_at": _utc(max(created, dataset["created_at"]))}
-        row |= {field: dataset[field] for field in ("datatype", "campaign")}
+        row |= {field: dataset.get(field) for field in ("datatype", "campaign")}
     return row
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -52,7 +52,10 @@ class Store(Protocol):
         """
 
     def settle(self, name: str) -> str:
-        """Make a written file last; the hex SHA-256 of its content."""
+        """Make a written file's content last; the hex SHA-256 of it. Its name: see `settle_folders`."""
+
+    def settle_folders(self, names: Iterable[str]) -> None:
+        """Make the names in these folders last, and in those that they lie in up to this store's."""
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         """The `columns` of a Parquet file whose columns are at most those of `schema`."""

@@ -1,12 +1,19 @@
-"""Tables in a local folder: names by hard link, lasting by fsync, locks by the kernel."""
+"""Tables in a local folder: names by hard link, lasting by fsync, locks by the kernel.
+
+A file lasts when its content and every folder from its own up to one that lasts are synced. A commit is named
+after what it names lasts, and returned once it lasts itself: a power loss before that leaves the table as it
+was, or as the commit says.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import posixpath
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -48,8 +55,8 @@ class LocalStore:
         return (self._folder / name).read_bytes()
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
-        path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path, folder = self._folder / name, posixpath.dirname(name)
+        self.make_folder(folder)
         draft = path.with_name(f".{uuid.uuid4().hex}.draft")
         with draft.open("xb") as file:
             file.write(content)
@@ -61,11 +68,15 @@ class LocalStore:
             return False
         finally:
             draft.unlink()
-        _sync_folder(path.parent)
+        self.settle_folders([folder])
         return True
 
     def make_folder(self, name: str) -> None:
+        missing = itertools.takewhile(lambda path: not path.exists(), (self._folder, *self._folder.parents))
+        holding_new = [path.parent for path in missing]
         (self._folder / name).mkdir(parents=True, exist_ok=True)
+        for folder in holding_new:
+            _sync_folder(folder)
 
     def remove(self, name: str) -> None:
         path = self._folder / name
@@ -82,6 +93,14 @@ class LocalStore:
         with (self._folder / name).open("rb") as file:
             os.fsync(file.fileno())
             return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def settle_folders(self, names: Iterable[str]) -> None:
+        folders = {self._folder}
+        for name in names:
+            path = self._folder / name
+            folders |= {path, *(above for above in path.parents if above.is_relative_to(self._folder))}
+        for folder in sorted(folders, reverse=True):
+            _sync_folder(folder)
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         return pq.read_table(self._path(name), columns=list(columns), schema=schema, partitioning=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -67,6 +67,15 @@ class RemoteStore(abc.ABC):
 
     @abc.abstractmethod
     def make_folder(self, name: str) -> None: ...
+
+    @abc.abstractmethod
+    def settle_folders(self, names: Iterable[str]) -> None: ...
+
+    def _holds(self, name: str, content: bytes) -> bool:
+        try:
+            return self.read(name) == content
+        except FileNotFoundError:
+            return False
 
     def remove(self, name: str) -> None:
         with self._told(), suppress(FileNotFoundError):

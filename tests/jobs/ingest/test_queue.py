@@ -77,7 +77,7 @@ def settings_of(tables: Tables, **more: str) -> Settings:
 def ask(tables: Tables, told: object, folder: Path, *, name: str = "q", as_of_s: int = AS_OF) -> Any:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(told))
-    return prefill.queue(settings_of(tables), name=name, source=str(path), as_of_s=as_of_s)
+    return queue.run(settings_of(tables), name=name, source=str(path), as_of_s=as_of_s)
 
 
 def known(tables: Tables, *, as_of_s: int = AS_OF, cache: str = "xc1", site: str = "EDGE") -> Any:
@@ -97,7 +97,7 @@ def test_a_queue_in_json_lines_csv_and_json_says_the_same(tables: Tables, tmp_pa
     )
     found = []
     for name in ("a.json", "b.jsonl", "c.csv"):
-        prefill.queue(settings_of(tables), name="q", source=str(tmp_path / name), as_of_s=AS_OF)
+        queue.run(settings_of(tables), name="q", source=str(tmp_path / name), as_of_s=AS_OF)
         rows = tables.read_arrow(QUEUE).sort_by("job_id").to_pylist()
         found.append(rows)
         assert tables.read_arrow(REJECTS).num_rows == 0 if tables.exists(REJECTS) else True
@@ -216,19 +216,19 @@ def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables)
     trusted = settings_of(tables, QUEUE__TOKEN="s3cret")
     with answering() as url:
         asked = f"{url}/queue?key=hidden"
-        answer = prefill.queue(trusted, name="q", source=asked, as_of_s=AS_OF)
+        answer = queue.run(trusted, name="q", source=asked, as_of_s=AS_OF)
         assert answer.inputs == 1 and known(tables).files["did"].to_pylist() == [f"cms:{lfn(5)}"]
         with pytest.raises(ServiceError, match="answers 401; set CACHECAST_QUEUE__TOKEN") as caught:
-            prefill.queue(settings_of(tables), name="q", source=asked, as_of_s=AS_OF)
+            queue.run(settings_of(tables), name="q", source=asked, as_of_s=AS_OF)
         assert "hidden" not in str(caught.value)
         with pytest.raises(ServiceError, match="answers 302"):
-            prefill.queue(trusted, name="q", source=f"{url}/moved", as_of_s=AS_OF)
+            queue.run(trusted, name="q", source=f"{url}/moved", as_of_s=AS_OF)
         with pytest.raises(InputError, match="is not JSON"):
-            prefill.queue(trusted, name="q", source=f"{url}/page", as_of_s=AS_OF)
+            queue.run(trusted, name="q", source=f"{url}/page", as_of_s=AS_OF)
     with pytest.raises(ServiceError, match="does not answer"):
-        prefill.queue(trusted, name="q", source=asked, as_of_s=AS_OF)
+        queue.run(trusted, name="q", source=asked, as_of_s=AS_OF)
     with pytest.raises(InputError, match="not sent over plain http"):
-        prefill.queue(trusted, name="q", source="http://batch.example.org/q", as_of_s=AS_OF)
+        queue.run(trusted, name="q", source="http://batch.example.org/q", as_of_s=AS_OF)
 
 
 @pytest.fixture

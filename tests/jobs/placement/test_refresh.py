@@ -230,10 +230,11 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         mine = is_here(configured, cache, dids)
         assert mine is not None
         planned |= {name: f"{cache.name}:1094" for name, is_mine in zip(names, mine, strict=True) if is_mine}
-    with threaded(tmp_path / "p.db", lambda: AS_OF) as started:
-        # Joined in an order of their own, with sizes that mean something else, beside one nobody configured.
-        for size, id in enumerate(("e3", "stranger", "e2", "e1"), start=1):
-            started.beat(id, size=size)
+    # The service's configuration has other sizes, and a cache that the last `place` did not know.
+    joined = {id: ("EDGE", size) for size, id in enumerate(("e3", "stranger", "e2", "e1"), start=1)}
+    with threaded(tmp_path / "p.db", lambda: AS_OF, caches=joined) as started:
+        for id in joined:
+            started.beat(id)
         run(tables, tmp_path / "p.db", caches=caches, rates_bytes_s=rates_bytes_s)
         eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
         reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]

@@ -110,7 +110,7 @@ def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
 
 def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Path) -> None:
     journal = Journal(Settings.load(conf, env={}).push.journal)
-    script = "from prefetch.owner import new_owner; print(new_owner())"
+    script = "from prefetch.journal.owner import new_owner; print(new_owner())"
     command = [sys.executable, "-c", script]
     dead = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     names = [f"/store/f{number}" for number in range(3)]
@@ -208,11 +208,11 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         (pin,) = work.journal.claim("d", "pin", 1, owner="far|1|5|x", now_s=time.time(), patience=Patience())
         work.journal.finish({pin.item_id: Receipt("done")}, owner="far|1|5|x", now_s=time.time())
     with working(conf, days_later=400) as wrong:
-        summary = job.resume(wrong, on_progress=lambda *_: None)
+        summary = job.push_rest(wrong, on_progress=lambda *_: None)
         assert (summary.pushed, summary.expired) == (0, 1)
     with working(conf) as work:
         assert len(work.journal.pins("d", now_s=time.time())) == 1
-        assert job.resume(work, on_progress=lambda *_: None).pushed == 1
+        assert job.push_rest(work, on_progress=lambda *_: None).pushed == 1
     assert receipts(conf) == ["done", "done"]
 
 

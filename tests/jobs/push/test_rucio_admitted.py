@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
 
 from jobs.push import rucio_sync
 from jobs.push.rucio_sync import Drift
@@ -28,6 +32,19 @@ def drift(folder: Path, rules: str) -> Drift:
     told = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
     assert isinstance(told, Drift)
     return told
+
+
+def test_a_sync_gives_back_its_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sa.Engine] = []
+    made = sa.create_engine
+
+    def watched(*args: Any, **options: Any) -> sa.Engine:
+        opened.append(made(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sa, "create_engine", watched)
+    drift(tmp_path, "")
+    assert [engine.pool.checkedin() for engine in opened] == [0]  # type: ignore[attr-defined]
 
 
 def test_what_must_not_be_cached_is_not_told(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hdfs_native.fsspec import HdfsFileSystem
 from features.errors import ConfigError, ConflictError, SchemaError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
 from jobs.store.filesystems import Store, store_at
+from jobs.store.filesystems.s3 import S3Store
 from jobs.store.tables import StagedPartition, Tables, read_partitions
 
 DAY = "2026-03-01"
@@ -32,11 +33,11 @@ def rejects(day: str, *n_rows: int, source: str = "s") -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-@pytest.fixture(params=["local", pytest.param("hdfs", marks=pytest.mark.service)])
+@pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.service) for name in ("hdfs", "s3"))])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "local":
         return str(tmp_path / "tables")
-    return f"{request.getfixturevalue('hdfs')}/{uuid.uuid4().hex}"
+    return f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        for where, naming in ((os, "link"), (HdfsFileSystem, "mv")):
+        for where, naming in ((os, "link"), (HdfsFileSystem, "mv"), (S3Store, "put_if_absent")):
             patch.setattr(where, naming, crash)
         with pytest.raises(KeyboardInterrupt):
             tables.replace_arrow(REJECTS, rejects(DAY, 2))

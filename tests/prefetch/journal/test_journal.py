@@ -115,7 +115,7 @@ def test_runs_that_finish_cancel_and_recover_do_not_wait_for_each_other(url: str
 
 
 def test_what_a_dead_run_left_is_taken_over(journal: Journal) -> None:
-    script = "from prefetch.owner import new_owner; print(new_owner())"
+    script = "from prefetch.journal.owner import new_owner; print(new_owner())"
     dead = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -19,6 +19,8 @@ from prefetch.plan import (
     ValuePlanner,
     plain_files,
 )
+from prefetch.plan.value import Objective
+from prefetch.plan.valued import Valued, absent, on_disk
 from replay.planner import CacheState
 
 N_FILES = 60
@@ -156,6 +158,19 @@ def test_every_item_is_named_once_and_where_it_can_act(world: World) -> None:
     assert not kept[plan.of(Action.EVICT)].any()
     for action in Action:
         assert plan.rank[plan.action == action].tolist() == list(range(1, len(plan.of(action)) + 1))
+
+
+@given(worlds())
+def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
+    """What a judgement was made from is the same after its plan as when it was made anew."""
+    state, scores, limits, files = world
+    judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
+    disk = on_disk(state, scores, files, Objective.BYTES, judged.shown, recent_s=limits.cycle_s)
+    candidates = absent(state, scores, files, Objective.BYTES, judged.shown)
+    assert judged.plan.item.size >= 0
+    for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
+        for field in dataclasses.fields(Valued):
+            np.testing.assert_array_equal(getattr(given_, field.name), getattr(anew, field.name), field.name)
 
 
 @given(worlds())

@@ -134,3 +134,13 @@ def test_a_dataset_comes_whole_or_not_at_all() -> None:
     assert fetched(0.12, 0.0) == [3, 4]
     assert fetched(0.12, 0.5) == [3, 4, 5]
     assert fetched(0.11, 0.5) == []  # it would be cut in two
+
+
+def test_the_cause_of_a_whole_dataset_is_the_plans_and_not_the_candidates() -> None:
+    files = plain_files(5, dataset=np.array([-1, -1, -1, 0, 0]))
+    scores = one_horizon([3, 4], [4, 4], [0.7, 0.65], [False] * 2)
+    limits = dataclasses.replace(LIMITS, prefetch_share=1.0, dataset_bonus=0.5)
+    state = cache(bytes_on_disk=np.array([1, 1, 1]), inflow_bytes=100)
+    judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
+    assert judged.fetched.cause.tolist() == [Cause.WHOLE_DATASET] * 2
+    assert judged.case.candidates.cause.tolist() == [Cause.VALUE] * 2

@@ -170,7 +170,7 @@ def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> No
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     _other_trees(bundle(own, SECOND))
     with pytest.raises(ModelError, match=NOT_TRAINED):
-        promote.run(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
+        promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert registry(own).version_at("emea", "champion") is None
 
 
@@ -181,13 +181,13 @@ def test_a_champion_without_a_digest_serves_after_the_next_promote(own: Mlflow, 
     with pytest.raises(ModelError, match="cachecast promote"):
         at.load("emea", ["champion"])
     evaluate(store, SECOND, 40 * DAY, saving=0, champion=FIRST)
-    found = promote.run(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
+    found = promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert (found.action, found.champion) == ("refuse", FIRST)
     assert at.load("emea", ["champion"]).version == FIRST
     with pytest.raises(ModelError, match="train again"):
         at.load_version(SECOND)
     evaluate(store, SECOND, 41 * DAY, saving=300, champion=FIRST)
-    promote.run(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=2, min_days=21)
+    promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=2, min_days=21)
     assert at.load("emea", ["champion"]).version == SECOND
 
 
@@ -195,12 +195,12 @@ def test_a_rollback_to_changed_files_is_told(own: Mlflow, tmp_path: Path) -> Non
     store, at = Tables(str(tmp_path / "tables")), registry(own)
     for now_s, version in enumerate((FIRST, SECOND), start=1):
         evaluate(store, version, (40 + now_s) * DAY, saving=300, champion=FIRST if now_s > 1 else None)
-        promote.run(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+        promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=now_s, min_days=21)
     _other_trees(bundle(own, FIRST))
     with pytest.raises(ModelError, match=NOT_TRAINED):
-        promote.rollback(store, region="emea", mlflow=own, now_s=3)
+        promote.take_back(store, region="emea", mlflow=own, now_s=3)
     assert at.version_at("emea", "champion") == FIRST
-    assert promote.rollback(store, region="emea", mlflow=own, now_s=4).champion is None
+    assert promote.take_back(store, region="emea", mlflow=own, now_s=4).champion is None
 
 
 @pytest.mark.service
@@ -217,7 +217,7 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     def predictions() -> None:
         at = [(N_AS_OFS - 1) * HOUR]
         region, age = {"region": "emea", "spec": SPEC}, {"max_age_s": 1000 * HOUR}
-        predict.run(spark, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
+        predict.score(spark, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
 
     (tmp_path / BUNDLE_FILE).write_text("{}")
     client.log_artifact(run_id, str(tmp_path / BUNDLE_FILE), "bundle")

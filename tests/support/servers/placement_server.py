@@ -145,10 +145,16 @@ def _served(words: list[str], given: Mapping[str, str]) -> Iterator[PlacementSer
 
 
 @contextmanager
-def threaded(database: Path, now_s: Callable[[], float], **more: object) -> Iterator[PlacementServer]:
+def threaded(
+    database: Path,
+    now_s: Callable[[], float],
+    *,
+    caches: Mapping[str, tuple[str, int]] = CACHES,
+    **more: object,
+) -> Iterator[PlacementServer]:
     """The application in uvicorn, over real HTTP, but with a clock of the test's."""
     conf = database.parent / "conf"
-    given = configured(conf)
+    given = configured(conf, caches)
     settings = Settings.load(conf, env={"CACHECAST_SERVE__TOKEN": OPERATOR})
     serve = settings.serve.model_copy(update={"database": str(database), "sync": 1} | given | more)
     server = built(serve, settings.caches.values(), job_read_rate_bytes_s=2.4e6, now_s=now_s)

@@ -1,0 +1,155 @@
+"""A Rucio that answers what no Rucio would: each is one error in words, or rows without a file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from features.errors import ServiceError
+from jobs.ingest.sources import rucio_catalogue
+from prefetch.rucio import bulk
+from prefetch.rucio import rse as rse_room
+from prefetch.rucio.names import Did
+from prefetch.rucio.session import Access, Session
+
+STREAM = "application/x-json-stream"
+
+
+class Rucio(BaseHTTPRequestHandler):
+    """Logs everybody in, and answers each path with what `answers` has for it, byte for byte."""
+
+    answers: dict[str, bytes]
+
+    def answer(self) -> None:
+        asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0]
+        body = next((body for start, body in self.answers.items() if path.startswith(start)), b"")
+        if path == "/dids/bulkmeta":
+            body = b"".join(line for line in body.splitlines(True) if b'"f"' not in line or b'"f"' in asked)
+        self.send_response(200)
+        if path.startswith("/auth"):
+            later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+            self.send_header("X-Rucio-Auth-Token", "account-token")
+            self.send_header("X-Rucio-Auth-Token-Expires", later.strftime("%a, %d %b %Y %H:%M:%S UTC"))
+        self.send_header("Content-Type", STREAM)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = answer
+
+    def log_message(self, *_words: object) -> None:
+        """Nothing: the test speaks."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Session]]:
+    handler = type("Answering", (Rucio,), {"answers": {}})
+    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+
+    def answering(answers: dict[str, Any]) -> Session:
+        handler.answers = {  # type: ignore[attr-defined]
+            path: rows
+            if isinstance(rows, bytes)
+            else "".join(json.dumps(row) + "\n" for row in rows).encode()
+            for path, rows in answers.items()
+        }
+        url = f"http://127.0.0.1:{http.server_port}"
+        login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
+        return Session(
+            Access(url=url, tokens=tmp_path / "tokens", timeout_s=5, attempts=1, **login),
+            pause=lambda _s: None,
+        )
+
+    yield answering
+    http.shutdown()
+    http.server_close()
+
+
+RSES = [{"rse": "DISK", "volatile": False}]
+META = {
+    **{"scope": "mc", "name": "ds", "did_type": "DATASET", "length": 1, "bytes": 5},
+    **{"created_at": "Sun, 01 Mar 2026 00:00:00 UTC", "datatype": "AOD", "campaign": None},
+    "adler32": None,
+}
+FILE = {"parent_scope": "mc", "parent_name": "ds", "scope": "mc", "name": "f", "bytes": 5, "adler32": "0"}
+HELD = {"rse": "DISK", "available_length": 1}
+GOOD: dict[str, Any] = {
+    "/rses/": RSES,
+    "/dids/bulkmeta": [META, META | {"name": "f", "did_type": "FILE"}],
+    "/dids/bulkfiles": [FILE],
+    "/replicas/mc/ds/datasets": [HELD],
+    "/dids/": [FILE],
+}
+
+
+def told(session: Session) -> list[Any]:
+    return [row for rows in rucio_catalogue.rows(session, ["mc:ds"]) for row in rows]
+
+
+def test_the_stand_in_is_taken_for_a_rucio(server: Callable[[dict[str, Any]], Session]) -> None:
+    rows = told(server(GOOD))
+    assert [(row["name"], row["rses"], row["parent_name"]) for row in rows if "name" in row] == [
+        ("f", ["DISK"], "ds")
+    ]
+
+
+BROKEN: list[tuple[str, Any]] = [
+    *(("/rses/", rows) for rows in ([{"rse": "DISK"}], [{"rse": 3, "volatile": False}], ["DISK"], [None])),
+    *(("/rses/", raw) for raw in (b"{", b"\xff\xfe", b'{"rse": "\\ud800"', b"[" * 100_000)),
+    *(("/dids/bulkmeta", [{**META, **change}]) for change in ({"scope": None}, {"name": ["ds"]})),
+    *(("/dids/bulkmeta", [{**META, **change}]) for change in ({"did_type": 3}, {"created_at": 3})),
+    *(("/dids/bulkmeta", [{**META, **change}]) for change in ({"length": "many"}, {"created_at": "never"})),
+    ("/dids/bulkmeta", [{"scope": "mc", "name": "ds"}]),
+    ("/dids/bulkmeta", ["ds"]),
+    *(("/dids/bulkfiles", [{**FILE, **change}]) for change in ({"parent_name": "other"}, {"scope": 1})),
+    ("/dids/bulkfiles", [{"name": "f"}]),
+    ("/replicas/mc/ds/datasets", [{"rse": "DISK"}]),
+    ("/replicas/mc/ds/datasets", [{"rse": ["DISK"], "available_length": 1}]),
+    ("/replicas/mc/ds/datasets", [{"rse": "DISK", "available_length": "1"}]),
+]
+
+
+@pytest.mark.parametrize(("path", "answer"), BROKEN, ids=[f"{p}-{str(a)[:40]}" for p, a in BROKEN])
+def test_an_answer_that_no_rucio_gives_is_an_error_in_words(
+    server: Callable[[dict[str, Any]], Session], path: str, answer: Any
+) -> None:
+    with pytest.raises(ServiceError, match="Rucio at http://127") as caught:
+        told(server({path: answer} | {k: v for k, v in GOOD.items() if k != path}))
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "row", [{"scope": "mc", "name": "f"}, {"scope": "mc", "name": "f", "states": ["DISK"]}, {"states": {}}, 3]
+)
+def test_replicas_of_another_form_are_an_error_in_words(
+    server: Callable[[dict[str, Any]], Session], row: Any
+) -> None:
+    with pytest.raises(ServiceError, match="Rucio at http://127"):
+        list(bulk.replicas(server({"/replicas/list": [row]}), [Did("mc", "f")]))
+
+
+@pytest.mark.parametrize("answer", [{}, {"volatile": True}, {"volatile": True, "protocols": 3}])
+def test_an_rse_of_another_form_is_an_error_in_words(
+    server: Callable[[dict[str, Any]], Session], answer: dict[str, Any]
+) -> None:
+    at = server({"/rses/R": [answer], "/rses/": [{"rse": "R"}]})
+    with pytest.raises(ServiceError, match="Rucio at http://127"):
+        rse_room.check(at, "R")
+
+
+def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[str, Any]], Session]) -> None:
+    name = "../../etc\n/\u2028x"
+    files = [META | {"name": name, "did_type": "FILE"}]
+    answers = {"/dids/bulkmeta": [META, *files], "/dids/bulkfiles": [FILE | {"name": name}]}
+    lines = [rucio_catalogue.line(row, "2026-03-01") for row in told(server(GOOD | answers))]
+    assert name in {json.loads(line).get("name") for line in lines}
+    assert all(len(line.splitlines()) == 1 for line in lines)

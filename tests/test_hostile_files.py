@@ -1,0 +1,251 @@
+"""Files from others that are valid and still hostile: settings, fleets, workloads, queues, traces, cinfo."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from features.errors import CachecastError, ConfigError, InputError
+from jobs.ingest.queue_entries import checked
+from jobs.ingest.sources import queued_jobs
+from jobs.ingest.sources.queued_jobs import entries
+from jobs.settings.tree import Settings
+from jobs.simulate import fleet, workload
+from prefetch.xcache import cinfo, cinfo_rows
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from replay.read import read_trace
+
+DEMO = Path(__file__).parents[1] / "conf" / "workloads" / "demo.toml"
+CACHE = 'kind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n'
+
+
+def written(folder: Path, text: str, name: str = "site.toml") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f'[caches.a]\nname = "b"\n{CACHE}', r"caches\.a.*must be 'a'"),
+        (f'[caches.a]\nname = "x"\n{CACHE}[caches.b]\nname = "x"\n{CACHE}', r"caches\.a.*must be 'a'"),
+        ('[tables]\nroot = "/x\\u0000y"', "NUL"),
+        ('[spark.conf]\n"a\\u0000" = "b"', "NUL"),
+        ("[" + ".".join(["a"] * 20_000) + "]", "nested too deep"),
+        ("[plan]\nprefetch_share = inf", r"plan\.prefetch_share"),
+        ("[plan]\nevict_inflow = 1e308", r"plan\.evict_inflow"),
+        ("[benefit]\ncache_rtt_ms = inf", r"benefit\.cache_rtt_ms"),
+        ("#" * (1 << 20) + "#", "larger than"),
+    ],
+)
+def test_settings_that_mean_no_good_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        Settings.load(written(tmp_path, text), env={})
+    assert "site.toml" in str(caught.value)
+
+
+def test_a_cache_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, f'[caches.a]\nname = "a"\n{CACHE}', "base.toml")
+    written(tmp_path, f'name = "a"\n{CACHE}', "caches/a.toml")
+    with pytest.raises(ConfigError, match=r"caches/a\.toml.*base\.toml"):
+        Settings.load(tmp_path, env={})
+
+
+@pytest.mark.parametrize("kind", ["device", "fifo"])
+def test_toml_that_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "site.toml"
+    path.symlink_to("/dev/zero") if kind == "device" else os.mkfifo(path)
+    for load in (
+        lambda: Settings.load(path, env={}),
+        lambda: fleet.load(path),
+        lambda: workload.load(str(path), seed=1),
+    ):
+        with pytest.raises(ConfigError, match="not a plain file"):
+            load()
+
+
+# Fleets and workloads
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "".join(f'[[caches]]\nname = "b{i}"\ncapacity = "1TB"\ncount = 1000\n' for i in range(11)),
+        '[[caches]]\nname = "b"\ncapacity = "1TB"\ncold_every = 99999999999999999999\n',
+    ],
+)
+def test_a_fleet_beyond_reason_is_refused(tmp_path: Path, more: str) -> None:
+    with pytest.raises(ConfigError, match=r"fleet\.toml"):
+        fleet.load(written(tmp_path, f'[[caches]]\nname = "a"\ncapacity = "1TB"\n{more}', "fleet.toml"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, "nan") for key in ("popularity_sigma", "close_hours", "mean_size_bytes")),
+        *((key, "inf") for key in ("size_scale", "night_factor", "files_median", "return_days_median")),
+        *((key, "1e300") for key in ("size_scale", "weekend_factor", "files_median", "size_sigma")),
+        *(("min_size_bytes", value) for value in ("-1", "99999999999999999999")),
+        *(("sites", value) for value in ("3", "'abc'", "[1]", "[[]]", '["a\\nb"]', "['']")),
+        *(("start", value) for value in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")),
+        *((("period_days"), "99999999999999999999"), ("n_users", "99999999999999999999")),
+        ("unread_share", "0.99999999999"),
+    ],
+)
+def test_a_workload_beyond_reason_names_its_key(tmp_path: Path, key: str, value: str) -> None:
+    lines = DEMO.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"{key} = "))
+    lines[at] = f"{key} = {value}"
+    with pytest.raises(ConfigError, match=key.removeprefix("period_")):
+        workload.load(str(written(tmp_path, "\n".join(lines))), seed=1)
+
+
+# Queues
+
+
+def test_a_line_of_json_ends_where_lines_end_and_not_at_unicodes_separators(tmp_path: Path) -> None:
+    jobs = [{"job_id": str(i), "file": f"/f\u2028{i}\u0085"} for i in range(2)]
+    path = tmp_path / "queue.json"
+    path.write_text("\r\n".join(json.dumps(job, ensure_ascii=False) for job in jobs))
+    assert entries(str(path), token="", timeout_s=1) == jobs
+
+
+def test_a_queue_of_more_entries_than_any_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queued_jobs, "MOST_ENTRIES", 10)
+    for name, text in (
+        ("q.json", "[" + ",".join(["{}"] * 11) + "]"),
+        ("q.csv", "job_id\n" + "1\n" * 11),
+        ("l.json", '{"job_id": "1"}\n' * 11),
+    ):
+        path = written(tmp_path, text, name)
+        with pytest.raises(InputError, match="more than 10 entries"):
+            entries(str(path), token="", timeout_s=1)
+
+
+def test_a_queue_of_more_columns_than_any_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, ",".join(["job_id", *(f"c{i}" for i in range(1000))]) + "\n1\n", "q.csv")
+    with pytest.raises(InputError, match="columns"):
+        entries(str(path), token="", timeout_s=1)
+
+
+def test_a_queue_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queued_jobs, "MOST_BYTES", 1 << 20)
+    with memory_of(2), pytest.raises(InputError, match="larger than 1 MiB"):
+        entries("/dev/zero", token="", timeout_s=1)
+
+
+@pytest.mark.parametrize("depth", [100, 900, 990, 1500, 20_000])
+def test_a_refused_entry_of_any_depth_is_counted(tmp_path: Path, depth: int) -> None:
+    path = written(tmp_path, '[{"job_id": "1", "file": ' + "[" * depth + "]" * depth + "}]", "q.json")
+    try:
+        told = checked(entries(str(path), token="", timeout_s=1), as_of_s=1_772_323_200, stale_s=60)
+    except CachecastError:
+        return
+    assert told.refused.total() == 1
+
+
+@contextmanager
+def memory_of(gigabytes: int) -> Iterator[None]:
+    """At most so much more than this process has."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + gigabytes * 2**30, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+# Traces
+
+
+def not_utf8() -> pa.Array:
+    ends = pa.array([0, 1, 2], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"\xff\xfe")])
+
+
+@pytest.mark.parametrize("role", ["item", "time"])
+def test_a_parquet_trace_with_strings_that_are_no_text_names_its_file(tmp_path: Path, role: str) -> None:
+    table = {"time": pa.array([1, 2]), "item": pa.array(["a", "b"]), "size": pa.array([5, 6])}
+    pq.write_table(pa.table(table | {role: not_utf8()}), tmp_path / "trace.parquet")
+    with pytest.raises(InputError, match=r"trace\.parquet.*UTF"):
+        read_trace(tmp_path / "trace.parquet")
+
+
+def test_a_parquet_trace_with_damaged_names_of_columns_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    columns = {"time": [1], "item": ["a"], "size": [5], "another_one": [1]}
+    pq.write_table(pa.table(columns), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"another_one", b"another_\xff\xfe\xfd"))
+    with pytest.raises(InputError, match=r"trace\.parquet"):
+        read_trace(path)
+
+
+def test_a_parquet_trace_whose_codes_name_no_value_is_refused(tmp_path: Path) -> None:
+    """A kernel would write beyond the end of an array."""
+    path = tmp_path / "trace.parquet"
+    table = {"time": pa.array([1, 2]), "item": pa.array(["a", "b"]), "size": pa.array([5, 6])}
+    pq.write_table(pa.table(table), path, compression="none", write_statistics=False)
+    content = path.read_bytes()
+    outside = 0
+    for at in range(len(content)):
+        for value in (0x07, 0x1B, 0xE4, 0xFF):
+            path.write_bytes(content[:at] + bytes([value]) + content[at + 1 :])
+            try:
+                trace = read_trace(path).trace
+            except CachecastError:
+                continue
+            outside += not (trace.item.min() >= 0 and trace.item.max() < trace.size_bytes.size)
+    assert outside == 0
+
+
+def test_a_csv_trace_whose_closes_are_no_text_names_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"time,item,size,close\n1,a,5,\xff\n")
+    with pytest.raises(InputError, match=r"trace\.csv: close has bytes that are not UTF-8"):
+        read_trace(path, kind="table", columns={"close": "close"})
+
+
+# cinfo
+
+RECORD = AccessRecord(1_772_323_200, 1_772_323_300, 1, 100, 0, 0, 300_000, 0, 0)
+
+
+def with_records(n_records: int) -> bytes:
+    return dump(CInfo(131_072, 300_000, 1_772_323_200, 0, 1, 0, b"\x07", (RECORD,) * n_records))
+
+
+def test_a_cinfo_of_more_records_than_any_cache_keeps_is_refused() -> None:
+    assert len(cinfo.parse(with_records(1000)).accesses) == 1000
+    with pytest.raises(InputError, match="access records"):
+        cinfo.parse(with_records(cinfo.MAX_RECORDS + 1))
+
+
+def test_a_batch_is_bounded_by_what_its_files_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cinfo_rows, "BATCH_RECORDS", 2500)
+    for i in range(10):
+        (tmp_path / f"f{i}.cinfo").write_bytes(with_records(1000))
+    told = [batch.num_rows for batch in cinfo_rows.batches(tmp_path)]
+    assert sum(told) == 10
+    assert max(told) <= 3
+
+
+def test_a_cinfo_cut_at_any_byte_is_refused() -> None:
+    content = with_records(2)
+    assert len(cinfo.parse(content).accesses) == 2
+    for end in range(len(content)):
+        with pytest.raises(InputError):
+            cinfo.parse(content[:end])
