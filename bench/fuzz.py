@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
-SAMPLES = ROOT.parent / "shared" / "samples"
+DATA = ROOT / "tests" / "data"
 ROOMS = ["features", "replay", "prefetch", "jobs"]
 _LIMITS = ["-timeout=20", "-rss_limit_mb=2048", "-max_len=16384", "-print_final_stats=1", "-verbosity=1"]
 
@@ -39,7 +39,7 @@ def main() -> int:
         fuzz(given.one, given.corpus, given.seconds, given.seed)
     from untrusted import parsers  # noqa: PLC0415  a fuzzing process imports it instrumented
 
-    with contextlib.closing(parsers(SAMPLES)) as known:
+    with contextlib.closing(parsers(DATA)) as known:
         targets = given.target or list(known.targets())
     print(f"{'parser':18} {'inputs':>9} {'inputs/s':>9} {'covered':>8}  verdict")
     kept = [row(name, given.seconds, given.seed) for name in targets]
@@ -92,7 +92,7 @@ def fuzz(name: str, corpus: Path, seconds: int, seed: int) -> None:
 
     with atheris.instrument_imports(include=ROOMS, exclude=compiled()):
         from untrusted import answers, parsers  # noqa: PLC0415
-    target = parsers(SAMPLES, corpus).targets()[name]
+    target = parsers(DATA, corpus).targets()[name]
     seeds = corpus / "corpus"
     seeds.mkdir()
     for i, content in enumerate(target.seeds):

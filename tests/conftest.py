@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rucio_server import RucioServer
+
+
+LEFT_OUT = pytest.StashKey[int]()
 
 
 @dataclass(frozen=True)
@@ -72,20 +76,46 @@ def rucio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RucioServer]:
     yield from needed("a real Rucio server", running(tmp_path_factory.mktemp("rucio")))
 
 
-class Shared:
-    """Real samples and data; `shared / "data/x.csv"` fails where the file is missing."""
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real samples that the repository carries; its README names sources and licences."""
+    return Path(__file__).parent / "data"
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
 
-    def __truediv__(self, name: str) -> Path:
-        path = self.root / name
+SHARED = Path(os.environ.get("CACHECAST_SHARED") or Path(__file__).parents[2] / "shared").absolute()
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """Path of a file of the data that cannot be carried: `shared("data/x.csv")`; fails if missing."""
+
+    def path_of(name: str) -> Path:
+        path = SHARED / name
         if not path.exists():
             pytest.fail(f"{path} is missing: these tests need the folder `shared` beside the checkout")
         return path
 
+    return path_of
 
-@pytest.fixture(scope="session")
-def shared() -> Shared:
-    """The folder of samples (`samples/…`) and data (`data/…`) beside the checkout."""
-    return Shared(Path(__file__).parents[1].parent / "shared")
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder."""
+    for item in items:
+        if "shared" in getattr(item, "fixturenames", ()):
+            item.add_marker("real_data")
+    yield
+    if not SHARED.is_dir():
+        left_out = [item for item in items if item.get_closest_marker("real_data")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[LEFT_OUT] = len(left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how many tests the missing folder leaves out."""
+    if n_tests := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(
+            f"{n_tests} tests on real data are left out: its licences keep it out of the repository, "
+            f"and there is no folder {SHARED}"
+        )

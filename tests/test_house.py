@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from jobs.cli.main import COMMANDS as table
 from jobs.cli.main import app, load
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
 
 
@@ -68,15 +69,34 @@ def test_the_common_options_mean_the_same_everywhere(command: str) -> None:
     )
 
 
-def test_links_of_the_docs_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    links = [
-        (page, target.split(")")[0].split("#")[0])
-        for page in pages
-        for target in page.read_text().split("](")[1:]
-    ]
-    broken = [
-        (page.name, link) for page, link in links if "://" not in link and not (page.parent / link).exists()
-    ]
-    assert not broken
-    assert len(links) > 5
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files or folders a page links to, each with the section or nothing."""
+    targets = [text.split(")")[0] for text in page.read_text().split("](")[1:]]
+    parts = [target.partition("#") for target in targets if "://" not in target]
+    return [((page.parent / path).resolve() if path else page, section) for path, _, section in parts]
+
+
+def sections(page: Path) -> set[str]:
+    """The names of a page's headings in links, as GitHub makes them."""
+    headings = [line.lstrip("#").strip() for line in page.read_text().splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_the_docs_lead_somewhere(page: Path) -> None:
+    assert not [path for path, _ in links(page) if not path.exists()]
+    assert not [(path, section) for path, section in links(page) if section and section not in sections(path)]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        for path, _ in links(page):
+            pages = path.glob("*.md") if path.is_dir() else [path] if path.suffix == ".md" else []
+            waiting += set(pages) - reached
+    assert reached >= set(PAGES)

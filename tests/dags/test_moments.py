@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -174,5 +175,13 @@ def test_a_webhook_that_refuses_fails_nothing_and_its_url_is_in_no_log(
     assert "secret-path" not in caplog.text
 
 
-def test_without_a_webhook_nobody_is_told() -> None:
+def test_without_a_webhook_nobody_is_told(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*asked: object, **options: object) -> None:
+        pytest.fail(f"asks for {asked}")
+
+    monkeypatch.delenv("CACHECAST_AIRFLOW__WEBHOOK")
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
     alarms.task_failed(CONTEXT)
+    assert (webhook.told, caplog.records) == ([], [])

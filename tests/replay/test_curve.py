@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,6 @@ from replay.curve import lru_curve
 from replay.policies import run_policy
 from replay.read import read_trace
 from replay.trace import Trace
-
-SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 
 @st.composite
@@ -95,8 +94,8 @@ def test_a_trace_read_once_has_no_hit_at_any_capacity():
         lru_curve(Trace(np.arange(3), np.arange(3), np.ones(3, np.int64)), count_from_s=9)
 
 
-def test_cloudphysics():
-    trace = read_trace(SHARED / "cloudphysics_io.csv.gz", columns={"item": "lbn"}).trace
+def test_cloudphysics(shared: Callable[[str], Path]) -> None:
+    trace = read_trace(shared("data/cloudphysics_io.csv.gz"), columns={"item": "lbn"}).trace
     curve = lru_curve(trace)
     assert trace.footprint_bytes == 2_029_769_728
     golden = {0.01: (0.8338837, 0.9800275), 0.1: (0.8096810, 0.9518164), 0.2: (0.7332795, 0.8641825)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,8 @@ ZIPF_BYTE_BOUND, ZIPF_OBJECT_BOUND, ZIPF_BYPASS = 0.2821560, 0.2325187, (0.29260
 
 
 @pytest.fixture(scope="module")
-def cloudphysics(shared):
-    rows = pd.read_csv(shared / "data/cloudphysics_io.csv.gz")
+def cloudphysics(shared: Callable[[str], Path]) -> Trace:
+    rows = pd.read_csv(shared("data/cloudphysics_io.csv.gz"))
     code, blocks = pd.factorize(rows["lbn"])
     size = np.zeros(len(blocks), np.int64)
     size[code[::-1]] = rows["size"].to_numpy()[::-1]

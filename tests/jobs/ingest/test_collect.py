@@ -115,11 +115,11 @@ def captured(folder: Path) -> Capture:
     return Capture(records, numberings.n_lost, sum(capture.n_malformed for capture in captures))
 
 
-def test_samples_of_real_caches_are_kept(start: Callable[..., Daemon], shared: Any, tmp_path: Path) -> None:
+def test_samples_of_real_caches_are_kept(start: Callable[..., Daemon], data: Path, tmp_path: Path) -> None:
     daemon = start()
     n_sent = 0
     for version in ("5.5.3", "6.2.1"):
-        content = (shared / f"samples/gstream-{version}.txt").read_bytes()
+        content = (data / f"gstream-{version}.txt").read_bytes()
         bodies = [body.strip() for body in re.split(rb"(?m)^@@\d+ \d+ \d+\n", content) if body.strip()]
         for body in bodies:
             daemon.socket.send(body + b"\0")

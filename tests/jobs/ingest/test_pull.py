@@ -4,8 +4,9 @@ import datetime as dt
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -95,22 +96,44 @@ def test_golden_input_gives_the_expected_tables(
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)} == before
 
 
-REAL = [
-    # source, file, rows read, rows written, days
-    ("osdf_accesses", "data/osdf_fstream_decoded.csv.gz", 2219, 2219, 2),
-    ("osdf_log", "samples/osdf_access_log.txt", 7, 7, 2),
-    ("popularity_series", "data/lhcb_weekly_1_78.csv.gz", 27044, 27044, 77),
-    ("popularity_series", "data/cms_daily_60d.csv.gz", 9960, 3253, 60),
-    ("xcache_gstream", "samples/gstream-6.2.1.txt", 2, 2, 1),
-    ("xcache_gstream", "samples/gstream-5.5.3.txt", 0, 0, 0),
-    ("xrootd_fstream", "data/osdf_fstream_packets.jsonl.gz", 2313, 2219, 2),
+class Real(NamedTuple):
+    """A real file, and what pulling it reads and writes."""
+
+    source: str
+    file: str
+    n_rows: int
+    n_new: int
+    n_days: int
+
+
+CARRIED = [
+    Real("osdf_accesses", "osdf_fstream_decoded.csv.gz", 2219, 2219, 2),
+    Real("xcache_gstream", "gstream-6.2.1.txt", 2, 2, 1),
+    Real("xcache_gstream", "gstream-5.5.3.txt", 0, 0, 0),
+    Real("xrootd_fstream", "osdf_fstream_packets.jsonl.gz", 2313, 2219, 2),
+]
+NOT_CARRIED = [
+    Real("osdf_log", "samples/osdf_access_log.txt", 7, 7, 2),
+    Real("popularity_series", "data/lhcb_weekly_1_78.csv.gz", 27044, 27044, 77),
+    Real("popularity_series", "data/cms_daily_60d.csv.gz", 9960, 3253, 60),
 ]
 
 
-@pytest.mark.parametrize("case", REAL, ids=lambda case: case[1])
-def test_real_data_is_pulled_whole(spark: SparkSession, tables: Tables, shared: Any, case: Any) -> None:
-    source, file, n_rows, n_new, n_days = case
-    summary = raw_input.pull(spark, tables, source=source, path=str(shared / file), day=DAY, salt="pepper")
+@pytest.mark.parametrize("real", CARRIED, ids=lambda real: real.file)
+def test_carried_data_is_pulled_whole(spark: SparkSession, tables: Tables, data: Path, real: Real) -> None:
+    check_pulled_whole(spark, tables, data / real.file, real)
+
+
+@pytest.mark.parametrize("real", NOT_CARRIED, ids=lambda real: real.file)
+def test_shared_data_is_pulled_whole(
+    spark: SparkSession, tables: Tables, shared: Callable[[str], Path], real: Real
+) -> None:
+    check_pulled_whole(spark, tables, shared(real.file), real)
+
+
+def check_pulled_whole(spark: SparkSession, tables: Tables, path: Path, real: Real) -> None:
+    source, _, n_rows, n_new, n_days = real
+    summary = raw_input.pull(spark, tables, source=source, path=str(path), day=DAY, salt="pepper")
     assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
     assert n_rows == n_new + summary.n_duplicates + sum(summary.n_rejected.values())
     # Of the f-stream's closes 45 come before their opens.
@@ -169,13 +192,13 @@ def test_a_daily_dump_leaves_files_known_since_they_were(
 
 
 def test_an_f_stream_cut_in_two_tells_what_the_whole_does(
-    spark: SparkSession, tmp_path: Path, shared: Any
+    spark: SparkSession, tmp_path: Path, data: Path
 ) -> None:
     """An open of one capture is ended by its close in another one, pulled later.
 
     In this stream 18 closes of the first half have their opens in the second, which is pulled first.
     """
-    lines = gzip.decompress((shared / "data/osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(True)
+    lines = gzip.decompress((data / "osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(True)
     pieces = {"whole": lines, "first": lines[: len(lines) // 2], "second": lines[len(lines) // 2 :]}
     for name, piece in pieces.items():
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(piece))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -35,14 +34,12 @@ def put(namespace: Path, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_scan_tells_what_is_held_and_what_was_read(
-    spark: SparkSession, tmp_path: Path, shared: Any
-) -> None:
+def test_a_scan_tells_what_is_held_and_what_was_read(spark: SparkSession, tmp_path: Path, data: Path) -> None:
     tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "ns"
     put(namespace, "/store/user/half.root", cinfo(START, START + 500, blocks=b"\x05"))
     put(namespace, "/store/user/open.root", cinfo(START, end=0))
     put(namespace, "/store/user/merged.root", cinfo(START, merged=4))
-    put(namespace, "/store/user/real.root", (shared / "samples/v4-6.2.1.cinfo").read_bytes())
+    put(namespace, "/store/user/real.root", (data / "v4-6.2.1.cinfo").read_bytes())
     put(namespace, "/store/user/broken.root", b"\x04broken")
     (namespace / "away").symlink_to(tmp_path)
 

@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -42,9 +43,8 @@ def cachecast(*words: str | Path) -> Result:
 
 
 @pytest.fixture(scope="module")
-def cloudphysics(request: pytest.FixtureRequest) -> list[str]:
-    shared = request.getfixturevalue("shared")
-    path = shared / "data/cloudphysics_io.csv.gz"
+def cloudphysics(shared: Callable[[str], Path]) -> list[str]:
+    path = shared("data/cloudphysics_io.csv.gz")
     return ["--trace", str(path), "--columns", "time=time,item=lbn,size=size"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,8 +21,8 @@ LHCB, CMS = "data/lhcb_weekly_1_78.csv.gz", "data/cms_daily_60d.csv.gz"
 
 
 @pytest.fixture(scope="module")
-def lhcb(shared) -> Series:
-    return read_series(shared / LHCB, "78")
+def lhcb(shared: Callable[[str], Path]) -> Series:
+    return read_series(shared(LHCB), "78")
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +31,8 @@ def weeks(lhcb: Series) -> dict[int, CutQuality]:
 
 
 @pytest.fixture(scope="module")
-def days(shared) -> list[CutQuality]:
-    series = read_series(shared / CMS, "60")
+def days(shared: Callable[[str], Path]) -> list[CutQuality]:
+    series = read_series(shared(CMS), "60")
     return list(rolling_quality(series, [1, 7, 14], [day + series.offset for day in (36, 41, 46)]))
 
 
@@ -65,8 +67,8 @@ def test_a_rank_is_the_same_at_every_horizon_and_no_row_ties_by_calibration(lhcb
     assert len(np.unique(second)) >= len(np.unique(first)) * 0.99
 
 
-def test_until_is_what_reading_up_to_then_gives(shared, lhcb: Series) -> None:
-    then, cut = read_series(shared / LHCB, "24"), lhcb.until(24)
+def test_until_is_what_reading_up_to_then_gives(shared: Callable[[str], Path], lhcb: Series) -> None:
+    then, cut = read_series(shared(LHCB), "24"), lhcb.until(24)
     assert (cut.names, cut.now, cut.unit_s) == (then.names, then.now, then.unit_s)
     for field in ("born", "code", "unit", "reads"):
         assert (getattr(cut, field) == getattr(then, field)).all()

@@ -13,7 +13,7 @@ from features.errors import InputError
 from prefetch.xcache import cinfo
 from prefetch.xcache.cinfo import AccessRecord, CInfo
 
-SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples"
+DATA = Path(__file__).parents[2] / "data"
 
 # As `xrdpfc_print -j` shows them.
 PRINTED = {
@@ -44,7 +44,7 @@ def infos(draw: st.DrawFn) -> CInfo:
 
 @pytest.mark.parametrize("version", ["5.5.3", "6.2.1"])
 def test_samples_of_real_caches(version: str) -> None:
-    path = SAMPLES / f"v4-{version}.cinfo"
+    path = DATA / f"v4-{version}.cinfo"
     info = cinfo.read(path)
     assert cinfo.dump(info) == path.read_bytes()
     got = (info.size_bytes, info.block_size_bytes, info.n_blocks, info.n_blocks_on_disk, info.complete)

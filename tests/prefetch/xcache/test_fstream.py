@@ -7,7 +7,6 @@ import gzip
 import json
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,11 +66,11 @@ def shown(access: Access) -> dict[str, str]:
     }
 
 
-def test_real_packets_give_the_accesses_decoded_from_them_by_others(shared: Any) -> None:
+def test_real_packets_give_the_accesses_decoded_from_them_by_others(data: Path) -> None:
     reader = FstreamReader()
-    found = list(reader.read(shared / "data/osdf_fstream_packets.jsonl.gz"))
+    found = list(reader.read(data / "osdf_fstream_packets.jsonl.gz"))
     accesses = [shown(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
-    with gzip.open(shared / "data/osdf_fstream_decoded.csv.gz", "rt") as stream:
+    with gzip.open(data / "osdf_fstream_decoded.csv.gz", "rt") as stream:
         expected = list(csv.DictReader(stream))
 
     def place(row: dict[str, str]) -> list[str]:

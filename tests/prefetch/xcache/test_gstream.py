@@ -13,7 +13,7 @@ from features.errors import InputError, ServiceError
 from prefetch.xcache.collector import Collector, frame
 from prefetch.xcache.gstream import Capture, CaptureReader, read_capture
 
-SAMPLES = Path(__file__).parents[3].parent / "shared" / "samples"
+DATA = Path(__file__).parents[2] / "data"
 STARTED = 1_700_000_000
 
 
@@ -42,11 +42,11 @@ def capture_of(tmp_path: Path, content: bytes) -> Capture:
 
 
 def test_sample_of_5_5_3_holds_two_caches_that_say_hello() -> None:
-    assert read_capture(SAMPLES / "gstream-5.5.3.txt") == Capture((), 0, 0)
+    assert read_capture(DATA / "gstream-5.5.3.txt") == Capture((), 0, 0)
 
 
 def test_sample_of_6_2_1_is_cut_at_both_ends() -> None:
-    capture = read_capture(SAMPLES / "gstream-6.2.1.txt")
+    capture = read_capture(DATA / "gstream-6.2.1.txt")
     assert (capture.n_lost, capture.n_malformed) == (0, 0)
     first, second = capture.records
     assert (first.lfn, second.lfn) == ("/store/data/l/f0000.root", "/store/data/l/f0001.root")

@@ -5,7 +5,6 @@ import struct
 import threading
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -55,8 +54,8 @@ def test_every_cinfo_is_found_and_nothing_else(tmp_path: Path) -> None:
     assert not faults(tmp_path)
 
 
-def test_what_cannot_be_used_says_why(tmp_path: Path, shared: Any) -> None:
-    real = (shared / "samples/v4-6.2.1.cinfo").read_bytes()
+def test_what_cannot_be_used_says_why(tmp_path: Path, data: Path) -> None:
+    real = (data / "v4-6.2.1.cinfo").read_bytes()
     put(tmp_path, "/good", real)
     put(tmp_path, "/store/v2", struct.pack("<i", 2) + bytes(100))
     put(tmp_path, "/store/v-1", struct.pack("<i", -1) + bytes(100))

@@ -1,5 +1,6 @@
 """The features of small worlds by plain loops over the records, written from the docstrings.
 
+Nothing here is production code: names of columns and the sketch of distinct members are written again.
 `worlds` as the fixture `make_worlds` gives them: .spec, .reads, .files; instants in microseconds.
 """
 
@@ -8,17 +9,48 @@ from __future__ import annotations
 import datetime as dt
 import statistics
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import sketch_oracle
 from xxh64 import xxh64
 
-from features.spec import FeatureSpec
-from features.units import duration_label
-
 US = 1_000_000
+FRONT_CYCLES = 3
+"""Files of a dataset read within so many cycles are where its present pass is now."""
 Row = dict[str, Any]
 Rows = dict[tuple[str, str], Row]
+
+
+class Spec(Protocol):
+    """The knobs, in seconds; see `features.spec.FeatureSpec`."""
+
+    @property
+    def cycle_s(self) -> int: ...
+    @property
+    def windows_s(self) -> tuple[int, ...]: ...
+    @property
+    def half_lives_s(self) -> tuple[int, ...]: ...
+    @property
+    def n_gaps(self) -> int: ...
+    @property
+    def candidate_s(self) -> int: ...
+    @property
+    def active_dataset_s(self) -> int: ...
+    @property
+    def unread_per_dataset(self) -> int: ...
+
+
+def history_s(spec: Spec) -> int:
+    return max(*spec.windows_s, spec.candidate_s, spec.active_dataset_s)
+
+
+def span(seconds: int) -> str:
+    """`1d`, `4h`, `90m` or `30s`: the largest unit that divides."""
+    return next(
+        f"{seconds // size}{unit}"
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+        if seconds % size == 0
+    )
 
 
 def known(records: Iterable[Any], as_of: int) -> list[Any]:
@@ -29,18 +61,18 @@ def within(reads: Iterable[Any], as_of: int, seconds: int) -> list[Any]:
     return [read for read in reads if (as_of - seconds) * US <= read.at < as_of * US]
 
 
-def popularity(reads: Iterable[Any], as_of: int, spec: FeatureSpec, prefix: str = "") -> Row:
-    past = within(reads, as_of, spec.history_s)
+def popularity(reads: Iterable[Any], as_of: int, spec: Spec, prefix: str = "") -> Row:
+    past = within(reads, as_of, history_s(spec))
     cycle = spec.cycle_s * US
     row: Row = {}
     for w in spec.windows_s:
         inside = within(past, as_of, w)
-        row[f"n_access_{duration_label(w)}"] = sum(r.n for r in inside)
-        row[f"read_bytes_{duration_label(w)}"] = sum(bytes_of(r) for r in inside)
-        row[f"n_active_{duration_label(w)}"] = len({r.at // cycle for r in inside})
+        row[f"n_access_{span(w)}"] = sum(r.n for r in inside)
+        row[f"read_bytes_{span(w)}"] = sum(bytes_of(r) for r in inside)
+        row[f"n_active_{span(w)}"] = len({r.at // cycle for r in inside})
     ages = [(r.n, as_of - r.at // cycle * spec.cycle_s) for r in past]
     for h in spec.half_lives_s:
-        row[f"decayed_{duration_label(h)}"] = sum(n * round(2 ** (32 - age / h)) / 2**32 for n, age in ages)
+        row[f"decayed_{span(h)}"] = sum(n * round(2 ** (32 - age / h)) / 2**32 for n, age in ages)
     row["n_users"] = distinct(r.user for r in past)
     row["n_tasks"] = distinct(r.task for r in past)
     row["recency_s"] = as_of - max(r.at // US for r in past) if past else None
@@ -77,12 +109,17 @@ def signed(words: Iterable[int]) -> tuple[int, ...]:
 
 
 FACTS = ("dataset", "tier", "campaign", "size", "created")
+PROGRESS = (
+    *("dataset_n_files", "dataset_touched_share", "dataset_n_passes"),
+    *("dataset_pass_age_s", "dataset_pass_rate", "dataset_shift_s"),
+)
+"""How far a dataset's present pass is."""
 
 
 class Instant:
     """What a world's files and datasets look like at one as_of."""
 
-    def __init__(self, reads: list[Any], files: list[Any], as_of: int, spec: FeatureSpec) -> None:
+    def __init__(self, reads: list[Any], files: list[Any], as_of: int, spec: Spec) -> None:
         self.as_of, self.spec = as_of, spec
         self.reads = known(reads, as_of)
         self.files = {file.did: file for file in known(files, as_of)}
@@ -149,7 +186,7 @@ class Instant:
         return bool(within(reads, self.as_of, self.spec.active_dataset_s))
 
     def _counted(self, did: str) -> list[Any]:
-        return within([r for r in self.reads if r.did == did], self.as_of, self.spec.history_s)
+        return within([r for r in self.reads if r.did == did], self.as_of, history_s(self.spec))
 
     def candidates(self) -> set[str]:
         found = set()
@@ -191,22 +228,21 @@ class Instant:
         }
 
     def _group_row(self, kind: str, name: str | None) -> Row:
-        names = self.spec.group_columns(f"{kind}_")
-        reads = within(self.by_group[kind].get(name, []), self.as_of, self.spec.history_s)
-        if name is None or not reads:
-            return dict.fromkeys(names)
-        inside = [within(reads, self.as_of, w) for w in self.spec.windows_s]
-        return {name: sum(r.n for r in rs) for name, rs in zip(names, inside, strict=True)}
+        reads = self.by_group[kind].get(name, []) if name is not None else []
+        past = within(reads, self.as_of, history_s(self.spec))
+        return {
+            f"{kind}_n_access_{span(w)}": sum(r.n for r in within(reads, self.as_of, w)) if past else None
+            for w in self.spec.windows_s
+        }
 
     def _dataset_row(self, dataset: str | None) -> Row:
-        spec, as_of = self.spec, self.as_of
-        names = [*spec.popularity_columns("dataset_"), *spec.progress_columns]
-        reads = within(self.by_dataset.get(dataset, []), as_of, spec.history_s)
+        reads = within(self.by_dataset.get(dataset, []), self.as_of, history_s(self.spec)) if dataset else []
+        row = popularity(reads, self.as_of, self.spec, "dataset_")
         if dataset is None or not reads:
-            return dict.fromkeys(names)
-        return popularity(reads, as_of, spec, "dataset_") | self._progress(dataset, reads)
+            return dict.fromkeys([*row, *PROGRESS])
+        return row | dict(zip(PROGRESS, self._progress(dataset, reads), strict=True))
 
-    def _progress(self, dataset: str, reads: list[Any]) -> Row:
+    def _progress(self, dataset: str, reads: list[Any]) -> tuple[float | None, ...]:
         cycle = self.spec.cycle_s * US
         cells: dict[tuple[int, int], list[Any]] = {}
         for read in reads:
@@ -223,14 +259,8 @@ class Instant:
         members = [f for f in self.files.values() if f.dataset == dataset and self._exists(f)]
         n_files = len(members) or distinct(r.did for r in reads)
         age = self.as_of - min(r.at // US for r in starts[0])
-        return {
-            "dataset_n_files": n_files,
-            "dataset_touched_share": min(touched / n_files, 1.0),
-            "dataset_n_passes": len(starts),
-            "dataset_pass_age_s": age,
-            "dataset_pass_rate": touched * 3600 / max(age, 1),
-            "dataset_shift_s": self._shift(dataset),
-        }
+        share, rate = min(touched / n_files, 1.0), touched * 3600 / max(age, 1)
+        return n_files, share, len(starts), age, rate, self._shift(dataset)
 
     def _shift(self, dataset: str) -> float | None:
         found = []
@@ -238,7 +268,7 @@ class Instant:
             own = self._counted(did)
             if own and self._latest(own, "dataset") == dataset:
                 row = popularity(own, self.as_of, self.spec)
-                in_front = max(r.at for r in own) >= (self.as_of - self.spec.front_s) * US
+                in_front = max(r.at for r in own) >= (self.as_of - FRONT_CYCLES * self.spec.cycle_s) * US
                 found += [row["gap_1_s"]] if in_front and row["gap_1_s"] is not None else []
         return statistics.median(found) if found else None
 

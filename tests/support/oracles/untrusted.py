@@ -11,6 +11,7 @@ import base64
 import gzip
 import itertools
 import json
+import re
 import shutil
 import struct
 import tempfile
@@ -62,7 +63,8 @@ _ROUTES = (
 )
 _N_BODIES = 5
 
-Parse = Callable[[bytes], None]
+Parse = Callable[[bytes], object]
+"""Gives what it found in the bytes, in short: a count, a name, a status."""
 
 
 class Target(NamedTuple):
@@ -83,16 +85,16 @@ def answers(parse: Parse, content: bytes) -> None:
 class Parsers:
     """The targets, in a folder of their own."""
 
-    def __init__(self, folder: Path, samples: Path) -> None:
-        self._folder, self._samples = folder, samples
+    def __init__(self, folder: Path, data: Path) -> None:
+        self._folder, self._data = folder, data
         self._loop = asyncio.new_event_loop()
         self._front: Front | None = None
 
     def targets(self) -> Mapping[str, Target]:
         """All of them by name."""
-        cinfos = [path.read_bytes() for path in sorted(self._samples.glob("*.cinfo"))]
-        captures = [path.read_bytes() for path in sorted(self._samples.glob("gstream*.txt"))]
-        packets = list(_packets(self._samples.parent / "data" / "osdf_fstream_packets.jsonl.gz"))
+        cinfos = [path.read_bytes() for path in sorted(self._data.glob("*.cinfo"))]
+        captures = [path.read_bytes() for path in sorted(self._data.glob("gstream*.txt"))]
+        packets = list(_packets(self._data / "osdf_fstream_packets.jsonl.gz"))
         datagrams = [_datagram_of(line) for line in packets]
         told = json.dumps([_JOB, _JOB | {"files": ["/f"], "dataset": ""}]).encode()
         lines = b"\n".join(json.dumps(_JOB).encode() for _ in range(2))
@@ -100,7 +102,7 @@ class Parsers:
             "cinfo": Target(_cinfo, tuple(cinfos)),
             "cinfo_sealed": Target(_cinfo_sealed, tuple(one[4:] for one in cinfos)),
             "gstream_capture": Target(self._gstream, tuple(captures)),
-            "gstream_datagram": Target(self._datagram, tuple(one.split(b"\n", 1)[1] for one in captures)),
+            "gstream_datagram": Target(self._datagram, tuple(itertools.chain(*map(_datagrams, captures)))),
             "fstream_datagram": Target(_fstream, tuple(datagrams)),
             "fstream_lines": Target(self._fstream_lines, (*packets, gzip.compress(packets[0], mtime=0))),
             "queue_json": Target(self._queue("json"), (told, lines, b'{"jobs": []}')),
@@ -127,44 +129,53 @@ class Parsers:
         path.write_bytes(content)
         return path
 
-    def _gstream(self, content: bytes) -> None:
-        for event in read_capture(self._file("capture", content)).records:
+    def _gstream(self, content: bytes) -> int:
+        records = read_capture(self._file("capture", content)).records
+        for event in records:
             _is_text(event.lfn, event.host, event.inst, event.site, *event.remotes, event.event_id)
             pa.array([event.size_bytes, event.b_hit, event.b_miss, event.b_bypass], pa.int64())
+        return len(records)
 
-    def _datagram(self, content: bytes) -> None:
-        self._gstream(b"@@%d 1 %d\n%s" % (NOW_S, len(content[:65535]), content[:65535]))
+    def _datagram(self, content: bytes) -> int:
+        return self._gstream(b"@@%d 1 %d\n%s" % (NOW_S, len(content[:65535]), content[:65535]))
 
-    def _fstream_lines(self, content: bytes) -> None:
+    def _fstream_lines(self, content: bytes) -> tuple[int, int]:
         reader = FstreamReader()
-        for told in (*reader.read(self._file("jsonl", content)), *reader.unfinished()):
-            if isinstance(told, Fault):
-                _is_text(told.reason, told.sample)
-            assert not isinstance(told, Access) or _is_text(told.server[0], told.opened.lfn)
+        suffix = "jsonl.gz" if content.startswith(b"\x1f\x8b") else "jsonl"
+        found = (*reader.read(self._file(suffix, content)), *reader.unfinished())
+        faults = [one for one in found if isinstance(one, Fault)]
+        accesses = [one for one in found if isinstance(one, Access)]
+        for fault in faults:
+            _is_text(fault.reason, fault.sample)
+        for access in accesses:
+            _is_text(access.server[0], access.opened.lfn)
         assert reader.n_lost >= 0
+        return len(accesses), len(faults)
 
     def _queue(self, suffix: str) -> Parse:
-        def parse(content: bytes) -> None:
+        def parse(content: bytes) -> int:
             raw = entries(str(self._file(suffix, content)), token="", timeout_s=1)
             found = checked(raw, as_of_s=NOW_S, stale_s=86400)
             pa.Table.from_pylist(list(found.rows.values()), arrow_schema(QUEUE))
             _is_text(*found.refused, *found.samples.values())
+            return len(found.rows)
 
         return parse
 
-    def _settings(self, content: bytes) -> None:
-        Settings.load(self._file("toml", content), env={})
+    def _settings(self, content: bytes) -> list[str]:
+        return [cache.name for cache in Settings.load(self._file("toml", content), env={}).caches.values()]
 
-    def _fleet(self, content: bytes) -> None:
-        load_fleet(self._file("toml", content))
+    def _fleet(self, content: bytes) -> list[str]:
+        return list(load_fleet(self._file("toml", content)).caches)
 
-    def _workload(self, content: bytes) -> None:
-        workload.load(str(self._file("toml", content)), seed=1)
+    def _workload(self, content: bytes) -> list[str]:
+        config = workload.load(str(self._file("toml", content)), seed=1)
+        return [category.name for category in config.categories]
 
     def _trace(self, suffix: str, kind: str) -> Parse:
-        return lambda content: _use(read_trace(self._file(suffix, content), kind=kind).trace)
+        return lambda content: _reads(read_trace(self._file(suffix, content), kind=kind).trace)
 
-    def _http(self, content: bytes) -> None:
+    def _http(self, content: bytes) -> int:
         front = self._started()
         method, path = _ROUTES[content[0] % len(_ROUTES)] if content else ("GET", "/")
         has_body = content and content[0] % len(_ROUTES) < _N_BODIES
@@ -172,6 +183,7 @@ class Parsers:
             path += content[1:].decode(errors="replace")
         status = self._loop.run_until_complete(_asked(front, method, path, content[1:] if has_body else b""))
         assert 200 <= status < 500, f"{method} {path!r} answers {status}"
+        return status
 
     def _started(self) -> Front:
         if self._front is None:
@@ -207,42 +219,45 @@ async def _asked(front: Front, method: str, path: str, body: bytes) -> int:
     return statuses[0]
 
 
-def _cinfo(content: bytes) -> None:
+def _cinfo(content: bytes) -> int:
     info = cinfo.parse(content)
-    records = SCHEMA.field("records").type.value_type
-    pa.array([record._asdict() for record in remembered(info)], records)
+    records = [record._asdict() for record in remembered(info)]
+    pa.array(records, SCHEMA.field("records").type.value_type)
     sizes = [info.size_bytes, info.bytes_on_disk, info.n_blocks_on_disk, info.last_detach_s]
     pa.array(sizes, pa.int64())
     assert 0 <= info.bytes_on_disk <= info.size_bytes
     assert isinstance(info.complete, bool) and isinstance(info.is_open, bool)
+    return len(records)
 
 
-def _cinfo_sealed(content: bytes) -> None:
+def _cinfo_sealed(content: bytes) -> int:
     """As a damaged cache may write it: both checksums are right, whatever they are of."""
     store, tail = content[:48].ljust(48, b"\0"), content[52:-4]
-    _cinfo(struct.pack("<i", 4) + store + _crc(store) + tail + _crc(tail))
+    return _cinfo(struct.pack("<i", 4) + store + _crc(store) + tail + _crc(tail))
 
 
 def _crc(content: bytes) -> bytes:
     return struct.pack("<I", google_crc32c.value(content))
 
 
-def _fstream(content: bytes) -> None:
+def _fstream(content: bytes) -> tuple[int, int]:
     packet = decode(content)
     _is_text(*(one.lfn for one in packet.opened))
     pa.array([number for one in (*packet.opened, *packet.closed) for number in one[:2]], pa.int64())
+    return len(packet.opened), len(packet.closed)
 
 
-def _environment(content: bytes) -> None:
+def _environment(content: bytes) -> object:
     key, _, value = content.decode(errors="surrogateescape").partition("\n")
     with suppress(ValueError):  # bytes that no environment holds
-        Settings.load(env={f"CACHECAST_{key}": value})
+        loaded = Settings.load(env={f"CACHECAST_{key}": value})
+        return loaded.plan.horizon, loaded.sources.cache_hosts
+    return None
 
 
-def _names(content: bytes) -> None:
+def _names(content: bytes) -> object:
     text = content.decode(errors="surrogateescape")
-    parse_name(text)
-    parse_version(text)
+    name, version = parse_name(text), parse_version(text)
     for parse in (checked_lfn, parse_as_of, parse_day, parse_duration):
         with suppress(CachecastError):
             parse(text)
@@ -250,21 +265,30 @@ def _names(content: bytes) -> None:
         path_below(Path("/nowhere"), text)
     with suppress(CachecastError):
         format_bytes(parse_bytes(text))
+    return name.dataset, version.numbers
 
 
-def _database(content: bytes) -> None:
+def _database(content: bytes) -> str:
     url = content.decode(errors="replace")
-    shown(url)
     Database(url, metadata, setting="push.journal", what="journal", patience_s=1).close()
+    return shown(url)
 
 
-def _use(trace: Any) -> None:
+def _reads(trace: Any) -> int:
     assert trace.item.size == trace.size_bytes[trace.item].size
+    return int(trace.n_accesses)
 
 
 def _is_text(*texts: str) -> bool:
     pa.array(texts, pa.string())
     return True
+
+
+def _datagrams(capture: bytes) -> Iterator[bytes]:
+    for head in re.finditer(rb"@@\d+ \d+ (\d+)\n", capture):
+        content = capture[head.end() : head.end() + int(head[1])]
+        if len(content) == int(head[1]):  # the capture may be cut at its end
+            yield content
 
 
 def _packets(path: Path) -> Iterator[bytes]:
@@ -294,8 +318,8 @@ _HTTP = (
 )
 
 
-def parsers(samples: Path, folder: Path | None = None) -> Parsers:
+def parsers(data: Path, folder: Path | None = None) -> Parsers:
     """The targets; their files lie in `folder`, else in memory where that is a folder."""
     memory = Path("/dev/shm")
     place = folder or tempfile.mkdtemp(prefix="cachecast-fuzz-", dir=memory if memory.is_dir() else None)
-    return Parsers(Path(place), samples)
+    return Parsers(Path(place), data)
