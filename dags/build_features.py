@@ -3,7 +3,7 @@
 **Does:** runs `cachecast features` for the decision time of the run, from the state of the last cycle. The
 asset `cachecast_features` then has a new partition, which starts `place_and_push`.
 
-**Runs:** when `pull_accesses` has pulled the accesses of a decision time.
+**Runs:** by Airflow, when `pull_accesses` has pulled the accesses of a decision time.
 
 **Safe to repeat:** yes; it writes the same rows again.
 
