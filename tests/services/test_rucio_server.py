@@ -314,4 +314,4 @@ def test_the_command_pulls_from_the_configured_server(
     assert Tables(root).read_arrow(FILES).num_rows == 6
     assert len(list(Path(root, "files").glob("data-*"))) == 1
     refused = CliRunner().invoke(app, [*words, "--tables", root, "--new-only"])
-    assert "is asked anew each time" in str(refused.exception)
+    assert "rucio_server is a server: drop it" in str(refused.exception)

@@ -280,7 +280,10 @@ def test_the_commands_keep_rucio_in_step_with_a_cache(
     assert (first["held"], first["unnamed"], first["added"], first["unconfirmed"]) == (4, 1, 3, 0)
     for path in cache.namespace.rglob(here.files[0].name):
         path.unlink()
-    assert run("sync", "--cache", "xc", "--recheck")["removed"] == 1
+    recheck = ["rucio", "sync", "--cache", "xc", "--recheck", "--conf", str(tmp_path / "conf")]
+    refused = CliRunner().invoke(app, recheck)
+    assert "1 of 3 replicas" in str(refused.exception)
+    assert run("sync", "--cache", "xc", "--recheck", "--force")["removed"] == 1
     here.rse = rse
     assert here.at_cache() == set(here.files[1:])
     assert b"secret" not in (tmp_path / "push.db").read_bytes()

@@ -54,7 +54,7 @@ def test_a_real_server_keeps_what_was_compared(
     serving = {row.within: row.model for row in trained.models if row.serves}
     assert parent.data.tags["model"] == ", ".join(f"{h} {model}" for h, model in serving.items())
     assert parent.data.tags["may_push"] == "no: not evaluated yet"
-    assert " moments, " in parent.data.tags["data"]
+    assert " decision times, " in parent.data.tags["data"]
     assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
     assert run.data.tags["package_version"]
     assert run.data.params["trees"] == "40"
