@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xcache_server
@@ -79,7 +80,7 @@ def item(name: str, action: str) -> Item:
 
 
 def run(target: XCacheTarget, journal: Journal, items: list[Item], **limits: int) -> PushSummary:
-    bounds = {"timeout_s": 10, "retry_after_s": 0, "evict_guard_s": 0} | limits
+    bounds: dict[str, Any] = {"timeout_s": 10, "retry_after_s": 0, "evict_guard_s": 0} | limits
     journal.record_plan(items, now_s=time.time())
     return push(target, journal, cache="xc", limits=PushLimits(**bounds))
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,7 +99,7 @@ def test_reuse_tells_who_is_read_again_from_who_is_not() -> None:
 def test_weekly_caches_of_lhcb_meet_the_published_bounds(lhcb: Series) -> None:
     """LRU .0615/.2438 and clairvoyant with bypass .434/.596 on weeks 53-78, at 5 and 10 % of the datasets."""
     trace = weekly_trace(lhcb.names, lhcb.code, lhcb.unit, unit_s=lhcb.unit_s)
-    hits = partial(np.zeros, trace.n_accesses, np.bool_)
+    hits: Callable[[], Any] = partial(np.zeros, trace.n_accesses, np.bool_)
     counted = trace.first_at(53 * lhcb.unit_s)
     found = []
     for fraction in (0.05, 0.1):

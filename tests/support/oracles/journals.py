@@ -40,7 +40,7 @@ def states(journal: Journal, cache: str | None = None) -> dict[str, int]:
     return {state: n for state, n in journal.counts(cache).items() if n}
 
 
-def pinned(journal: Journal, number: int, renewed_at_s: float, **where: int) -> None:
+def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> None:
     pin = item(number, "pin", **where)
     journal.record_plan([pin], now_s=pin.as_of_s)
     claim_all(journal, "a", "pin", now_s=pin.as_of_s + 1)
