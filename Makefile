@@ -70,6 +70,8 @@ verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, fault drills, note
 
 benchmarks: $(STAMP)-verify ## run the benches alone on this machine and rewrite docs/benchmarks.md; ONLY="replay plan": single sections
 	@conf/deploy/system.sh xrootd
+	@conf/deploy/system.sh postgresql
+	@conf/deploy/hdfs.sh
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/page.py $(ONLY)
 

@@ -312,7 +312,7 @@ class Drill:
 
 
 def table(rows: dict[str, Outcome]) -> str:
-    """The faults as a table for docs/trust.md."""
+    """The faults as a Markdown table."""
     lines = ["| fault | process | times | survived |", "|---|---|---:|---:|"]
     lines += [f"| {name} | {row.process} | {row.done} | {row.survived} |" for name, row in rows.items()]
     return "\n".join(lines)

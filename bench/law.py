@@ -1,13 +1,13 @@
-"""How much of the gap can be closed without seeing the future: plans by the law that generated the accesses.
+"""How much of the gap can be closed without seeing the future: plans that know the generator.
 
 bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   two Markdown tables
 
-The scores know what no model can know better: how the region was made (how likely the next pass over a
-dataset is at which time after the last, how popular the dataset is), every pass that has begun, and when it
-comes to each file. What they do not know are the dice: whether and when the next pass begins. Gap to the byte
-bound closed by plans of these scores, and of perfect ones (bench/plan_gap.py), retention only. With "datasets
-alike" the scores do not know how popular a dataset is either, which a model must learn from its past. The
-second table is the calibration error of the law: what even the right chances show on so many days.
+No model can know more than these scores: the distribution of the time to the next pass over a dataset, the
+dataset's popularity, every pass that has begun, and when it reaches each file. Only the random draws are
+unknown: whether and when the next pass begins. The first table is the gap to the byte bound closed by plans
+with these scores and with perfect ones (bench/plan_gap.py), without prefetches. With "datasets alike" the
+scores do not know a dataset's popularity either, which a model must learn from its past. The second table is
+the calibration error of the true chances, which is above 0 because the number of days is finite.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from scipy.stats import poisson
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from plan_gap import CANDIDATE_S, DAY_S, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
+from plan_gap import CANDIDATE_S, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
 
+from features.times import DAY_S  # noqa: E402
 from features.units import duration_label, parse_duration  # noqa: E402
 from models.evaluation.metrics import calibration_error, reliability  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
@@ -40,9 +41,9 @@ _PART_MEAN = 0.16
 
 
 class Law:
-    """Chances of a region's files by the law of its passes.
+    """Chances of a region's files by the distribution that generated its passes.
 
-    `alike`: how popular each dataset is is not known, as if all had as many passes to come.
+    `alike`: the popularity of datasets is unknown; all have the same mean number of passes.
     """
 
     def __init__(self, region: Region, workload: Workload, *, alike: bool = False) -> None:
@@ -76,7 +77,7 @@ class Law:
         )
 
     def at(self, time_s: int) -> Scores:
-        """The scores at a moment, of files read before."""
+        """The scores at `time_s` of the files read in the last CANDIDATE_S."""
         self.region.at(time_s)
         item = np.flatnonzero(self.region.last_s > time_s - CANDIDATE_S)
         size = self.region.trace.size_bytes[item]
@@ -84,7 +85,7 @@ class Law:
         return Scores(int(time_s), item, size, HORIZONS, chance, np.ones(item.size, np.bool_))
 
     def chances(self, time_s: int, item: IntArray) -> FloatArray:
-        """float64[k, n]: of a read of each `item` within each horizon."""
+        """float64[k, n]: the chance of a read of each `item` within each horizon."""
         now, dataset = self._work(time_s), self.region.dataset[item]
         ahead = np.array([self._work(time_s + horizon_s) - now for horizon_s in HORIZONS])
         never = np.ones((len(HORIZONS), item.size))
@@ -99,9 +100,10 @@ class Law:
     def _of_chain(
         self, turn: int, now: float, ahead: FloatArray, dataset: IntArray, progress: FloatArray
     ) -> tuple[IntArray, FloatArray]:
-        """Which of the files, and float64[k, n]: of a read by a pass to come, of the passes of one turn.
+        """Indices of files, and float64[k, n]: their chance of a read by a future pass of one turn.
 
-        Passes beyond the end of the days come at their beginning: a dataset has a chain of passes per turn.
+        Passes beyond the end of the days wrap around to their beginning: a dataset has one chain of passes
+        per turn.
         """
         chain = dataset * self._turns + turn
         last = np.searchsorted(self._chain * 1e6 + self._start, chain * 1e6 + now, side="right") - 1
@@ -113,7 +115,7 @@ class Law:
         awaited = more * waited / (more * waited + 1 - more)
         until = since + np.maximum(ahead[:, None] - progress[some] * self._usual_length[dataset], 0.0)
         next_one = awaited * (1 - np.minimum(1.0, self._survival(dataset, until) / waited))
-        # The first pass comes at any time, but for datasets that are born later.
+        # The first pass comes at any time, except over datasets that are born later.
         first_one = np.minimum(1.0, (until - since) / max(self._rhythm.total - now, 1e-9))
         return some, np.where(begun, next_one, first_one)
 
@@ -129,13 +131,13 @@ class Law:
 
 
 def _more(number: IntArray, mean: FloatArray) -> FloatArray:
-    """The chance of a pass after pass `number` (from 0), where those beyond the first are Poisson."""
+    """The chance of a pass after pass `number` (from 0); the number of passes after the first is Poisson."""
     more: FloatArray = poisson.sf(number, mean) / np.maximum(poisson.sf(number - 1, mean), 1e-12)
     return more
 
 
 def _mean_passes(workload: Workload) -> FloatArray:
-    """Per dataset, how many passes beyond the first its popularity lets expect."""
+    """Per dataset, the expected number of passes after the first, by its popularity."""
     config, datasets = workload.config, workload.catalogue.datasets
     mean = np.zeros(datasets.line.size)
     for index, category in enumerate(config.categories):
@@ -149,13 +151,13 @@ def _mean_passes(workload: Workload) -> FloatArray:
 
 
 def _starts_of_reads(region: Region, workload: Workload, start: FloatArray) -> FloatArray:
-    """Per access of the trace, when its pass began (days of work); infinite after the last access."""
+    """Per access of the trace, when its pass began (days of work); at the end one infinite entry."""
     reads = workload.reads.slice(0, len(workload.reads))
     return np.append(start[reads.task], np.inf)
 
 
 def calibration_errors(law: Law, region: Region) -> list[float]:
-    """By horizon, over the counted days that its labels leave."""
+    """The error by horizon, over those counted days on which its labels are known."""
     until_s = int(region.trace.time_s[-1])
     chances, next_s, at_s = [], [], []
     for time_s in range(region.count_from_s, until_s, JUDGED_EACH_S):

@@ -1,6 +1,6 @@
 """The benchmarks page: runs benches, and writes what they print with its command, commit and date.
 
-bench/page.py                    every bench of the page, one after the other (about two hours)
+bench/page.py                    every bench of the page, one after the other (several hours)
 bench/page.py replay readers     only these; the other sections stay as they are
 bench/page.py --list             the benches of the page
 
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
+LHCB = "../shared/data/lhcb_weekly_1_78.csv.gz"
 TIMEOUT_S = 3 * 3600
 
 HEAD = """\
@@ -45,19 +46,34 @@ class Bench(NamedTuple):
 BENCHES = (
     Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay.py"),
     Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay.py --exact"),
+    Bench("large-trace", "Trace commands: time and memory on ten million accesses", "large_trace.py"),
     Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
     Bench("workload", "Workload: published and produced figures", "calibrate.py"),
     Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
     Bench("hosts", "Scan and collect: cinfo files and f-stream datagrams", "hosts.py"),
     Bench("collect", "Collect: datagrams kept at rising rates", "collect.py"),
     Bench("features", "Features: a cycle carried and rebuilt, beside DuckDB", "features.py"),
-    Bench("scoring", "Models: scoring and training", "scoring.py"),
+    Bench("scoring", "Models: rows scored per second", "scoring.py"),
+    Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
+    Bench("forecast", "Forecast: public popularity series", "forecast.py"),
+    Bench("series-replay", "Forecast: a cache of whole datasets", f"series_replay.py --series {LHCB}"),
+    Bench(
+        "series-tuning",
+        "Forecast: the same, on the weeks of its tuning",
+        f"series_replay.py --series {LHCB} --weeks 27-52",
+    ),
     Bench("plan", "Plan: a million candidates", "plan.py"),
     Bench("law", "Evaluate: the gap closed by the law that generated the accesses", "law.py"),
+    Bench("plan-gap", "Evaluate: the gap closed by perfect and by simple scores", "plan_gap.py"),
+    Bench("walk", "Evaluate: the gap closed by the whole service", "walk.py"),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
     Bench("xcache", "XCache: cold and warm reads, beside its origin", "xcache.py"),
     Bench("serve", "Placement service: requests per second, and under floods", "serve.py"),
     Bench("dags", "Airflow: parsing the DAGs", "dags.py"),
+    Bench("fuzz", "Trust: fuzzed parsers", "fuzz.py"),
+    Bench("fuzz-sources", "Trust: damaged lines", "fuzz_sources.py"),
+    Bench("drill", "Trust: fault drills", "drill.py"),
+    Bench("airflow-day", "Trust: a day of a real Airflow", "airflow_day.py"),
 )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.plan.rows import items
-from prefetch.plan import Files, Limits, Rule, Scores, ValuePlanner, plain_files, treatments
+from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.control import is_control
 from replay.planner import BoolArray, CacheState, IntArray
 from replay.ranges import layout_of
@@ -31,7 +31,7 @@ PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200
 HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
 CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
-LIMITS = Limits(
+LIMITS = PlanLimits(
     3600, 0.8, 0.7, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, dataset_bonus=0.2, cached_fraction=0.9
 )
 

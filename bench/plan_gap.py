@@ -1,12 +1,12 @@
-"""What the planner makes of good and bad scores: gap to the byte bound closed, on generated regions.
+"""How much of the gap to the byte bound the planner closes with good and bad scores, on generated regions.
 
 bench/plan_gap.py [SCENARIO …] [--cycle 1h …] [--scores KIND …] [--seed N]   rows of a Markdown table
 
-Scenarios are mwt2, pic and socal at the scale below, their first third warming the caches. Kinds of scores:
-`perfect` (the next read, at the ladder's resolution), `noisy` (its logarithm known within a factor of 3),
-`decayed` (counts with a half-life of 4 days) and `recency`. All but the first are turned into chances by what
-came of them in the first third. Retention only: nothing is prefetched. Every policy gets the peak that the
-XCaches reached.
+Scenarios are mwt2, pic and socal at the scale below; their first third warms the caches. Kinds of scores are
+`perfect` (the time of the next read, at the resolution of the horizons), `noisy` (that time within a factor
+of 3), `decayed` (counts with a half-life of 4 days) and `recency`. All but `perfect` are calibrated to
+chances on the first third. Nothing is prefetched. Every policy gets the peak usage of the XCaches as its
+capacity.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from features.times import DAY_S  # noqa: E402
 from features.units import duration_label, parse_duration  # noqa: E402
-from prefetch.plan import Limits, Scores, ValuePlanner, plain_files  # noqa: E402
+from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files  # noqa: E402
 from prefetch.plan.items import FloatArray  # noqa: E402
 from replay.compare import compare  # noqa: E402
 from replay.config import CacheConfig  # noqa: E402
@@ -32,7 +33,6 @@ from replay.trace import Trace  # noqa: E402
 from replay.workload import WorkloadConfig, generate  # noqa: E402
 from replay.workload.report import trace_of  # noqa: E402
 
-DAY_S = 86400
 SCALES = {
     "mwt2": {"scale": 0.015, "days": 31},
     "pic": {"scale": 0.25, "days": 45},
@@ -48,7 +48,7 @@ KINDS = ("perfect", "noisy", "decayed", "recency")
 
 
 class Region:
-    """A scenario's trace, and what was and will be read at a moment that only moves on."""
+    """A scenario's trace, and for each file its last and next read at the current time."""
 
     def __init__(self, name: str, seed: int) -> None:
         values = tomllib.loads((ROOT / "conf" / "workloads" / f"{name}.toml").read_text())
@@ -66,7 +66,7 @@ class Region:
         self.rewind()
 
     def rewind(self) -> None:
-        """Back to the begin."""
+        """Set the current time to the start."""
         n = self.trace.n_items
         first = np.full(n, self.trace.n_accesses)
         np.minimum.at(first, self.trace.item, np.arange(self.trace.n_accesses))
@@ -79,7 +79,7 @@ class Region:
         return self._time_s[self.next_access]
 
     def at(self, time_s: int) -> None:
-        """Move on to `time_s`."""
+        """Set the current time to `time_s`."""
         if time_s < self._at_s:
             self.rewind()
         stop = self.trace.first_at(time_s)
@@ -91,8 +91,8 @@ class Region:
         self._served, self._at_s = stop, time_s
 
 
-class Table:
-    """Chances by bin of a raw score, as they were in boundaries before the counted window."""
+class ChanceTable:
+    """Chances by bin of a raw score, as observed before the counted window."""
 
     def __init__(self, region: Region, raw: Callable[[Region, int], FloatArray]) -> None:
         self.region, self._raw = region, raw
@@ -112,7 +112,7 @@ class Table:
         self._chance = np.array([self._column(code, next_s, left_s, h) for h in HORIZONS])
 
     def _column(self, code: IntArray, next_s: IntArray, left_s: IntArray, horizon_s: int) -> FloatArray:
-        """Chance per bin; of horizons longer than any known time: within that time."""
+        """Chance per bin; a horizon longer than half of the longest known time is cut to that."""
         within = min(horizon_s, int(left_s.max()) // 2)
         matured = left_s >= within
         n = np.bincount(code[matured], minlength=self._edges.size + 1)
@@ -125,7 +125,7 @@ class Table:
 
 
 def noisy(seed: int) -> Callable[[Region, int], FloatArray]:
-    """The logarithm of the time to the next read, with an error of its own for each read to come."""
+    """The logarithm of the time to the next read, with a separate error for each next read."""
 
     def raw(region: Region, time_s: int) -> FloatArray:
         ahead = np.log2(np.minimum(region.next_s - time_s, 64 * DAY_S) + 1)
@@ -144,7 +144,7 @@ RAW: dict[str, Callable[[Region, int], FloatArray]] = {
 
 def scores(region: Region, kind: str, seed: int) -> Callable[[int], Scores]:
     """The scores of one kind at each boundary, of files read before."""
-    table = None if kind == "perfect" else Table(region, noisy(seed) if kind == "noisy" else RAW[kind])
+    table = None if kind == "perfect" else ChanceTable(region, noisy(seed) if kind == "noisy" else RAW[kind])
 
     def at(time_s: int) -> Scores:
         region.at(time_s)
@@ -184,8 +184,8 @@ def main() -> None:
 def replayed(
     region: Region, at: Callable[[int], Scores], cycle_s: int, *, in_line: bool
 ) -> dict[str, list[float]]:
-    """Gap closed by policy, at each fraction; with `in_line` also by those that decide at each access."""
-    limits = Limits(cycle_s, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
+    """Gap closed by policy, at each fraction; with `in_line` also by policies that decide at each access."""
+    limits = PlanLimits(cycle_s, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
     files = plain_files(region.trace.n_items, dataset=region.dataset, tier=region.tier)
     rows = compare(
         region.trace,

@@ -1,7 +1,7 @@
-"""Our policies beside libCacheSim's own C loop on zipf10m: speed at 5 % of the footprint, and equality.
+"""The policies beside libCacheSim's own C loop on zipf10m: speed at 5 % of the footprint, and equality.
 
-bench/replay.py             M accesses per CPU second of one thread: medians of three runs, in turns
-bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails where one differs by 1e-9
+bench/replay.py             M accesses per CPU second of one thread: medians of three runs, alternating
+bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails if one differs by more than 1e-9
 bench/replay.py --golden F  write libCacheSim's figures at those sizes, for the tests
 """
 
@@ -38,13 +38,13 @@ from replay.trace import Trace  # noqa: E402
 FRACTIONS = (0.01, 0.05, 0.10, 0.20)
 RUNS = 3
 SAME = 1e-9
-# What the project promises: multiples of libCacheSim's speed, and M accesses a second.
+# The project's targets: multiples of libCacheSim's speed, and M accesses per second.
 PROMISED = {"lru": 3.0, "sieve": 3.0, "s3fifo": 2.0, "gdsf": 6.0, "clairvoyant": 1.5}
 PROMISED_ALONE = {"XCache, 90/95 %": 4.0, "XCache, open files": 4.0, "LRU curve, all sizes": 4.0}
 
 
 class DailyScores:
-    """Scores drawn anew for each of the trace's days."""
+    """Random scores, different on each day of the trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.boundaries = np.arange(0, trace.time_s[-1], DAY_S)
@@ -56,9 +56,9 @@ class DailyScores:
 
 
 def main() -> int:
-    """Print a table; 1 if something is not as promised."""
+    """Print a table; 1 if a target is missed."""
     trace = zipf10m()
-    trace.following  # noqa: B018  made once for all that look ahead; timed by itself below
+    trace.following  # noqa: B018  computed once for all policies that look ahead; timed separately below
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         path = Path(folder, "zipf10m.lcs")
         write_lcs(trace, path)
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def exact(trace: Trace, path: Path) -> int:
-    """Compare every policy that libCacheSim has too, at every size."""
+    """Compare every policy that libCacheSim also has, at every size."""
     wrong = 0
     for fraction in FRACTIONS:
         capacity = int(fraction * trace.footprint_bytes)
@@ -105,12 +105,10 @@ def golden(trace: Trace, path: Path, target: Path) -> int:
 
 
 def speeds(trace: Trace, path: Path) -> int:
-    """Time each of ours beside its twin, then what has no twin."""
+    """Time each policy beside libCacheSim's, then what libCacheSim does not have."""
     capacity = int(0.05 * trace.footprint_bytes)
     n = trace.n_accesses / 1e6
-    print(
-        f"bare look-up of one int32 per access  {n / bare_lookup(trace):7.1f} M/s: what no replay can reach"
-    )
+    print(f"bare look-up of one int32 per access  {n / bare_lookup(trace):7.1f} M/s: the limit of any replay")
     print(f"Trace.following, once per trace       {n / following(trace):7.1f} M/s")
     print("\npolicy              ours M/s  libCacheSim M/s   ratio  miss ratios equal")
     slow = [policy for policy in POLICIES if not _policy_line(policy, trace, path, capacity)]
@@ -137,13 +135,13 @@ def speeds(trace: Trace, path: Path) -> int:
 
 
 def held_open(trace: Trace) -> Trace:
-    """`trace` with every file open for one minute to two hours, as jobs read them."""
+    """`trace` with every access open for one minute to two hours, as those of jobs are."""
     lasting = np.random.default_rng(1).integers(60, 7200, trace.n_accesses)
     return dataclasses.replace(trace, close_s=trace.time_s + lasting)
 
 
 def _policy_line(policy: str, trace: Trace, path: Path, capacity: int) -> bool:
-    """Print one policy's line; was it as fast as promised, and equal?"""
+    """Print one policy's line; whether it is as fast as promised, and equal."""
     hit = np.zeros(trace.n_accesses, np.bool_)
     POLICIES[policy](trace, capacity, hit)  # compiles
     result = run_policy(policy, trace, capacity)
@@ -200,7 +198,7 @@ def cpu(run: Callable[[], object]) -> float:
 
 
 def peak_mb(run: Callable[[], object]) -> float:
-    """Most memory held at once by one run, beside what was there."""
+    """The most memory allocated at once during one run, in MB."""
     tracemalloc.start()
     run()
     peak = tracemalloc.get_traced_memory()[1] / 1e6

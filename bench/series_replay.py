@@ -1,65 +1,71 @@
-"""A cache of whole datasets, replayed on a weekly series: LRU, the clairvoyant, and weekly forecasts.
+"""A cache of whole datasets, replayed on a weekly series: LRU, clairvoyant, and weekly forecasts.
 
     python bench/series_replay.py --series lhcb_weekly_1_78.csv.gz --weeks 53-78
     python bench/series_replay.py --series lhcb_weekly_1_78.csv.gz --weeks 27-52     where `density` was tuned
 
-One access per week and dataset read in it, within a week by sha256 of `week:dataset`; a dataset has size 1.
-The cache is warm: accesses before the weeks are not counted; forecasts steer it from 4 weeks before on. A
-forecast for a week sees only weeks before it.
+There is one access per dataset and week in which it is read, ordered within the week by the sha256 of
+`week:dataset`; a dataset has size 1. Accesses before the weeks warm the cache and are not counted; forecasts
+are used from 4 weeks before on. A forecast for a week uses only earlier weeks.
 
 | row | evicts |
 |---|---|
 | perfect | the farthest next read after this week, known at its start |
 | decayed | the fewest weeks with reads, fading with a half-life of 13 weeks (or as --half-life says) |
-| score | the least chance to be read this week, by the forecast made at its start |
+| score | the least chance of a read this week, by the forecast made at its start |
 | density | the least hit density (Beckmann et al., 2018): chance of a hit / time it takes, by that forecast |
 
-`density` also knows who was read this week, as a cache does; the other rows hold one score for a week. None
-prefetches: a prefetched dataset costs its transfer and saves one at most.
+`density` also knows which datasets were read this week, as a cache does; the other rows have one score per
+week. Nothing is prefetched, since a prefetched dataset costs one transfer and saves at most one.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this folder, whose replay.py is no room
+# The root goes before this folder, whose replay.py would hide the room.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
+from weekly_trace import weekly_trace  # noqa: E402
+
+from features.arrays import BoolArray, FloatArray, IntArray  # noqa: E402
 from jobs.cli.parsing import shares, spans  # noqa: E402
-from models.series.reuse import Reuse, reuse  # noqa: E402
+from models.series.past import Past, fit_chance  # noqa: E402
 from models.series.series import Series, read_series  # noqa: E402
 from replay.kernels.jit import bare  # noqa: E402
-from replay.planner import BoolArray, IntArray  # noqa: E402
 from replay.policies import POLICIES, Policy, score_policies  # noqa: E402
-from replay.series import weekly_trace  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 
-Floats = npt.NDArray[np.float64]
 # Weeks that pass before a hit, of one that comes this week, and from the next week's start of one that comes
 # then. Chosen on weeks 27-52 among 0.5, 0.75, 1 and 0.3, 0.5, 0.7, 1.
 _WAIT_THIS_WEEK = 0.5
 _WAIT_NEXT_WEEK = 0.3
 _WARM_WEEKS = 4
+_NEW_WEEKS = 13
 
 
 class Chances(NamedTuple):
-    """float64[datasets, weeks]: as `models.series.reuse.Reuse`, made at the end of the week before."""
+    """float64[datasets, weeks]: chances learned at the end of the week before.
 
-    next1: Floats
-    next2: Floats
-    again1: Floats
-    again2: Floats
+    `next1`, `next2`: to be read in the week, or in it or the next one; `again1`, `again2`: if read in the
+    week, to be read again in the next one, or in the next two.
+    """
+
+    next1: FloatArray
+    next2: FloatArray
+    again1: FloatArray
+    again2: FloatArray
 
 
 class Held(NamedTuple):
-    """A cache of `slot.size` datasets: `place` of a dataset (-1: not held); `read`: was it, this week."""
+    """A cache of `slot.size` datasets: `place` of each dataset (-1: not held); `read`: whether this week."""
 
     place: IntArray
     slot: IntArray
@@ -67,44 +73,64 @@ class Held(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Of each access: its dataset, week, and share of the week that has passed."""
+    """Of each access: dataset, week, and the fraction of the week that has passed."""
 
     item: IntArray
     week: IntArray
-    phase: Floats
+    phase: FloatArray
 
 
 class WeeklyScores:
     """A score per dataset and week, float64[datasets, weeks], for the `score` policy."""
 
-    def __init__(self, series: Series, weeks: range, score: Floats) -> None:
+    def __init__(self, series: Series, weeks: range, score: FloatArray) -> None:
         self.boundaries = np.array([week * series.unit_s for week in weeks], np.int64)
         self._score = score[:, weeks.start : weeks.stop]
 
-    def at(self, k: int, /) -> Floats:
+    def at(self, k: int, /) -> FloatArray:
         """The scores of week k of the weeks."""
         return np.ascontiguousarray(self._score[:, k])
 
 
 def walk_forward(series: Series, weeks: range) -> Chances:
-    """The chances for each of `weeks`, learned anew at the end of the week before it."""
+    """The chances for each of `weeks`, learned anew at the end of the week before it.
+
+    A dataset without a record by then gets those of datasets whose first record is at most 13 weeks old.
+    """
     chances = Chances(*(np.zeros((len(series.names), series.now + 1)) for _ in Chances._fields))
+    horizons = ((1, chances.next1, chances.again1), (2, chances.next2, chances.again2))
     for week in weeks:
-        past = series.until(week - 1)
-        _enter(chances, np.searchsorted(series.names, past.names), week, reuse(past))
+        known = series.until(week - 1)
+        past, code = Past(known), np.searchsorted(series.names, known.names)
+        for n_weeks, soon, again in horizons:
+            again[:, week] = _chance_of_new(known, n_weeks)
+            soon[code, week] = _chance(past, n_weeks, again=False)
+            again[code, week] = _chance(past, n_weeks, again=True)
     return chances
 
 
-def _enter(chances: Chances, code: IntArray, week: int, made: Reuse) -> None:
-    chances.again1[:, week] = made.new_again1
-    chances.again2[:, week] = made.new_again2
-    chances.next1[code, week] = made.next1
-    chances.next2[code, week] = made.next2
-    chances.again1[code, week] = made.again1
-    chances.again2[code, week] = made.again2
+def _chance(past: Past, n_weeks: int, *, again: bool) -> FloatArray:
+    """To be read within `n_weeks`; with `again`, if read in the next week, within `n_weeks` after that."""
+    rows, present = past.matured(n_weeks + again), past.present()
+    if rows is None:
+        return np.full(len(present), 0.5)
+    counted: BoolArray = past.reads(rows, 1) > 0 if again else np.ones(len(rows.code), bool)
+    following = dataclasses.replace(rows, unit=rows.unit + again)
+    labels = past.reads(following, n_weeks)[counted] > 0
+    scorer = fit_chance(rows.x[counted], labels)
+    if scorer is None:
+        return np.full(len(present), float(labels.mean()) if len(labels) else 0.5)
+    return scorer.score(present)
 
 
-def perfect(series: Series) -> Floats:
+def _chance_of_new(series: Series, n_weeks: int) -> float:
+    last = series.now - n_weeks
+    code = np.flatnonzero((series.born > last - _NEW_WEEKS) & (series.born <= last))
+    read = series.reads_within(code, series.born[code], n_weeks) > 0
+    return (float(read.sum()) + 0.5) / (len(read) + 1)
+
+
+def perfect(series: Series) -> FloatArray:
     """Minus the next week with reads after each week."""
     following = np.full((len(series.names), series.now + 2), 2.0 * series.now)
     active = _active(series)
@@ -113,7 +139,7 @@ def perfect(series: Series) -> Floats:
     return -following[:, 1:]
 
 
-def decayed(series: Series, half_life: float) -> Floats:
+def decayed(series: Series, half_life: float) -> FloatArray:
     """Weeks with reads before each week, fading."""
     active = _active(series)
     faded = np.zeros(active.shape)
@@ -129,7 +155,7 @@ def _active(series: Series) -> BoolArray:
 
 
 def least_density(times: Times, chances: Chances, trace: Trace, capacity: int, hit: BoolArray) -> int:
-    """A policy: evict the least hit density; a newcomer that has it is not kept. Datasets have size 1."""
+    """A policy: evict the least hit density; a new dataset that has it is bypassed. Datasets have size 1."""
     held = Held(np.full(trace.n_items, -1), np.full(capacity, -1), np.zeros(capacity, np.bool_))
     return int(_serve(times, chances, held, hit))
 
@@ -165,13 +191,13 @@ def _serve(times: Times, chances: Chances, held: Held, hit: BoolArray) -> int:
 
 @bare
 def _density(chances: Chances, dataset: int, week: int, phase: float, read: bool) -> float:
-    """Hits per week that a place earns: until a hit this week, or until one in a week that follows."""
+    """Hits per week that a place in the cache gives: by a hit this week, or by one in a later week."""
     left = 1 - phase
     if read:
         soon = chances.again1[dataset, week] / (left + _WAIT_NEXT_WEEK)
         return float(max(soon, chances.again2[dataset, week] / (left + 1 + _WAIT_NEXT_WEEK)))
     this = chances.next1[dataset, week]
-    unread = 1 - this * phase  # it was not read so far
+    unread = 1 - this * phase  # the chance that it was not read so far this week
     soon = this * left / unread
     later = max(chances.next2[dataset, week] - this, 0.0) / unread
     return float(max(soon / (_WAIT_THIS_WEEK * left + 1e-9), (soon + later) / (left + _WAIT_NEXT_WEEK)))
@@ -184,7 +210,7 @@ def _times(series: Series, trace: Trace) -> Times:
 
 
 def main() -> None:
-    """Print a row per policy and capacity: hit ratio, and share of the gap from LRU to the clairvoyant."""
+    """Print a row per policy and capacity: hit ratio, and share of the gap from LRU to clairvoyant closed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--series", type=Path, required=True)
     parser.add_argument("--weeks", default="53-78")
@@ -195,7 +221,7 @@ def main() -> None:
     series = read_series(given.series, str(weeks[-1]))
     whole = read_series(given.series, "99999")
     run = range(weeks[0] - _WARM_WEEKS, weeks[-1] + 1)
-    trace = weekly_trace(series.names, series.code, series.unit, unit_s=series.unit_s)
+    trace = weekly_trace(series)
     counted = trace.first_at(weeks[0] * series.unit_s)
     chances = walk_forward(series, run)
     planned = range(2, run.stop)

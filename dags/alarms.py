@@ -1,8 +1,7 @@
-"""Failures and missed deadlines, told to the webhook of `[airflow] webhook` as one JSON object.
+"""Reports of failures and missed deadlines to `[airflow] webhook`, each as one JSON object.
 
-The object names the DAG, the task, the run, its log and the section of the docs that says what to do, and
-nothing else: no parameter, no error text, no setting. A webhook that cannot be told is a line in the log; it
-fails nothing.
+The object names the DAG, the task, the run, its log and the section of the docs with the remedy. It contains
+no parameter, error text or setting. If the webhook is unavailable, a warning is logged; nothing fails.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def task_failed(context: Mapping[str, Any]) -> None:
-    """Tell that a task has used up its tries."""
+    """Report a task that failed in its last attempt."""
     task, run = context["ti"], context["dag_run"]
-    _tell(
+    _report(
         {
             "event": "task failed",
             "dag": run.dag_id,
@@ -42,9 +41,9 @@ def task_failed(context: Mapping[str, Any]) -> None:
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
-    """Tell that a run was not done in time; Airflow's triggerer calls this."""
+    """Report a run that missed its deadline; called by Airflow's triggerer."""
     run, deadline = context["dag_run"], context["deadline"]
-    told = {
+    event = {
         "event": "deadline missed",
         "dag": run["dag_id"],
         "run": run["dag_run_id"],
@@ -52,19 +51,19 @@ async def deadline_missed(context: Mapping[str, Any]) -> None:
         "deadline": str(deadline["deadline_time"]),
         "runbook": _RUNBOOK + DEADLINE_MISSED,
     }
-    await asyncio.to_thread(_tell, told)
+    await asyncio.to_thread(_report, event)
 
 
-def _tell(what: Mapping[str, object]) -> None:
+def _report(event: Mapping[str, object]) -> None:
     webhook = scheduling().airflow.webhook.get_secret_value()
     if not webhook:
         return
-    body = json.dumps(what).encode()
+    body = json.dumps(event).encode()
     request = urllib.request.Request(  # noqa: S310  settings allow http and https alone
         webhook, data=body, headers={"content-type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S):  # noqa: S310
             pass
-    except OSError as error:  # its text may hold the URL, whose path is often the secret
-        _log.warning("the webhook was not told of %s: %s", what["event"], type(error).__name__)
+    except OSError as error:  # its text may contain the URL, whose path is often the secret
+        _log.warning("cannot report to the webhook: %s (%s)", event["event"], type(error).__name__)

@@ -1,15 +1,15 @@
-"""Bring past days into the tables: their accesses at once, their features day by day, in order.
+"""Fill the tables for past days: all accesses at once, then the features day by day, in order.
 
 **Does:** pulls what is new at every source of `[airflow] pull`, then computes the features of every cycle of
-the days from `first` to `last`, one day after the other, from the accesses; with `predict`, scores them too.
+the days from `first` to `last`, one day after the other.
 
 **Runs:** by hand only. There is no data interval and no partition: the days are its parameters.
 
-**Safe to repeat:** yes, and in any order: a day's features depend on the accesses alone, not on the days that
-were computed before it.
+**Safe to repeat:** yes, in any order: the features of a day depend on the accesses alone, not on features
+computed before.
 
-**When it fails:** the days after the failed one go on; clear the failed day's task. It shares the pool
-`cachecast_spark` with the cycle's DAGs: give the pool a second slot, or wait.
+**When it fails:** the days after the failed one continue; clear the task of the failed day. The DAG shares
+the pool `cachecast_spark` with the DAGs of the cycle: give the pool a second slot, or wait.
 
 **Owner:** the operators of the caches.
 """

@@ -1,14 +1,15 @@
-"""Compute what the models see, from the accesses of the region.
+"""Compute the features of a cycle from the accesses of the region.
 
-**Does:** `cachecast features` for the run's moment, from the state that the last cycle left; then the asset
-`cachecast_features` has a new partition, and `place_and_push` begins.
+**Does:** runs `cachecast features` for the decision time of the run, from the state of the last cycle. The
+asset `cachecast_features` then has a new partition, which starts `place_and_push`.
 
-**Runs:** Airflow starts it when `pull_accesses` has brought a moment's accesses.
+**Runs:** when `pull_accesses` has pulled the accesses of a decision time.
 
-**Safe to repeat:** yes, the same rows come again.
+**Safe to repeat:** yes; it writes the same rows again.
 
-**When it fails:** no plan is made, the caches go on as plain LRU caches. A moment that lies before the newest
-state is computed from the accesses, which takes longer. Mend the cause and clear the task.
+**When it fails:** no plan is made, and the caches continue as plain LRU caches. Repair the cause and clear
+the task. For a decision time before the newest state, features are computed from all accesses, which takes
+longer.
 
 **Owner:** the operators of the caches.
 """

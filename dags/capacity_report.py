@@ -1,18 +1,18 @@
-"""Write the week's pages: what a cache of any size would have done, and how the service did.
+"""Write the weekly pages: the hit ratio of a cache of any size, and the results of the service.
 
-**Does:** `cachecast curve` (LRU at every capacity, over the days before) and `cachecast report` into the
-folder `[airflow] reports`, named by the run's day. The curve's page begins with answers: what doubling the
-configured caches would save, and how large a cache must be for a byte hit ratio of 50 and 80 %.
+**Does:** runs `cachecast curve` (LRU at every capacity, over the days before) and `cachecast report`. The
+pages go to the folder `[airflow] reports`, named after the run's day. The page of the curve begins with the
+savings of doubling the configured caches, and the capacity for a byte hit ratio of 50 and 80 %.
 
-**Runs:** weekly, by `[airflow] report`; by hand for a question of your own: with the parameters `capacity`
-(as `50TB,100TB`), `byte_hit_ratio` (as `0.9`) and `days`.
+**Runs:** weekly, by `[airflow] report`. Start it by hand with the parameters `capacity` (for example
+`50TB,100TB`), `byte_hit_ratio` (for example `0.9`) and `days` for other questions.
 
 **Safe to repeat:** yes; a page is replaced.
 
-**When it fails:** a page is missing, nothing else. `cachecast report` has nothing to show before the first
-replay, evaluation or training.
+**When it fails:** only a page is missing. `cachecast report` fails before the first replay, evaluation or
+training.
 
-**Owner:** the operators of the caches, and who plans their storage.
+**Owner:** the operators of the caches, and those who plan their storage.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from dags.moments import DAY
 from dags.steps import at, pipeline, step
 from jobs.settings.airflow import scheduling
 
-told = scheduling().airflow
-asked = {
+settings = scheduling().airflow
+params = {
     "days": Param(
-        28, type="integer", minimum=1, title="days", description="that count, to the last whole one"
+        28, type="integer", minimum=1, title="days", description="days of the curve, until the last whole one"
     ),
     "capacity": Param(
         "",
         type="string",
         title="capacities",
-        description="what doubling each would save, as 50TB,100TB; empty: all configured caches together",
+        description="savings of doubling each, for example 50TB,100TB; empty: all configured caches together",
     ),
     "byte_hit_ratio": Param(
         "",
         type="string",
         title="byte hit ratios",
-        description="how large a cache must be for each, as 0.5,0.9; empty: 0.5,0.8",
+        description="capacity needed for each, for example 0.5,0.9; empty: 0.5,0.8",
     ),
 }
 
-with pipeline("capacity_report", __doc__, schedule=at(told.report), is_long=True, params=asked):
+with pipeline("capacity_report", __doc__, schedule=at(settings.report), is_long=True, params=params):
     step(
         "curve",
         {
@@ -50,7 +50,7 @@ with pipeline("capacity_report", __doc__, schedule=at(told.report), is_long=True
             "to": "{{ day(as_of(dag_run, params), 1) }}",
             "capacity": "{{ params.capacity }}",
             "byte-hit-ratio": "{{ params.byte_hit_ratio }}",
-            "out": f"{told.reports}/curve-{DAY}.html",
+            "out": f"{settings.reports}/curve-{DAY}.html",
         },
     )
-    step("report", {"out": f"{told.reports}/report-{DAY}.html"})
+    step("report", {"out": f"{settings.reports}/report-{DAY}.html"})

@@ -1,15 +1,15 @@
-"""Replay the service over past days, and let the candidate serve if its plans have won.
+"""Replay the service over past days, and promote the candidate if its plans save significantly more.
 
-**Does:** `cachecast evaluate` walks through the last days as the service would have, against LRU, the
-counting baseline and the champion; `cachecast promote` makes the candidate the champion if the lower bound of
-the WAN bytes saved a day is above 0, and says why not otherwise.
+**Does:** `cachecast evaluate` replays the last days as the service would have served them, and compares with
+LRU, the counting baseline and the champion. `cachecast promote` makes the candidate the champion if the lower
+bound of the WAN bytes saved per day is above 0; otherwise it records the reason.
 
 **Runs:** when `train_models` has a new candidate.
 
 **Safe to repeat:** yes; the same days give the same decision.
 
-**When it fails:** the champion goes on serving. A candidate that is refused is no failure:
-`cachecast promote --why` tells, `cachecast promote --rollback` takes a promotion back.
+**When it fails:** the champion continues to serve. A refused candidate is not a failure. `cachecast promote
+--why` shows the reason; `cachecast promote --rollback` undoes a promotion.
 
 **Owner:** the operators of the caches.
 """
@@ -26,7 +26,7 @@ days = Param(
     type="integer",
     minimum=1,
     title="days",
-    description="replayed, to the last whole one",
+    description="days that are replayed, until the last whole one",
 )
 
 with pipeline(

@@ -1,18 +1,18 @@
-"""Pull what the caches' region has read since the last cycle.
+"""Pull the accesses of the region since the last cycle.
 
 **Does:** one task per source of `[airflow] pull` reads the records that are new since the last pull into the
-tables `accesses` and `files`; then Rucio, where `rucio_server` is a source, is asked for the files of the
-datasets in use. The asset `cachecast_accesses` has a new partition, named by the run's moment, and
-`build_features` and `verify_outcomes` begin.
+tables `accesses` and `files`. If `rucio_server` is a source, the files of the datasets in use are then pulled
+from Rucio. The asset `cachecast_accesses` gets a partition named after the decision time of the run, which
+starts `build_features` and `verify_outcomes`.
 
-**Runs:** at the begin of every `[features] cycle`.
+**Runs:** at the start of every `[features] cycle`.
 
-**Safe to repeat:** yes. What is already there is not read again, and duplicates drop.
+**Safe to repeat:** yes. Records pulled before are not read again, and duplicates are dropped.
 
-**When it fails:** the features of this cycle wait. Read the log of the failed source: a path that is not
-there, a lock that a dead pull left (`cachecast unlock`), a file system that is away. Mend it and clear the
-task; the next cycle's run pulls what this one has not. Rucio's failure keeps nothing: the catalogue stays as
-it was last told.
+**When it fails:** the features of this cycle wait. The log of the failed source names the cause: a missing
+path, a lock left by a dead pull (`cachecast unlock`), or a file system that is unavailable. Repair it and
+clear the task; the run of the next cycle also pulls what this one missed. A failure of Rucio stops nothing:
+the catalogue stays as it was.
 
 **Owner:** the operators of the caches.
 """
@@ -25,9 +25,9 @@ from dags.moments import DAY, cron
 from dags.steps import ACCESSES, at, ended, pipeline, spark_step
 from jobs.settings.airflow import scheduling
 
-told = scheduling()
+settings = scheduling()
 
-with pipeline("pull_accesses", __doc__, schedule=at(cron(told.cycle_s))):
+with pipeline("pull_accesses", __doc__, schedule=at(cron(settings.cycle_s))):
     accesses = EmptyOperator(task_id="accesses", outlets=[ACCESSES])
     catalogue = ended("catalogue")
     records = [
@@ -36,11 +36,11 @@ with pipeline("pull_accesses", __doc__, schedule=at(cron(told.cycle_s))):
             {"source": source, "input": path, "day": DAY, "new-only": True},
             task_id=f"pull_{source}",
         )
-        for source, path in told.airflow.records.items()
+        for source, path in settings.airflow.records.items()
     ]
-    for source, asked in told.airflow.servers.items():
-        answer = spark_step(
-            "pull", {"source": source, "input": asked, "day": DAY}, task_id=f"pull_{source}", retries=1
+    for source, request in settings.airflow.servers.items():
+        server = spark_step(
+            "pull", {"source": source, "input": request, "day": DAY}, task_id=f"pull_{source}", retries=1
         )
-        records >> answer >> catalogue
+        records >> server >> catalogue
     [*records, catalogue] >> accesses

@@ -1,4 +1,4 @@
-"""What every DAG is made of: a task is one command of the command line, as an operator types it."""
+"""The building blocks of the DAGs: a task is one command, as an operator types it."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ FEATURES = Asset(name="cachecast_features", uri="x-cachecast://features")
 CANDIDATE = Asset(name="cachecast_candidate", uri="x-cachecast://candidate")
 
 WAN, SPARK = "cachecast_wan", "cachecast_spark"
-"""Pools (conf/deploy/pools.json): caches that fetch over the WAN at a time, Spark sessions at a time."""
+"""Pools (conf/deploy/pools.json): caches that fetch over the WAN, and Spark sessions, at the same time."""
 
 CACHE = "{{ task.env['CACHE'] }}"
-"""How a task that is mapped over caches is called in the UI."""
+"""Name in the UI of a task that is mapped over caches."""
 
 _AS_OF = Param(
     "",
     type="string",
     pattern=r"^(\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}Z)?)?$",
-    title="moment",
-    description="as 2026-03-01T04:00:00Z; empty: the run's partition, which alone starts what follows",
+    title="decision time",
+    description="for example 2026-03-01T04:00:00Z; empty: the partition key, which alone starts other DAGs",
 )
 
 
 def pipeline(
     dag_id: str, doc: str | None, *, schedule: Any, is_long: bool = False, params: Mapping[str, Param] = {}
 ) -> DAG:
-    """A DAG of the house; `doc` is its runbook. `is_long`: its runs are due by `long_deadline`.
+    """A DAG; `doc` is its runbook. `is_long`: its runs are due by `long_deadline`.
 
-    Runs have a deadline only where a webhook can be told of it, so that `airflow dags test` works elsewhere
-    (apache/airflow issue 73428).
+    Runs have a deadline only if a webhook is configured: `airflow dags test` fails with one (apache/airflow
+    issue 73428).
     """
     airflow = scheduling().airflow
     due_s = airflow.long_deadline if is_long else airflow.deadline
@@ -82,12 +82,12 @@ def _due(within_s: int) -> DeadlineAlert:
 
 
 def at(cron: str) -> CronPartitionTimetable:
-    """Runs at every tick of a cron (UTC), each the partition of its moment."""
+    """Runs at every tick of a cron (UTC), each with that time as its partition."""
     return CronPartitionTimetable(cron, timezone="UTC", key_format=moments.KEY_FORMAT)
 
 
 def after(asset: Asset) -> PartitionedAssetTimetable:
-    """A run for every partition of `asset`, of the same moment."""
+    """A run for every partition of `asset`, with the same partition."""
     return PartitionedAssetTimetable(assets=asset)
 
 
@@ -99,11 +99,11 @@ def step(
     given: Mapping[str, Any] = {},
     **task: Any,
 ) -> BashOperator:
-    """A task that runs `cachecast COMMAND`; an option that is True is a flag.
+    """A task that runs `cachecast COMMAND`; an option with the value True is a flag.
 
-    It is skipped where a value of `given` is empty. Values reach the command through its environment only:
-    nothing from outside is part of a shell's line. It runs where the worker does, so that paths without a
-    folder mean the same to all commands there.
+    The task is skipped if a value of `given` is empty. Values reach the command through its environment only,
+    so that no text from outside becomes part of a shell command. The working directory is that of the worker:
+    relative paths mean the same to all commands there.
     """
     values = {_variable(option): value for option, value in options.items() if value is not True}
     skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in given]
@@ -122,18 +122,18 @@ def step(
 
 
 def ended(task_id: str) -> EmptyOperator:
-    """A task that follows when all before it have ended, well or not: it can do without them."""
+    """A task that runs when all tasks before it have ended, even if they failed."""
     return EmptyOperator(task_id=task_id, trigger_rule="all_done")
 
 
 def spark_step(
     command: str, options: Mapping[str, Any], *, task_id: str | None = None, **task: Any
 ) -> BaseOperator:
-    """A step that computes with Spark: in its own process, or submitted where `[airflow] spark` says."""
+    """A step that uses Spark: in its own process, or submitted to the connection `[airflow] spark`."""
     connection = scheduling().airflow.spark
     if not connection:
         return step(command, options, task_id=task_id, pool=SPARK, **task)
-    # Only sites that submit have it to load.
+    # Installed only at sites that submit.
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: PLC0415
 
     words = [
@@ -152,11 +152,11 @@ def spark_step(
 
 def day_param(title: str) -> Param:
     """A required UTC day, with a calendar in the UI."""
-    return Param(type="string", format="date", title=title, description="UTC, as 2026-03-01")
+    return Param(type="string", format="date", title=title, description="UTC, for example 2026-03-01")
 
 
 def listed(text: str) -> Any:
-    """What a command with `--json` printed, for tasks that are mapped over it."""
+    """The output of a command with `--json`, for tasks that are mapped over it."""
     return json.loads(text)
 
 

@@ -1,14 +1,14 @@
-"""Train the models anew on what is known by now.
+"""Train new models from the accesses known so far.
 
-**Does:** computes the labels that have matured and trains one bundle of models for the region; runs, metrics
-and models are in MLflow, the bundle under the alias `candidate`. Then `evaluate_and_promote` begins.
+**Does:** computes the labels that have matured and trains one bundle of models for the region. Runs, metrics
+and models are recorded in MLflow; the bundle gets the alias `candidate`. Then `evaluate_and_promote` starts.
 
 **Runs:** weekly, by `[airflow] train`.
 
-**Safe to repeat:** yes; a second run adds a version to MLflow and moves the alias to an equal model.
+**Safe to repeat:** yes; a second run adds a version to MLflow and moves the alias to an identical model.
 
-**When it fails:** the champion goes on serving, until it is older than `[training] max_age`. A training that
-MLflow was away for is kept: `cachecast train --resume` brings it in.
+**When it fails:** the champion continues to serve until it is older than `[training] max_age`. If MLflow was
+unavailable, the training is kept: `cachecast train --resume` uploads it.
 
 **Owner:** the operators of the caches.
 """

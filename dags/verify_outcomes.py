@@ -1,18 +1,19 @@
-"""Account what pushed files have earned, judge each day against plain LRU, look after the caches' RSEs.
+"""Account the outcomes of pushed files, judge each day against plain LRU, and check the caches' RSEs.
 
-**Does:** for every cache to which a plan was pushed `days` ago, joins its receipts with the cache's own
-records since: bytes saved, spent and wasted, file by file, in the table `outcomes`. Once a day and cache the
-whole day `days` ago is judged: the cache's reads replayed as plain LRU, in the table `worth`. And Rucio is
-asked whether the RSE of a cache is misused, or could be.
+**Does:** for every cache to which a plan was pushed `days` ago, joins the receipts with the cache's own
+records since then, and writes the bytes saved, spent and wasted per file into the table `outcomes`. Once per
+day and cache, the whole day `days` ago is compared with a replay of its reads as plain LRU, into the table
+`worth`. Then the RSEs of the caches are checked in Rucio for misuse.
 
-**Runs:** when `pull_accesses` has brought a moment's accesses, about the plans of `days` before. A day is
-judged in the first run that finds it not judged yet, for caches whose own records `[airflow] pull` names.
+**Runs:** when `pull_accesses` has pulled the accesses of a decision time, for the plans of `days` before. A
+day is judged by the first run that finds it not judged yet, for caches whose own records are in `[airflow]
+pull`.
 
-**Safe to repeat:** yes; later is better, as more reads are known.
+**Safe to repeat:** yes; a later run knows more reads.
 
 **When it fails:** nothing is lost: the tables lack these plans, or that day, until the task is cleared or the
-next run judges it; `cachecast outcomes --cache NAME --day DAY` does it by hand. `rucio_check` fails where an
-RSE is not safe: its log says what to do.
+next run judges it. `cachecast outcomes --cache NAME --day DAY` does the same by hand. `rucio_check` fails if
+an RSE is not safe; its log names the remedy.
 
 **Owner:** the operators of the caches.
 """
@@ -32,21 +33,21 @@ with pipeline("verify_outcomes", __doc__, schedule=after(ACCESSES), params={"day
 
     @task_group(group_id="cache")
     def accounted(name: str, rse: str) -> None:
-        """One cache's part."""
+        """The tasks of one cache."""
         step("outcomes", {"cache": name, "as-of": PLANNED}, map_index_template=CACHE)
 
     unjudged = step("caches", {"unjudged": JUDGED, "json": True}, task_id="unjudged", output_processor=listed)
 
     @task_group(group_id="day")
     def judged(name: str, rse: str) -> None:
-        """One cache's day."""
+        """The day of one cache."""
         step("outcomes", {"cache": name, "day": JUDGED}, task_id="worth", map_index_template=CACHE)
 
     rses = step("caches", {"with-rse": True, "json": True}, task_id="rses", output_processor=listed)
 
     @task_group(group_id="rse")
     def looked_after(name: str, rse: str) -> None:
-        """One cache's RSE."""
+        """The RSE of one cache."""
         step("rucio check", {"cache": name}, map_index_template=CACHE)
 
     accounted.expand_kwargs(caches.output)

@@ -1,1 +1,1 @@
-"""Ground floor: what an access, a file and a feature are. Plain Python; Spark only in `features.spark`."""
+"""Shared tables, names, units, times and errors, in plain Python; Spark only in `features.spark`."""

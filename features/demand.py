@@ -1,4 +1,4 @@
-"""Which accesses are demand; the same rule as `features.spark.demand`, on Arrow."""
+"""Selection of demand accesses on Arrow tables; the same rule as `features.spark.demand`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 EVERYWHERE = "*"
-"""The key for all places that no other key names."""
+"""The key of a demand source for all places without a key of their own."""
 
 PLACES = ("cache", "site")
-"""Columns that say where an access was, the one that counts first."""
+"""Columns with the place of an access, by precedence."""
 
 
 def demand(accesses: pa.Table, sources: Mapping[str, str]) -> pa.Table:
-    """The rows of `accesses` (cache, site, source) whose source is the demand source of where they are."""
+    """The rows of `accesses` (cache, site, source) whose source is the demand source of their place."""
     wanted = pa.nulls(accesses.num_rows, pa.string())
     named = {place: source for place, source in sources.items() if place != EVERYWHERE}
     for place in PLACES:

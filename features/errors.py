@@ -2,19 +2,20 @@
 
     CachecastError
     ├── ConfigError          a setting is wrong: file, key, remedy
-    ├── InputError           a file or a stream given by a person cannot be used
+    ├── InputError           a file, a stream or a value given by a user cannot be used
     │   └── SchemaError      its columns are missing or of the wrong type
     ├── StaleInputError      a table, a model or a partition is missing or too old
-    ├── LimitError           more would be taken away than settings allow without --force
+    ├── LimitError           more would be removed than the settings allow without --force
     ├── ConflictError        another run changed the same thing first
     ├── ModelError           a model cannot be trained, loaded or used
-    ├── ServiceError         MLflow, Rucio or another service failed or is away
+    ├── ServiceError         MLflow, Rucio or another service failed or is unavailable
     └── PushError            a cache did not do what the plan asked
         ├── PushRejected     it refused, and will refuse again
-        └── TargetUnavailable  it is away; worth trying later
-            └── SourceUnavailable  it answers, but where the file comes from does not
+        └── TargetUnavailable  it is unavailable; a later try may succeed
+            └── SourceUnavailable  it answers, but the origin of the file does not
 
-A message says what, where, which value and what to do. It is bounded, and holds no secret.
+A message says what is wrong, where, with which value, and what to do. Its length is bounded, and it contains
+no secrets.
 Only the command line turns an error into an exit code.
 """
 
@@ -31,14 +32,14 @@ class CachecastError(Exception):
 
 
 class ConfigError(CachecastError):
-    """A setting is wrong. `where` names file and key, `what` the fault and its remedy."""
+    """A setting is wrong. `where`: file and key; `what`: the fault and its remedy."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")
 
 
 class InputError(CachecastError):
-    """A file or stream given by a person cannot be used."""
+    """A file, a stream or a value given by a user cannot be used."""
 
 
 class SchemaError(InputError):
@@ -46,11 +47,11 @@ class SchemaError(InputError):
 
 
 class StaleInputError(CachecastError):
-    """A table, model or partition is missing or too old for what was asked."""
+    """A table, model or partition is missing or too old."""
 
 
 class LimitError(CachecastError):
-    """More would be taken away than settings allow; --force does it all the same."""
+    """More would be removed than the settings allow; --force overrides the limit."""
 
 
 class ConflictError(CachecastError):
@@ -62,7 +63,7 @@ class ModelError(CachecastError):
 
 
 class ServiceError(CachecastError):
-    """MLflow, Rucio or another service failed or is away."""
+    """MLflow, Rucio or another service failed or is unavailable."""
 
 
 class PushError(CachecastError):
@@ -74,15 +75,15 @@ class PushRejected(PushError):
 
 
 class TargetUnavailable(PushError):
-    """The cache or the origin is away; worth trying later."""
+    """The cache or the origin is unavailable; a later try may succeed."""
 
 
 class SourceUnavailable(TargetUnavailable):
-    """The cache answers, but the origin of the file is away, slow or broken; worth trying later."""
+    """The cache answers, but the origin of the file is unavailable or slow; a later try may succeed."""
 
 
 def bounded(text: str, limit: int = MAX_MESSAGE_CHARS) -> str:
-    """`text` with its middle cut out if it is longer than `limit` characters."""
+    """`text`, shortened in the middle if it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3

@@ -1,11 +1,11 @@
-"""What a name tells: experiment, dataset, tier and campaign of an LFN, a DID or a dataset's name.
+"""Experiment, dataset, tier and campaign from the name of a file or dataset (LFN, DID or dataset name).
 
-The rules are data, so that `features.spark.names` runs the same ones. Patterns keep to what Python and
-Java read alike (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
+The rules are data, so that `features.spark.names` uses the same ones. The patterns mean the same in Python
+and Java (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
 (`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
 bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
-A campaign is CMS's era, ATLAS's project, LHCb's configuration; of OSDF, NCAR's number of an archive or the
-observing run of frames.
+A campaign is the era of CMS, the project of ATLAS or the configuration of LHCb; in OSDF the archive number of
+NCAR or the observing run of LIGO.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import dataclasses
 import re
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 MAX_NAME_CHARS = 4096
-# Engines differ in what ends a line, so a name with a control character or a line separator is no name.
+# Engines differ in what ends a line, so a name with a control character or a line separator has no parts.
 UNFIT = "[\\u0000-\\u001f\\u007f\\u0085\\u2028\\u2029]"
 
 
 class NameParts(NamedTuple):
-    """What a name tells; None where it does not. `dataset` is a name without scope."""
+    """The parts of a name; None where the name does not contain one. `dataset`: a name without scope."""
 
     experiment: str | None = None
     dataset: str | None = None
@@ -30,9 +33,9 @@ class NameParts(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One form of names. `dataset` is put together of text and group numbers; 0 means: does not tell.
+    """One form of names. `dataset` is made of texts and group numbers; a `tier` or `campaign` of 0 is none.
 
-    `holds`: text that every such name holds, so that a quick look spares most patterns.
+    `holds`: text that all such names contain; a quick test for it avoids most pattern matches.
     """
 
     experiment: str
@@ -55,7 +58,7 @@ _ATLAS_TAG = "(?:[a-z]|grp|pro|t0pro|repro)[0-9]+"
 
 # The first rule that matches counts; a pattern covers the whole name.
 RULES: tuple[Rule, ...] = (
-    # The archives of NCAR are called by their number in its catalogue.
+    # Archives of NCAR are named by their number in its catalogue.
     Rule("osdf", "^(/ncar/[^/]+/(d[0-9]{6})(?:/.*)?)/[^/]+$", dataset=(1,), campaign=2),
     # LIGO, Virgo and KAGRA: frames of an observing run.
     Rule("osdf", "^(/igwn/[^/]+/frames/(O[0-9][0-9a-z]*)/.*)/[^/]+$", dataset=(1,), campaign=2),
@@ -100,7 +103,7 @@ RULES: tuple[Rule, ...] = (
         campaign=2,
         holds=".",
     ),
-    # Raw data, a run's dataset or a file of it: no tags yet.
+    # Raw data, the dataset of a run or one of its files: without tags.
     Rule(
         "atlas",
         f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9]{{8}}[.][^./:]+[.]daq[.](RAW|DRAW_[0-9A-Z_]+))"
@@ -132,10 +135,10 @@ _UNFIT = re.compile(UNFIT)
 
 
 def parse_name(name: str) -> NameParts:
-    """The parts of `name`; all None for a name of no known form. Never raises.
+    """The parts of `name`; all None for a name of unknown form. Never raises.
 
     `/store/mc/ERA/PRIMARY/AODSIM/PROC-v1/0/f.root` gives dataset `/PRIMARY/ERA-PROC-v1/AODSIM`. An ATLAS
-    file name tells its tier but not its dataset; an OSDF object's dataset is its folder.
+    file name contains the tier but not the dataset; the dataset of an OSDF object is its folder.
     """
     if len(name) > MAX_NAME_CHARS or _UNFIT.search(name):
         return NameParts()
@@ -147,6 +150,16 @@ def parse_name(name: str) -> NameParts:
                 rule.experiment, dataset or None, _group(match, rule.tier), _group(match, rule.campaign)
             )
     return NameParts()
+
+
+def did_parts(dids: pa.Array) -> pa.StructArray:
+    """`scope` and `name` of each DID `scope:name`; null for a text without a colon."""
+    return pc.extract_regex(dids, r"^(?P<scope>[^:]*):(?P<name>.*)$")
+
+
+def names_of(dids: pa.Array) -> pa.Array:
+    """The names of `dids`, without their scopes."""
+    return pc.struct_field(did_parts(dids), "name")
 
 
 def _group(match: re.Match[str], number: int) -> str | None:

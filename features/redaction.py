@@ -1,4 +1,4 @@
-"""Secrets kept out of texts that others read: a server may send back what it was sent."""
+"""Removal of secrets from messages: a server may send back what it was sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STARS = "***"
 
 
 def without_secrets(text: str, *secrets: str) -> str:
-    """`text` with each of `secrets` (empty ones excepted) blotted out, as it is, in a URL or in base64."""
+    """`text` with each non-empty secret replaced by stars: as it is, quoted for a URL, or in base64."""
     forms = {form for secret in secrets if secret for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STARS)
@@ -18,7 +18,7 @@ def without_secrets(text: str, *secrets: str) -> str:
 
 
 def secrets_of(url: str) -> tuple[str, ...]:
-    """What is secret in a URL: the password, and `user:password` as a server is told it."""
+    """The secrets in a URL: the password, and `user:password` as sent to a server."""
     user, _, password = _userinfo(url).partition(":")
     if not password:
         return ()

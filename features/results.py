@@ -1,4 +1,4 @@
-"""Tables of figures: what replays and trainings found. The tables of data are in `features.schema`."""
+"""Tables of figures: results of replays, trainings and pushes. Tables of data are in `features.schema`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ REPLAYS = Table(
         Column("byte_hit_ratio", "double", "1 - demand-missed bytes / bytes_requested"),
         Column("bytes_requested", "long", "sizes of the files read, summed over reads", required=True),
         Column("wan_bytes", "long", "demand misses, refetches among them, and prefetches", required=True),
-        Column("prefetch_bytes", "long", "brought by the plan", required=True),
-        Column("wasted_bytes", "long", "brought by the plan and not read before they left", required=True),
-        Column("refetch_bytes", "long", "missed because the plan had evicted them", required=True),
+        Column("prefetch_bytes", "long", "fetched by the plan", required=True),
+        Column("wasted_bytes", "long", "fetched by the plan and not read before removal", required=True),
+        Column("refetch_bytes", "long", "missed after the plan had evicted them", required=True),
         Column("peak_usage_bytes", "long", "most bytes on disk", required=True),
         Column("byte_gap_closed", "double", "(WAN_LRU - WAN) / (WAN_LRU - WAN_bound)"),
         Column("seconds", "double", "time the replay took", required=True),
@@ -46,13 +46,13 @@ REPLAY_DAYS = Table(
 
 REPLAY_FILLS = Table(
     name="replay_fills",
-    grain="fill level of one replayed cache at one moment",
+    grain="fill level of one replayed cache at one time",
     key=("policy", "capacity_bytes", "at"),
     partition=("day", "region"),
     columns=(
         Column("policy", "string", "as in replays", required=True),
         Column("capacity_bytes", "long", "size of the cache", required=True),
-        Column("at", "timestamp", "moment", required=True),
+        Column("at", "timestamp", "time of the fill level", required=True),
         Column("used_bytes", "long", "bytes on disk", required=True),
     ),
 )
@@ -67,7 +67,7 @@ MODEL_METRICS = Table(
         Column("horizon_s", "long", "seconds after as_of", required=True),
         Column("auc", "double", "area under the ROC curve"),
         Column("average_precision", "double", "area under the precision-recall curve"),
-        Column("log_loss", "double", "nats per row; null for a score that is no probability"),
+        Column("log_loss", "double", "nats per row; null for a score that is not a probability"),
         Column("brier", "double", "mean squared error of the probability; null as above"),
         Column("calibration_error", "double", "expected, over ten equal bins; null as above"),
         Column("n_rows", "long", "rows tested on", required=True),
@@ -114,7 +114,7 @@ MODEL_SLICES = Table(
 
 MODEL_HOLDINGS = Table(
     name="model_holdings",
-    grain="what a cache would hold that keeps a model's highest scores, on the test rows",
+    grain="a cache that holds the files with a model's highest scores, on the test rows",
     key=("model", "horizon_s", "weighting", "capacity_fraction"),
     partition=("day", "as_of", "region"),
     columns=(
@@ -122,15 +122,15 @@ MODEL_HOLDINGS = Table(
         Column("horizon_s", "long", "seconds after as_of", required=True),
         Column("weighting", "string", "as in model_slices", required=True),
         Column("capacity_fraction", "double", "capacity as a share of the candidates' bytes", required=True),
-        Column("precision", "double", "share of what is held that is read within the horizon"),
-        Column("recall", "double", "share of what is read that is held"),
-        Column("reads_held", "double", "share of the reads that go to what is held"),
+        Column("precision", "double", "share of the held files that are read within the horizon"),
+        Column("recall", "double", "share of the files read that are held"),
+        Column("reads_held", "double", "share of the reads that go to held files"),
     ),
 )
 
 DRIFT = Table(
     name="drift",
-    grain="one column of what was scored at one as_of, against what the models learned from",
+    grain="one column of the rows scored at one as_of, compared with the training",
     key=("column",),
     partition=("day", "as_of", "region"),
     columns=(
@@ -138,12 +138,12 @@ DRIFT = Table(
         Column(
             "psi", "double", "population stability index; 0.1 is a shift, 0.25 a large one", required=True
         ),
-        Column("usual_psi", "double", "what 9 in 10 training as_ofs stayed below", required=True),
+        Column("usual_psi", "double", "90 % quantile of single as_ofs of the training", required=True),
         Column("null_share", "double", "share of nulls at as_of", required=True),
         Column("null_share_then", "double", "share of nulls in training", required=True),
-        Column("drifted", "bool", "psi above 0.25, above the usual, and no chance", required=True),
+        Column("drifted", "bool", "psi above 0.25, above the usual, and not by chance", required=True),
         Column("n_rows", "long", "rows sampled at as_of", required=True),
-        Column("model_version", "string", "the bundle whose training is compared with", required=True),
+        Column("model_version", "string", "the bundle whose training is compared", required=True),
     ),
 )
 
@@ -153,7 +153,7 @@ LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
     "lru+challenger",
     "lru+s3fifo_counts",
 )
-"""Policies of `evaluations` that a promotion looks at; others may stand beside them."""
+"""Policies in the table evaluations that a promotion compares; the table may hold others."""
 
 EVALUATIONS = Table(
     name="evaluations",
@@ -161,19 +161,19 @@ EVALUATIONS = Table(
     key=("model_version", "policy", "capacity_fraction", "on_day"),
     partition=("day", "as_of", "region"),
     columns=(
-        Column("model_version", "string", "the challenger, as `cachecast-emea/3`", required=True),
+        Column("model_version", "string", "the challenger, for example `cachecast-emea/3`", required=True),
         Column(
             "policy", "string", "lru, s3-fifo, lru+challenger, lru+champion, lru+s3fifo_counts", required=True
         ),
         Column("scored_by", "string", "version of the models that the plans follow; null: none"),
         Column("capacity_fraction", "double", "share of the bytes of all files read", required=True),
-        Column("on_day", "string", "the replayed UTC day; no model there had seen it", required=True),
+        Column("on_day", "string", "the replayed UTC day; no model was trained on it", required=True),
         Column("wan_bytes", "long", "demand misses, refetches among them, and prefetches", required=True),
         Column("hit_bytes", "long", "bytes served from disk", required=True),
         Column("requests", "long", "reads counted", required=True),
         Column("hits", "long", "reads of files on disk", required=True),
-        Column("prefetch_bytes", "long", "brought by the plan", required=True),
-        Column("wasted_bytes", "long", "brought by the plan and not read before they left", required=True),
+        Column("prefetch_bytes", "long", "fetched by the plan", required=True),
+        Column("wasted_bytes", "long", "fetched by the plan and not read before removal", required=True),
     ),
 )
 
@@ -184,39 +184,43 @@ PROMOTIONS = Table(
     partition=("day", "as_of", "region"),
     columns=(
         Column("action", "string", "promote, refuse or rollback", required=True),
-        Column("model_version", "string", "the challenger; of a rollback: who was champion", required=True),
-        Column("champion", "string", "the champion from then on; null: none, caches run plain LRU"),
-        Column("evaluated_as_of", "string", "as_of of the evaluation that decided; null: none did"),
+        Column(
+            "model_version", "string", "the challenger; of a rollback: the champion before it", required=True
+        ),
+        Column("champion", "string", "the champion after it; null: none, caches run plain LRU"),
+        Column("evaluated_as_of", "string", "as_of of the evaluation used; null: none"),
         Column("reasons", "strings", "why, in words", required=True),
-        Column("comparisons", "string", "the figures: JSON of models.promotion.Comparison", required=True),
+        Column("comparisons", "string", "JSON list of models.evaluation.promotion.Comparison", required=True),
     ),
 )
 
 WORTH = Table(
     name="worth",
-    grain="one day of one cache: what its plans saved against plain LRU",
+    grain="one day of one cache: the bytes its plans saved compared with plain LRU",
     key=("model_versions",),
     partition=("day", "cache"),
     columns=(
-        Column("model_versions", "string", "of the plans pushed that day, with commas", required=True),
-        Column("read_bytes", "long", "read through the cache, by its own records", required=True),
-        Column("hit_bytes", "long", "of them from its disk", required=True),
-        Column("missed_bytes", "long", "and from origins", required=True),
-        Column("prefetched_bytes", "long", "fetched by pushes, as their receipts tell", required=True),
-        Column("replayed_hit_bytes", "long", "hit in the replay of what was pushed"),
         Column(
-            "replayed_wan_bytes", "long", "fetched in it, prefetches too; null: withheld, as what follows"
+            "model_versions", "string", "of the plans pushed that day, separated by commas", required=True
+        ),
+        Column("read_bytes", "long", "read through the cache, by its own records", required=True),
+        Column("hit_bytes", "long", "of these, from its disk", required=True),
+        Column("missed_bytes", "long", "of these, from origins", required=True),
+        Column("prefetched_bytes", "long", "fetched by pushes, by their receipts", required=True),
+        Column("replayed_hit_bytes", "long", "hit in the replay with the pushes"),
+        Column(
+            "replayed_wan_bytes",
+            "long",
+            "fetched in it, with prefetches; null, like all that follow: withheld",
         ),
         Column("lru_hit_bytes", "long", "hit in the replay of plain LRU"),
         Column("lru_wan_bytes", "long", "fetched in it"),
         Column("saved_wan_bytes", "long", "lru_wan_bytes - replayed_wan_bytes"),
-        Column(
-            "planned_hit_share", "double", "of bytes of files that may be planned: in reads without a fetch"
-        ),
-        Column("planned_lru_hit_share", "double", "the same in plain LRU"),
+        Column("planned_hit_share", "double", "share of bytes hit, of files that may be planned"),
+        Column("planned_lru_hit_share", "double", "the same with plain LRU"),
         Column("control_hit_share", "double", "the same of the control group, which is never planned"),
-        Column("control_lru_hit_share", "double", "and in plain LRU"),
-        Column("warmed_s", "long", "replayed before the day, s"),
-        Column("withheld", "string", "why there is no verdict; null: there is one"),
+        Column("control_lru_hit_share", "double", "the same with plain LRU"),
+        Column("warmed_s", "long", "seconds replayed before the day"),
+        Column("withheld", "string", "why there is no verdict; null if there is one"),
     ),
 )

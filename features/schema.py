@@ -1,9 +1,9 @@
-"""The tables of the house, engine-neutral: names, types, keys and partitions.
+"""Tables of data, independent of the engine: names, types, keys and partitions.
 
 Types are `string`, `long`, `double`, `bool`, `timestamp` (µs, UTC), `strings` (a list of strings), `cells` (a
 list of structs of CELL_FIELDS).
 A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
-`features.spark.schema` and `arrow_schema` turn a table into an engine's own schema.
+`features.spark.schema` and `arrow_schema` convert a table into an engine's schema.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CELL_FACTS = {
     "size_bytes": "long",
     "created_at": "long",
 }
-"""What a cell knows of its file; see `features.spark.cells`, as for CELL_FIELDS."""
+"""Facts about the file of a cell; see `features.spark.cells`, also for CELL_FIELDS."""
 
 _CELL_COUNTS = ("cycle", "last_at", "known_cycle", "n_access", "read_bytes", "first_at")
 _CELL_SKETCHES = tuple(f"{of}_{level}" for of in ("users", "tasks", "files") for level in range(LEVELS))
 CELL_FIELDS = tuple((name, "long") for name in (*_CELL_COUNTS, *_CELL_SKETCHES)) + tuple(CELL_FACTS.items())
-"""Name and type of a cell's fields; cells are sorted by them, the latest first."""
+"""Name and type of the fields of a cell; cells are sorted by them in descending order."""
 
 _ARROW = {
     "string": pa.string(),
@@ -41,7 +41,7 @@ _ARROW["cells"] = pa.list_(pa.struct([(name, _ARROW[kind]) for name, kind in CEL
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column: `kind` is a type of this module's docstring; `required` ones are never null."""
+    """One column. `kind`: a type named in the module's docstring; `required`: never null."""
 
     name: str
     kind: str
@@ -51,11 +51,11 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table: `key` is unique within a partition, which is the unit that is replaced as a whole.
+    """A table. `key` is unique within a partition; a partition is always replaced as a whole.
 
     `partition` names its columns, `day` first: a `day` (`2026-03-01`), an `as_of` (`2026-03-01T04:00:00Z`),
-    a `region`, a `cache` or a `queue`, all strings, none among `columns`. Writers of different
-    regions or caches so never meet in one partition.
+    a `region`, a `cache` or a `queue`, all strings, none among `columns`. So writers of different
+    regions or caches never write to the same partition.
     """
 
     name: str
@@ -85,7 +85,7 @@ ACCESSES = Table(
         Column("scope", "string", "Rucio scope; the experiment where a source has none", required=True),
         Column("name", "string", "LFN, or file or dataset name", required=True),
         Column("dataset", "string", "did of the dataset, where known"),
-        Column("tier", "string", "data tier, as AOD or MINIAODSIM"),
+        Column("tier", "string", "data tier, for example AOD or MINIAODSIM"),
         Column("campaign", "string", "production campaign or era"),
         Column("experiment", "string", "cms, atlas, lhcb, osdf"),
         Column("site", "string", "where the reading job ran"),
@@ -111,7 +111,7 @@ ACCESSES = Table(
 
 FILES = Table(
     name="files",
-    grain="one file: since when it is known, and its latest content",
+    grain="one file: when it became known, and its latest facts",
     key=("did",),
     partition=(),
     columns=(
@@ -124,10 +124,10 @@ FILES = Table(
         Column("experiment", "string", "cms, atlas, lhcb, osdf"),
         Column("size_bytes", "long", "size of the file", required=True),
         Column("adler32", "string", "checksum, 8 hex digits"),
-        Column("created_at", "timestamp", "when the file came to be"),
-        Column("origins", "strings", "RSEs or hosts that hold it"),
+        Column("created_at", "timestamp", "when the file was created"),
+        Column("origins", "strings", "RSEs or hosts that have it"),
         Column("known_at", "timestamp", "when a source first published the file", required=True),
-        Column("updated_at", "timestamp", "when this row's content was published; null: at known_at"),
+        Column("updated_at", "timestamp", "when these facts were published; null: at known_at"),
     ),
 )
 
@@ -150,7 +150,7 @@ CONTENTS = Table(
 
 HISTORIES = Table(
     name="histories",
-    grain="(kind, entity, region, as_of): what features need of the past, carried from cycle to cycle",
+    grain="(kind, entity, region, as_of): past reads for the features, carried from cycle to cycle",
     key=("kind", "entity"),
     partition=("day", "as_of", "region"),
     columns=(
@@ -162,15 +162,15 @@ HISTORIES = Table(
 
 CONSUMED = Table(
     name="consumed",
-    grain="one day of accesses, as far as the histories hold it",
+    grain="one day of accesses, as far as the histories contain it",
     key=("accesses_day",),
     partition=("day", "as_of", "region"),
     columns=(
         Column("accesses_day", "string", "partition of accesses", required=True),
-        Column("digest", "string", "its content then", required=True),
+        Column("digest", "string", "digest of its rows at as_of", required=True),
         Column("n_known", "long", "its demand rows with known_at before as_of", required=True),
         Column("n_rows", "long", "its demand rows", required=True),
-        Column("made_by", "string", "digest of the settings that shape a history", required=True),
+        Column("made_by", "string", "digest of the settings that histories depend on", required=True),
     ),
 )
 
@@ -182,7 +182,7 @@ PREDICTIONS = Table(
     columns=(
         Column("did", "string", "scope:name", required=True),
         Column("horizon_s", "long", "seconds after as_of", required=True),
-        Column("probability", "double", "calibrated chance of a read within the horizon", required=True),
+        Column("probability", "double", "calibrated probability of a read within the horizon", required=True),
         Column("expected_accesses", "double", "expected reads within the horizon", required=True),
         Column("size_bytes", "long", "size of the file"),
         Column("dataset", "string", "did of the dataset"),
@@ -202,14 +202,14 @@ PLANS = Table(
         Column("did", "string", "scope:name", required=True),
         Column("name", "string", "path in the cache", required=True),
         Column("action", "string", "prefetch, pin, unpin or evict", required=True),
-        Column("rank", "long", "1 goes first, per action", required=True),
+        Column("rank", "long", "order per action, 1 first", required=True),
         Column("value", "double", "expected bytes read within the horizon", required=True),
         Column("cost_bytes", "long", "bytes fetched over the WAN for this item", required=True),
         Column("size_bytes", "long", "size of the file", required=True),
         Column("probability", "double", "chance of a read within the horizon"),
         Column("reason", "string", "why, in words", required=True),
-        Column("expires_at", "timestamp", "not to be acted on after this", required=True),
-        Column("model_version", "string", "MLflow model whose predictions it follows; null: none, a prefill"),
+        Column("expires_at", "timestamp", "the item is void after this time", required=True),
+        Column("model_version", "string", "MLflow model of its predictions; null: none, a prefill"),
     ),
 )
 
@@ -223,7 +223,7 @@ RECEIPTS = Table(
         Column("did", "string", "scope:name", required=True),
         Column("action", "string", "prefetch, pin, unpin or evict", required=True),
         Column("state", "string", "planned, running, done, failed, expired, cancelled …", required=True),
-        Column("attempts", "long", "tries so far", required=True),
+        Column("attempts", "long", "number of tries", required=True),
         Column("bytes", "long", "bytes the cache fetched or freed", required=True),
         Column("seconds", "double", "time the last try took", required=True),
         Column("error", "string", "why the last try failed"),
@@ -234,7 +234,7 @@ RECEIPTS = Table(
 
 OUTCOMES = Table(
     name="outcomes",
-    grain="what one pushed item earned",
+    grain="reads and bytes saved by one pushed item",
     key=("item_id",),
     partition=("day", "as_of", "cache"),
     columns=(
@@ -242,35 +242,35 @@ OUTCOMES = Table(
         Column("did", "string", "scope:name", required=True),
         Column("action", "string", "prefetch or pin", required=True),
         Column("n_hits", "long", "reads served from the cache after the push", required=True),
-        Column("bytes_saved", "long", "bytes those reads did not fetch", required=True),
+        Column("bytes_saved", "long", "bytes of those reads that were not fetched", required=True),
         Column("bytes_spent", "long", "bytes fetched for the item by the push", required=True),
-        Column("bytes_wasted", "long", "bytes spent on an item nobody read", required=True),
+        Column("bytes_wasted", "long", "bytes spent on an item that was not read", required=True),
         Column("first_hit_delay_s", "double", "from the receipt to the first hit"),
     ),
 )
 
 QUEUE = Table(
     name="queue",
-    grain="one input of one queued job, or of a group of like jobs, as a queue told it at as_of",
+    grain="one input of one queued job, or of a group of equal jobs, as reported by a queue at as_of",
     key=("job_id", "is_dataset", "input"),
     partition=("day", "as_of", "queue"),
     columns=(
-        Column("job_id", "string", "as the batch system names it", required=True),
+        Column("job_id", "string", "id in the batch system", required=True),
         Column("input", "string", "did or name of a file or a dataset", required=True),
         Column("is_dataset", "bool", "whether it is a dataset", required=True),
         Column("n_jobs", "long", "jobs that will read it, at least 1", required=True),
-        Column("starts_at", "timestamp", "when the first is expected to start; null: as soon as it can"),
+        Column("starts_at", "timestamp", "expected start of the first; null: as soon as possible"),
         Column("known_at", "timestamp", "when the job was queued; not used before", required=True),
-        Column("expires_at", "timestamp", "not believed from here on", required=True),
-        Column("site", "string", "whose caches its jobs read through; null: any of the region"),
-        Column("cache", "string", "the cache it was asked for; null: any"),
+        Column("expires_at", "timestamp", "not used from this time on", required=True),
+        Column("site", "string", "site whose caches the jobs use; null: any of the region"),
+        Column("cache", "string", "cache requested for it; null: any"),
     ),
 )
-"""What jobs will read. Of each queue the latest as_of counts: a job it does not name any more has begun."""
+"""Inputs of queued jobs. The latest as_of of each queue counts; a job missing from it has begun."""
 
 PULLS = Table(
     name="pulls",
-    grain="one input that was pulled, as it was then",
+    grain="one input that was pulled, with its size and time of change then",
     key=("source", "input"),
     partition=(),
     columns=(
@@ -289,7 +289,7 @@ REJECTS = Table(
     columns=(
         Column("source", "string", "reader", required=True),
         Column("input", "string", "file the rows came from", required=True),
-        Column("reason", "string", "why, the same words for the same fault", required=True),
+        Column("reason", "string", "why; equal faults have equal texts", required=True),
         Column("n_rows", "long", "rows refused", required=True),
         Column("sample", "string", "the first of them, cut to 200 characters"),
     ),

@@ -1,11 +1,14 @@
-"""How many distinct members a set has, from five words of 64 bits: a multiresolution bitmap.
+"""Sketches of sets, for counts of distinct members: multiresolution bitmaps of five words of 64 bits.
 
-Word l holds the members whose hash falls to level l: all at level 0, every 4th at level 1, every 16th at
-level 2, and so on. Such a member sets one bit of the word. The sketch of a union is the bitwise or, in any
-order and however often: so an incremental state and a rebuild agree to the bit, which sampled or ordered
-sketches do not promise. Estimates are whole numbers; their standard error is about 12 % up to a hundred
-members (two are told apart in 98 of 100 cases) and up to 20 % beyond; they saturate near 68 000. After Estan,
-Varghese and Fisk, "Bitmap algorithms for counting active flows on high speed links", IMC 2003.
+With `rest, bit = divmod(hash, 64)` of its 64-bit hash, a member sets `bit` in each word l for which 4^l
+divides `rest`: all members count at level 0, every 4th at level 1, every 16th at level 2, and so on. The
+sketch of a union is the bitwise or. It does not depend on order or repetition, so an incremental state and a
+rebuild are equal bit by bit.
+
+The estimate is by linear counting in the first word with at most `FULLEST` bits set, else in the last word.
+It is an integer with a standard error of about 12 % up to a hundred members (two members give 2 in 98 of 100
+cases) and up to 20 % beyond; it saturates near 68 000. After Estan, Varghese and Fisk, "Bitmap algorithms for
+counting active flows on high speed links", IMC 2003.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ import math
 BITS = 64
 LEVELS = 5
 LEVEL_SHIFT = 2
-"""A level keeps one of 2^2 members of the level before."""
+"""A level has one of 2^2 members of the level before."""
 
 FULLEST = 56
-"""A word with more bits set than this is too full to be trusted; the next level is taken."""
+"""Most bits set in a word that an estimate is made from."""
 
 ESTIMATES: tuple[tuple[int, ...], ...] = tuple(
     tuple(
@@ -26,18 +29,4 @@ ESTIMATES: tuple[tuple[int, ...], ...] = tuple(
     )
     for level in range(LEVELS)
 )
-"""By level and bits set (at most 63): the number of members that set so many bits, by linear counting."""
-
-
-def words_of(hash64: int) -> tuple[int, ...]:
-    """The words (unsigned) of a set with one member, whose hash is `hash64` (its low 64 bits count)."""
-    bit = 1 << (hash64 % BITS)
-    rest = (hash64 % 2**64) // BITS
-    return tuple(bit if rest % 2 ** (LEVEL_SHIFT * level) == 0 else 0 for level in range(LEVELS))
-
-
-def estimate(words: tuple[int, ...]) -> int:
-    """The number of distinct members of the set with these words."""
-    counts = [word.bit_count() for word in words]
-    level = next((level for level, n_set in enumerate(counts) if n_set <= FULLEST), LEVELS - 1)
-    return ESTIMATES[level][min(counts[level], BITS - 1)]
+"""Estimates by level and number of bits set (at most 63), by linear counting."""

@@ -1,8 +1,8 @@
-"""Which features and labels are computed, and the names of their columns.
+"""Settings of features and labels, and the names of their columns.
 
 Every duration is in seconds. A column's name states transform and window: `n_access_7d`, `decayed_12h`.
 The same columns exist for a file and, with the prefix `dataset_`, for its dataset; of tiers and campaigns
-there are the counts of reads.
+there are only counts of reads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from features.units import duration_label
 
 DATASET_PREFIX = "dataset_"
 LONGEST_HORIZON_S = 63 * 86400
-"""Of a label: distinct days are the bits of one long."""
+"""Longest horizon of a label: its distinct days are bits of one long."""
 
 FRONT_CYCLES = 3
 
@@ -23,14 +23,14 @@ GROUP_PREFIXES = {"tier": "tier_", "campaign": "campaign_"}
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
-    """Knobs of features and labels.
+    """Settings of features and labels. Raises ValueError if a duration is not on the grid.
 
-    `cycle_s` is the grid of as_ofs and of the roll-up; all durations but half-lives are multiples of it, else
-    ValueError. A window of w covers accesses in [as_of - w, as_of). `candidate_s`: a file is a candidate if
-    it was read within this time before as_of, or if its dataset was read within `active_dataset_s`: of files
-    never read, at most `unread_per_dataset`, first by name. A dataset's pass ends when it is not read for
-    `active_dataset_s`. `sample_share`: of the candidates so many are kept, by a hash of file and as_of; a
-    sample has tables of its own, and models of it serve all.
+    `cycle_s`: the grid of as_ofs and of the roll-up; all durations except half-lives are multiples of it. A
+    window w covers accesses in [as_of - w, as_of). A file is a candidate if it was read within `candidate_s`
+    before as_of, or if its dataset was read within `active_dataset_s`; of unread files at most
+    `unread_per_dataset` are candidates, the first by name. A dataset's pass ends if it is not read for
+    `active_dataset_s`. `sample_share`: share of the candidates that are kept, by a hash of file and as_of;
+    samples are stored in tables of their own, and their models serve all files.
     """
 
     cycle_s: int
@@ -54,11 +54,11 @@ class FeatureSpec:
 
     @property
     def history_s(self) -> int:
-        """How far back a feature at as_of looks: the longest of all times before it."""
+        """The longest time before as_of that a feature depends on."""
         return max(*self.windows_s, self.candidate_s, self.active_dataset_s)
 
     def popularity_columns(self, prefix: str = "") -> list[str]:
-        """Columns of one entity's own history."""
+        """Columns of the history of a file, or of its dataset with a prefix."""
         windows = [duration_label(w) for w in self.windows_s]
         return (
             [f"{prefix}n_access_{w}" for w in windows]
@@ -71,12 +71,12 @@ class FeatureSpec:
         )
 
     def group_columns(self, prefix: str) -> list[str]:
-        """Columns of the group (tier, campaign) that an entity belongs to."""
+        """Columns of the group (tier or campaign) of a file."""
         return [f"{prefix}n_access_{duration_label(w)}" for w in self.windows_s]
 
     @property
     def progress_columns(self) -> list[str]:
-        """How far a dataset's present pass is."""
+        """Columns of the progress of a dataset's present pass."""
         return [
             "dataset_n_files",
             "dataset_touched_share",
@@ -88,12 +88,12 @@ class FeatureSpec:
 
     @property
     def front_s(self) -> int:
-        """Files of a dataset read within this time are where its present pass is now."""
+        """Files of a dataset read within this time before as_of are the front of its present pass."""
         return FRONT_CYCLES * self.cycle_s
 
     @property
     def context_columns(self) -> list[str]:
-        """Columns that are not an entity's own history."""
+        """Columns that are not the history of a file or dataset."""
         groups = [name for prefix in GROUP_PREFIXES.values() for name in self.group_columns(prefix)]
         return ["size_bytes", "age_s", *self.progress_columns, "due_s", *groups, "hour", "weekday"]
 
@@ -104,7 +104,7 @@ class FeatureSpec:
 
     @property
     def categorical_columns(self) -> list[str]:
-        """Every model input that is a name."""
+        """Every categorical model input."""
         return ["tier", "campaign"]
 
     @property
@@ -119,7 +119,7 @@ class FeatureSpec:
 
     @property
     def features_table(self) -> Table:
-        """The features table under this spec. Columns are null where there is no history to tell."""
+        """The features table of this spec. Columns are null where there is no history."""
         return Table(
             name=f"features{self._of_sample}",
             grain="(file, region, as_of)",
@@ -136,7 +136,7 @@ class FeatureSpec:
 
     @property
     def labels_table(self) -> Table:
-        """The labels table under this spec."""
+        """The labels table of this spec."""
         return Table(
             name=f"labels{self._of_sample}",
             grain="(file, region, as_of)",
@@ -149,10 +149,8 @@ class FeatureSpec:
                 Column(
                     "next_access_s",
                     "long",
-                    "seconds to the next read within the longest horizon; null: none seen",
+                    "seconds to the next read within the longest horizon; null: none known",
                 ),
-                Column(
-                    "kept", "bool", "on disk in the clairvoyant's cache at the next read; null: not known"
-                ),
+                Column("kept", "bool", "in the clairvoyant's cache at the next read; null: not known"),
             ),
         )

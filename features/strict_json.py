@@ -1,4 +1,4 @@
-"""JSON from outside as values that a table, a database or a log line can hold."""
+"""Parsing of JSON from outside into values that can be stored as UTF-8."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ _SURROGATE = re.compile(r"\\u[dD][89A-Fa-f]")
 def loads(text: bytes | str) -> Any:
     """The JSON value in `text`, whose bytes must be UTF-8.
 
-    `json.loads` itself lets half a surrogate pair through, written as `\\ud800` or as the bytes ED A0 80; no
-    UTF-8 holds it, so that whatever writes it out fails later. Raises ValueError for that, for what is not
-    JSON, and for what is nested too deep.
+    `json.loads` accepts half a surrogate pair, written as `\\ud800` or as the bytes ED A0 80, which cannot be
+    encoded as UTF-8 later. Raises ValueError for that, for invalid JSON, and for JSON nested too deep.
     """
     plain = text.decode() if isinstance(text, bytes) else text
     try:

@@ -1,4 +1,4 @@
-"""Bytes and durations as people write them: `50TB`, `4h`. Inside the house both are ints (bytes, seconds)."""
+"""Bytes and durations as text: `50TB`, `4h`. In the code both are ints (bytes, seconds)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DURATION = re.compile(r"\s*([0-9]{1,10})\s*([smhdw])\s*", re.IGNORECASE)
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of `50TB` (10^12), `50TiB` (2^40) or a plain number. Raises InputError."""
+    """Bytes from `50TB` (10^12), `50TiB` (2^40) or a plain number. Raises InputError."""
     match = _BYTES.fullmatch(text)
     if match is None or (match[3] and not match[2]):
         raise InputError(f"not a size: {text[:100]!r}; write for example 50TB, 1.5TiB or 1000000")
@@ -27,7 +27,7 @@ def _prefix(letter: str) -> str:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """`n_bytes` with a decimal unit and three significant digits, as `1.23 TB`."""
+    """`n_bytes` with a decimal unit and three significant digits, for example `1.23 TB`."""
     for unit, scale in reversed(_DECIMAL.items()):
         if unit and abs(n_bytes) >= scale:
             return (
@@ -39,7 +39,7 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of `90s`, `15m`, `4h`, `1d` or `2w`. Raises InputError."""
+    """Seconds from `90s`, `15m`, `4h`, `1d` or `2w`. Raises InputError."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise InputError(f"not a duration: {text[:100]!r}; write for example 90s, 15m, 4h, 1d or 2w")

@@ -7,20 +7,21 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.ingest import pull
 from jobs.progress import Advance, unwatched
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.train import features, predict, training
 
 SPARE = 1.5
-"""Candidates were more at some moments than they are now."""
+"""Reserve, because there were more candidates at some decision times than there are now."""
 
 
 @dataclasses.dataclass
 class CycleSummary:
-    """What a cycle did. `pulled`, `rejected`: rows; `seconds` by step; `alarms`: what to look at."""
+    """Summary of a cycle. `pulled`, `rejected`: rows; `seconds`: per step; `alarms`: for the operator."""
 
     as_of: str
     pulled: int = 0
@@ -34,7 +35,7 @@ class CycleSummary:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Adds the seconds of a block under `step`."""
+        """Record the seconds of a block under `step`."""
         started = time.perf_counter()
         try:
             yield
@@ -50,43 +51,43 @@ def run(
     train: bool,
     on_progress: Advance,
 ) -> CycleSummary:
-    """The cycle at `as_of_s`; `inputs`: source and path of what to pull, first.
+    """Run the cycle at `as_of_s`; `inputs`: source and path of each pull.
 
     With `train` a model is trained on the moments of `[training]` before `as_of_s`, and scores as the
-    region's candidate; else the models serve that `[mlflow] serve` names. Raises what the steps raise; what
-    is done is done, and a second run takes it up.
+    region's candidate; else the models of `[mlflow] serve` score. Raises what the steps raise; finished
+    steps are not repeated by a second run.
     """
-    told = CycleSummary(as_of_label(as_of_s))
+    summary = CycleSummary(as_of_label(as_of_s))
     n_steps = 4 if train else 3
     on_progress(0, n_steps, "pull")
-    with told.timed("pull"):
+    with summary.timed("pull"):
         for source, path in inputs:
             answer = pull.run(settings, source=source, path=path, day_s=as_of_s, new_only=True)
-            told.pulled += answer.n_new
-            told.rejected += sum(answer.n_rejected.values())
+            summary.pulled += answer.n_new
+            summary.rejected += sum(answer.n_rejected.values())
     on_progress(1, n_steps, "features")
-    with told.timed("features"):
-        told.features = features.run(settings, as_ofs=[as_of_s]).rows
+    with summary.timed("features"):
+        summary.features = features.run(settings, as_ofs=[as_of_s]).rows
     if train:
         on_progress(2, n_steps, "training")
-        with told.timed("training features"):
-            told.trained_at, share = _training_features(settings, as_of_s, told.features)
-        with told.timed("training"):
+        with summary.timed("training features"):
+            summary.trained_at, share = _training_features(settings, as_of_s, summary.features)
+        with summary.timed("training"):
             training.run(settings, until_s=as_of_s, sample_share=share, on_progress=unwatched)
     on_progress(n_steps - 1, n_steps, "predictions")
-    with told.timed("predictions"):
+    with summary.timed("predictions"):
         alias = "candidate" if train else None
         predicted = predict.run(settings, as_ofs=[as_of_s], alias=alias)
-    told.predictions, told.model_version = predicted.rows, predicted.model_version
-    told.alarms = predicted.alarms
+    summary.predictions, summary.model_version = predicted.rows, predicted.model_version
+    summary.alarms = predicted.alarms
     on_progress(n_steps, n_steps, "done")
-    return told
+    return summary
 
 
 def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> tuple[int, float]:
-    """Compute the features at the training's moments that lack them: how many moments, and the share kept.
+    """Compute missing features for the training; the number of its decision times, and the sampled share.
 
-    Of as many candidates as there are now, a training takes at most `max_rows` of all moments together.
+    With as many candidates as now at each of them, the training takes at most `max_rows` in all.
     """
     training = settings.training
     wanted = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
@@ -94,7 +95,7 @@ def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> t
     spec = dataclasses.replace(settings.features.spec, sample_share=share)
     there = Tables(settings.tables.root).head(spec.features_table).partitions
     region = settings.region.name
-    missing = [at for at in wanted if (day_label(at), as_of_label(at), region) not in there]
+    missing = [at for at in wanted if MomentKey.at(at, region) not in there]
     if missing:
         features.run(settings, as_ofs=missing, sample_share=share)
     return len(wanted), share

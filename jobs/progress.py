@@ -1,12 +1,12 @@
-"""How long work reports its progress to whoever watches."""
+"""The callback for the progress of long work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Advance = Callable[[int, int, str], None]
-"""Called with (done, total, what was done last)."""
+"""Called with (done, total, name of the last step)."""
 
 
 def unwatched(_done: int, _total: int, _last: str) -> None:
-    """Progress that nobody watches."""
+    """Ignore progress."""

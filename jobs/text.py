@@ -1,4 +1,4 @@
-"""Rows and values as people read them, on the terminal and on pages alike."""
+"""Rows and values as text for people, on the terminal and on pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVALUATION_COLUMNS = (
 
 
 def text(key: str, value: object) -> str:
-    """A value as people read it; the unit follows from the last word of `key`."""
+    """A value as text for people; the unit follows from the last word of `key`."""
     match value:
         case None:
             return "–"

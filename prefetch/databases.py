@@ -53,7 +53,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that changes nothing. Raises ServiceError where the database is away."""
+        """A transaction that changes nothing. Raises ServiceError if the database is unavailable."""
         with self._transaction(self._reading) as connection:
             yield connection
 
@@ -61,7 +61,7 @@ class Database:
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction that no other one changes SQLite during; PostgreSQL locks rows instead.
 
-        Raises ServiceError where the database is away.
+        Raises ServiceError if the database is unavailable.
         """
         with self._transaction(self._writing) as connection:
             yield connection
@@ -76,7 +76,7 @@ class Database:
             with engine.begin() as connection:
                 yield connection
         except (sa.exc.SQLAlchemyError, OSError) as error:
-            # The driver's text can hold the URL with its password: only its kind is told.
+            # The driver's text can hold the URL with its password: only its kind is reported.
             fault = type(getattr(error, "orig", None) or error).__name__
             raise ServiceError(f"the {self._what} does not answer ({fault})") from None
 
@@ -158,7 +158,7 @@ def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engi
 
 
 def _postgres_options(patience_s: int) -> dict[str, Any]:
-    # A server that vanishes without a word must not hold a thread for minutes.
+    # A server that vanishes silently must not hold a thread for minutes.
     return {
         "connect_timeout": patience_s,
         "tcp_user_timeout": patience_s * 1000,

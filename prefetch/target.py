@@ -1,4 +1,4 @@
-"""What a pusher needs of a cache. Targets translate, and nothing else: limits and memory are the pusher's.
+"""What a pusher needs of a cache. Targets only translate; limits and state belong to the pusher.
 
 `prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.cache.DirectoryTarget` a
 folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`.
@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable
 from typing import Protocol
 
 CLOCK_ERROR_S = 2.0
-"""A server tells whole seconds, and its answer may be on its way for up to 3 s."""
+"""A server reports whole seconds, and its answer may be on its way for up to 3 s."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """One file in a cache, as the cache itself tells it. Times are s since 1970.
+    """One file in a cache, as the cache itself reports it. Times are s since 1970.
 
     `unreadable`: it is there, but its record cannot be read: sizes are 0 and the last use is None.
     """
@@ -32,7 +32,7 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """The cache's own word on one file: `held` is None if it has no byte of it.
+    """The cache's own report on one file: `held` is None if it has no byte of it.
 
     `source`: cinfo, stat, gstream or directory.
     """
@@ -78,9 +78,9 @@ class CacheTarget(Protocol):
         ...
 
     def confirm_absent(self, name: str) -> Confirmation:
-        """The server's own word that the cache holds nothing of `name`, where `confirm` shows nothing.
+        """The server's own confirmation that it holds nothing of `name`, where `confirm` shows nothing.
 
-        Raises TargetUnavailable if the server does not answer, or holds it: an empty folder is no word.
+        Raises TargetUnavailable if the server does not answer, or holds it: an empty folder confirms nothing.
         """
         ...
 

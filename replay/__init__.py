@@ -1,1 +1,1 @@
-"""Replay of real accesses: traces, caches, bounds, and the Planner protocol. No Spark, no network."""
+"""Replay of real accesses through simulated caches: traces, policies, bounds. No Spark, no network."""

@@ -14,11 +14,11 @@ from replay.planner import BoolArray
 
 
 def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int) -> BoolArray:
-    """Which of the files match one of `patterns`, where `*` is any text and `?` any character.
+    """Which files match one of `patterns`, where `*` is any text and `?` any character; bool[n_items].
 
-    A file that matches is read past the cache, as by XRootD's blacklist decision library; its own `*` and `?`
-    match no slash, so that there a pattern takes a line per depth. A name may have its scope in front. Raises
-    ConfigError if the trace has no names.
+    Such files are read past the cache, as with XRootD's blacklist decision library. There, however, `*` and
+    `?` match no slash, so that a pattern needs one line per depth of folders. A name may begin with its
+    scope. Raises ConfigError if there are patterns and the trace has no names.
     """
     if not patterns:
         return np.zeros(n_items, np.bool_)

@@ -1,10 +1,10 @@
-"""What a cache is worth to the jobs that read through it: HS06-hours, from bytes and round-trip times.
+"""The HS06-hours that a cache saves the jobs that read through it, from bytes and round-trip times.
 
-A job's walltime is its CPU time divided by its CPU efficiency, and that depends on where its bytes come
+A job's walltime is its CPU time divided by its CPU efficiency, which depends on where its bytes come
 from. Sources: PIC, "A case study of content delivery networks for the CMS experiment"; CERN, "I/O
 performance studies of analysis workloads on production and dedicated resources"; DOMA, the DOMA-access
-caching review; KIT, "Advancing throughput of HEP analysis work-flows using caching concepts". Derivations
-of the defaults stand in docs/benefit.md.
+caching review; KIT, "Advancing throughput of HEP analysis work-flows using caching concepts".
+docs/benefit.md derives the defaults.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HOUR_S = 3600
 
 @dataclasses.dataclass(frozen=True)
 class EfficiencyPoint:
-    """CPU efficiency (0 … 1) of a job that reads over a round-trip time, and who measured it."""
+    """CPU efficiency (0 … 1) of a job that reads over this round-trip time, and who measured it."""
 
     rtt_ms: float
     cpu_efficiency: float
@@ -34,7 +34,7 @@ class EfficiencyPoint:
 
 @dataclasses.dataclass(frozen=True)
 class Tier:
-    """A cache's medium: the rate at which one job waits for its bytes, beyond what a local read costs."""
+    """A cache's medium; reading at its rate comes on top of the walltime that a local read takes."""
 
     name: str
     read_rate_bytes_s: float
@@ -42,7 +42,7 @@ class Tier:
 
 @dataclasses.dataclass(frozen=True)
 class JobType:
-    """Runtimes relative to reading locally: `remote` without a cache, through an `empty` and a `full` one."""
+    """Runtimes relative to local reads: `remote` without a cache, through an `empty` and a `full` cache."""
 
     name: str
     remote: float
@@ -66,11 +66,12 @@ HDD = Tier("hdd", 13.9e6)
 
 @dataclasses.dataclass(frozen=True)
 class BenefitModel:
-    """The published figures, and what a site may put in their place. Raises ConfigError.
+    """The model's parameters; defaults are the published figures. Raises ConfigError.
 
-    `points` rise in rtt_ms and fall in efficiency. Origins of unknown distance are read at
-    `unknown_remote_efficiency`, and their hits at `unknown_local_efficiency` (PIC's CRAB jobs). A miss takes
-    `miss_slowdown` (a share) longer than a direct read. `job`: DOMA's relative runtimes in place of all that.
+    `points`: ascending in rtt_ms, descending in efficiency. For origins of unknown distance, misses have
+    `unknown_remote_efficiency` and hits `unknown_local_efficiency` (PIC's CRAB jobs). A miss takes
+    `miss_slowdown` (a fraction) longer than a direct read. `job`: use DOMA's relative runtimes instead of all
+    of these.
     """
 
     points: tuple[EfficiencyPoint, ...] = PUBLISHED_POINTS
@@ -86,21 +87,21 @@ class BenefitModel:
         rtt = [point.rtt_ms for point in self.points]
         efficiency = [point.cpu_efficiency for point in self.points]
         if not rtt or sorted(set(rtt)) != rtt or sorted(efficiency, reverse=True) != efficiency:
-            raise ConfigError("benefit.points", "give them by rising rtt_ms, with efficiencies that fall")
+            raise ConfigError("benefit.points", "must have ascending rtt_ms and descending cpu_efficiency")
         shares = [*efficiency, self.unknown_remote_efficiency, self.unknown_local_efficiency]
         if not all(0 < share <= 1 for share in shares):
-            raise ConfigError("benefit", f"CPU efficiencies are above 0 and at most 1, not {shares}")
+            raise ConfigError("benefit", f"CPU efficiencies must be above 0 and at most 1, not {shares}")
         if min(self.job_read_rate_bytes_s, self.hs06_per_core) <= 0:
             raise ConfigError("benefit", "job_read_rate and hs06_per_core must be above 0")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Reads:
-    """Bytes that jobs read, by the round-trip time of their origin.
+class BytesRead:
+    """Bytes that jobs read, by the round-trip time to their origin.
 
-    `rtt_ms`: float[k], NaN where it is not known; `miss_bytes`: int[k], read through the cache from the
-    origin; `hit_bytes`: int[k, t], found in the cache, per tier of `tiers`; `direct_bytes`: int[k] or None,
-    read from the origin past any cache.
+    `rtt_ms`: float[k], NaN if unknown; `miss_bytes`: int[k], read from the origin through the cache;
+    `hit_bytes`: int[k, t], found in the cache, per tier of `tiers`; `direct_bytes`: int[k] or None, read
+    from the origin without a cache.
     """
 
     rtt_ms: FloatArray
@@ -110,18 +111,18 @@ class Reads:
     direct_bytes: IntArray | None = None
 
     @property
-    def direct(self) -> Reads:
+    def direct(self) -> BytesRead:
         """The same bytes, all read from their origins without a cache."""
         total = self.miss_bytes + self.hit_bytes.sum(axis=1)
         if self.direct_bytes is not None:
             total = total + self.direct_bytes
         nothing = np.zeros_like(self.miss_bytes)
-        return Reads(self.rtt_ms, nothing, np.zeros_like(self.hit_bytes), self.tiers, total)
+        return BytesRead(self.rtt_ms, nothing, np.zeros_like(self.hit_bytes), self.tiers, total)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What jobs took to read and work through their bytes."""
+    """The time that jobs took to read and process their bytes."""
 
     cpu_hours: float
     core_hours: float
@@ -139,10 +140,10 @@ def cpu_efficiency(rtt_ms: FloatArray, points: Sequence[EfficiencyPoint] = PUBLI
     return np.asarray(np.interp(rtt_ms, x, y), np.float64)
 
 
-def cost(reads: Reads, model: BenefitModel) -> Cost:
+def cost(reads: BytesRead, model: BenefitModel) -> Cost:
     """CPU, core and HS06-hours of the jobs that made `reads`.
 
-    A job computes for one second per `job_read_rate_bytes_s` bytes, wherever they come from.
+    A job computes one second per `job_read_rate_bytes_s` bytes, wherever these come from.
     """
     bytes_s = model.job_read_rate_bytes_s
     past, missed, hit = _wall_per_cpu(reads.rtt_ms, model)
@@ -174,7 +175,7 @@ def _wall_per_cpu(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A site in KIT's Eq. 1: a shared network, caches on `n_nodes`, jobs in `n_slots`; rates in bytes/s."""
+    """A site in KIT's Eq. 1: a shared network, caches on `n_nodes` nodes, jobs in `n_slots` slots."""
 
     network_bytes_s: float
     cache_bytes_s_per_node: float
@@ -192,10 +193,10 @@ def processing_s(cluster: Cluster, volume_bytes: float, cached_fraction: FloatAr
 
 
 def best_cached_fraction(cluster: Cluster) -> float:
-    """The smallest cached fraction at which Eq. 1 is at its minimum.
+    """The smallest cached fraction that minimises the time of Eq. 1.
 
-    Network and caches add up: with both busy until the end the fraction is caches / (caches + network).
-    Jobs that compute for longer than that leave the network time to fetch more, so less need be cached.
+    If network and caches are both busy until the end, the fraction is caches / (caches + network). If the
+    jobs compute for longer than that, the network has time to fetch more, and less must be cached.
     """
     caches = cluster.cache_bytes_s_per_node * cluster.n_nodes
     total = min(cluster.network_bytes_s + caches, _compute_bytes_s(cluster))

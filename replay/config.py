@@ -1,4 +1,4 @@
-"""The cache that is replayed, as values."""
+"""The configuration of a replayed cache."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from features.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class CacheConfig:
-    """An XCache: watermarks as shares of the capacity, defaults as XCache ships. Raises ConfigError.
+    """An XCache with XCache's own defaults; watermarks are fractions of the capacity. Raises ConfigError.
 
-    `cold_age_s`: files not used for so long go too, at every `cold_every`-th check (`purgecoldfiles`).
+    `cold_age_s`: every `cold_every`-th check also purges files unused for that long (`purgecoldfiles`).
     `block_bytes`: files are fetched by blocks of this size, as far as they are read; None: whole.
-    `ssd_bytes`: of the capacity, so much is a faster tier that files move to when they are read.
+    `ssd_bytes`: this part of the capacity is a faster tier; files move to it when they are read.
     `never_cache`: name patterns (`*`, `?`) of files that are read past the cache.
-    `wan_bytes_per_s`: prefetches may bring what demand leaves of this, a cycle at a time; None: no limit.
+    `wan_bytes_per_s`: per cycle, prefetches may use what demand left of this rate; None: no limit.
     """
 
     capacity_bytes: int
@@ -32,7 +32,7 @@ class CacheConfig:
     def __post_init__(self) -> None:
         if not 0 < self.low_watermark <= self.high_watermark <= 1:
             marks = f"{self.low_watermark}, {self.high_watermark}"
-            raise ConfigError("watermarks", f"{marks} must rise within 0 … 1, as 0.90, 0.95")
+            raise ConfigError("watermarks", f"{marks} must be ascending within 0 … 1, for example 0.90, 0.95")
         for key in ("capacity_bytes", "purge_interval_s", "cold_age_s", "cold_every", "block_bytes"):
             value = getattr(self, key)
             if value is not None and value <= 0:

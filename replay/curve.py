@@ -1,7 +1,8 @@
 """The hit ratios of LRU at every capacity, from one pass over the trace.
 
-An access is a hit in every cache that holds its file and all that were read since the file's last access: the
-byte-weighted stack distance (Mattson et al., 1970), kept by a Fenwick tree over the order of last accesses.
+An access is a hit in every cache that can hold its file and all files read since the file's last access.
+Their bytes are the byte-weighted stack distance (Mattson et al., 1970), here computed with a Fenwick tree
+over the order of last accesses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from replay.window import window
 
 
 class Gain(NamedTuple):
-    """What a larger cache adds to both ratios."""
+    """How much both ratios grow in a larger cache."""
 
     hit_ratio: float
     byte_hit_ratio: float
@@ -28,11 +29,12 @@ class Gain(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """What LRU gets at every capacity.
+    """The hits of LRU at every capacity.
 
-    `capacity_bytes`: int64[k], ascending, where anything changes; `hits` and `hit_bytes`: int64[k], what a
-    cache of that capacity gets, up to the next. Equal to a replay from `exact_from_bytes` on, the size of the
-    largest file read: below it a replay passes by files that do not fit, which the curve does not model.
+    `capacity_bytes`: int64[k], ascending, the capacities at which anything changes; `hits` and `hit_bytes`:
+    int64[k], for caches from that capacity up to the next one. From `exact_from_bytes` on, the size of the
+    largest file read, the curve equals a replay. Below it, a replay bypasses files that do not fit, which
+    the curve does not model.
     """
 
     capacity_bytes: IntArray
@@ -52,7 +54,7 @@ class Curve:
         return hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
 
     def doubling_adds(self, capacity_bytes: int) -> Gain:
-        """What twice `capacity_bytes` has over it."""
+        """How much both ratios grow at twice `capacity_bytes`."""
         twice = 2 * capacity_bytes
         return Gain(
             self.hit_ratio_at(twice) - self.hit_ratio_at(capacity_bytes),
@@ -62,10 +64,7 @@ class Curve:
     def capacity_for(
         self, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
     ) -> int | None:
-        """The least capacity with the ratios asked for; None if no cache has them.
-
-        Where that is below `exact_from_bytes` it is `exact_from_bytes`, which is enough.
-        """
+        """The smallest capacity with the given ratios, at least `exact_from_bytes`; None if there is none."""
         wanted = (
             (hit_ratio, self.hits, self.requests),
             (byte_hit_ratio, self.hit_bytes, self.bytes_requested),
@@ -82,7 +81,7 @@ class Curve:
 def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     """The curve of `trace`, counting accesses from `count_from_s` on (None: all). Raises InputError.
 
-    Time O(n log m); memory about 32 bytes an access that is no first one.
+    Time O(n log m); memory about 32 bytes per access that is not a file's first.
     """
     first = window(trace, count_from_s).first
     bytes_requested = int(trace.size_bytes[trace.item[first:]].sum())
@@ -94,7 +93,7 @@ def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     stack = _empty_stack(trace.n_items, min(2 * n_read, trace.n_accesses))
     n = int(_distances(_Accesses(trace.item, trace.size_bytes, first), stack, distance, amount))
     distance, amount = distance[:n], amount[:n]
-    # Sorting twice is faster than carrying the distances along: numpy sorts both with vector instructions.
+    # Sorting twice is faster than reordering by index: numpy sorts with vector instructions.
     order = np.argsort(distance)
     distance.sort()
     hits = np.empty(n, np.int64)
@@ -115,11 +114,11 @@ def _at(capacity_bytes: IntArray, cumulative: IntArray, at_bytes: int) -> int:
 
 
 def _first(cumulative: IntArray, ratio: float, of: int) -> int:
-    """Index of the first capacity with the ratio; -1 if none at all is needed."""
+    """Index of the first capacity with the ratio; -1 if no capacity is needed."""
     if ratio <= 0:
         return -1
     needed = math.ceil(ratio * of)
-    # The product may round to just above the whole number that has the ratio.
+    # The product may be rounded to just above the number that suffices.
     needed -= of > 0 and (needed - 1) / of >= ratio
     return int(np.searchsorted(cumulative, needed))
 
@@ -131,7 +130,10 @@ class _Accesses(NamedTuple):
 
 
 class _Stack(NamedTuple):
-    """Files in the order of their last access: slots that hold a file or none (-1), and sums of sizes."""
+    """Files in the order of their last access.
+
+    `slot_of`: slot per file, or -1; `held`: file per slot, or -1; `tree`: Fenwick tree of sizes by slot.
+    """
 
     slot_of: IntArray
     held: ItemArray
@@ -144,7 +146,7 @@ def _empty_stack(n_items: int, slots: int) -> _Stack:
 
 @bare
 def _distances(accesses: _Accesses, stack: _Stack, distance: IntArray, amount: IntArray) -> int:
-    """Distance and size of each access from `first` on whose file was read before; their number."""
+    """Fill in distance and size of each access from `first` on whose file was read before; their number."""
     item, size, first = accesses
     slot_of, held, tree = stack
     total = 0
@@ -173,7 +175,10 @@ def _distances(accesses: _Accesses, stack: _Stack, distance: IntArray, amount: I
 
 @bare
 def _renumber(stack: _Stack, size: IntArray) -> int:
-    """Move the files to the first slots, in order; the first free slot. Few slots stay in the CPU's cache."""
+    """Move the files to the first slots, in order, and return the first free one.
+
+    With few slots the tree stays in the CPU's cache.
+    """
     slot_of, held, tree = stack
     free = 0
     tree[:] = 0
@@ -191,12 +196,12 @@ def _renumber(stack: _Stack, size: IntArray) -> int:
 
 @bare
 def _accumulate(distance: IntArray, amount: IntArray, order: IntArray, hits: IntArray) -> int:
-    """Put the distinct distances first, with cumulative hits in `hits` and bytes in `order`; their number."""
+    """Compact `distance` to distinct values; cumulative hits go to `hits`, bytes to `order`. Their number."""
     k = 0
     total = 0
     for i in range(distance.size):
         total += amount[order[i]]
-        # No entry is written that is still to be read: k <= i.
+        # Writing to entry k is safe: k <= i, and entries up to i have been read.
         if i + 1 < distance.size and distance[i + 1] == distance[i]:
             continue
         distance[k] = distance[i]

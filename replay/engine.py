@@ -1,4 +1,4 @@
-"""The replay of XCaches, with or without planners: this loop owns the time, the planner decides."""
+"""The replay of XCaches, with or without planners: the loop advances the time, the planner decides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from features.errors import ConfigError, InputError
 from features.times import DAY_S
+from replay.access_log import access_log
 from replay.admission import refused
 from replay.config import CacheConfig
 from replay.kernels import disk as kernels
@@ -22,6 +23,8 @@ from replay.trace import IndexArray, Trace
 from replay.window import Window, window
 
 NO_LIMIT = 2**62
+_COUNTED = [kernels.WASTED, kernels.PREFETCH_READ, kernels.REFETCH, kernels.BYPASS, kernels.SSD_HIT]
+"""The sums that begin at the counted window."""
 
 
 def simulate(
@@ -35,18 +38,19 @@ def simulate(
     policy: str | None = None,
     outcome: OutcomeArray | None = None,
 ) -> Result:
-    """The outcome of XCache's LRU by watermarks, with `planner` asked at each plan boundary.
+    """Replay `trace` through one XCache; `planner` is asked at each plan boundary.
 
     Boundaries are the multiples of `cycle_s` (s since 1970) between the first and the last access, not
-    before `plan_from_s`. Accesses before `count_from_s` only warm the cache (None: all are counted);
-    what was prefetched before it and is still unread then is charged to its day. `policy` names the result
-    (default `lru`, or `lru+plan`). `outcome`: uint8 per access, filled with bits of `replay.kernels.disk`.
+    before `plan_from_s`. Accesses before `count_from_s` only warm the cache (None: all are counted).
+    Bytes prefetched before `count_from_s` and still unread then are charged to that day. `policy` names the
+    result (default `lru`, or `lru+plan`). `outcome`: uint8 per access, filled with the outcomes of
+    `replay.kernels.disk`.
 
-    At one second the order is: purge check, boundary, accesses. At a boundary: evict, unpin, prefetch,
-    pin. A miss is fetched and charged, whole or by the block; one that does not fit is read past the cache.
-    Files are open from an access to its close, if the trace says when that is, and a purge passes them by. An
-    evicted file loses its pin. A pin is a touch at every boundary, as on a real XCache: it makes the file
-    young, and a purge may still take it. Raises ConfigError, InputError.
+    Within one second the order is: purge check, boundary, accesses. At a boundary: evict, unpin, prefetch,
+    pin. A miss is fetched and charged, whole or by the block; a file that does not fit is read past the
+    cache. A file is open from an access to its close, if the trace states closes, and a purge passes it over.
+    An evicted file loses its pin. A pin is a touch at every boundary, as on a real XCache: it makes the file
+    young, but a purge may still take it. Raises ConfigError, InputError.
     """
     started = time.perf_counter()
     run = Run(trace, config, window(trace, count_from_s), planner, outcome=outcome)
@@ -63,10 +67,10 @@ def drive(
     span: tuple[int, int],
     wan_bytes_per_s: int | None = None,
 ) -> None:
-    """Take `runs` through the seconds of `span`, boundary by boundary if one of them has a planner.
+    """Advance `runs` through the seconds of `span`, boundary by boundary if one of them has a planner.
 
-    `wan_bytes_per_s` is what they may prefetch together, less the demand of the cycle before; it is shared by
-    capacity. Raises ConfigError.
+    `wan_bytes_per_s`: what they may prefetch together, less the demand of the previous cycle; each run gets
+    its share by capacity. Raises ConfigError.
     """
     if cycle_s <= 0:
         raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
@@ -86,7 +90,7 @@ def drive(
 
 
 def _budgets(runs: Sequence[Run], cycle_s: int, wan_bytes_per_s: int | None) -> list[int]:
-    """Bytes that each run may prefetch now: the least of its own limit and its share of the common one."""
+    """Bytes that each run may prefetch now: the smaller of its own limit and its share of the common one."""
     shared = NO_LIMIT
     if wan_bytes_per_s is not None:
         shared = max(0, wan_bytes_per_s * cycle_s - sum(run.inflow_bytes for run in runs))
@@ -100,7 +104,7 @@ def _budgets(runs: Sequence[Run], cycle_s: int, wan_bytes_per_s: int | None) -> 
 
 
 class Run:
-    """One cache's replay in progress; `until` moves its clock, which never goes back."""
+    """One cache's replay in progress; `until` advances its clock, which never goes back."""
 
     def __init__(
         self,
@@ -112,29 +116,29 @@ class Run:
         outcome: OutcomeArray | None = None,
         elsewhere: BoolArray | None = None,
     ) -> None:
-        """`elsewhere`: files that this cache never holds, since another one does."""
+        """`elsewhere`: files that another cache holds, so that this one never does."""
         self.config = config
         self.planner = planner
         self._trace = trace
         self._counted = counted
         self._rules = _rules(config)
-        barred = refused(trace.names, config.never_cache, trace.n_items)
+        never_held = refused(trace.names, config.never_cache, trace.n_items)
         if elsewhere is not None:
-            barred |= elsewhere
-        self._disk = kernels.empty_disk(trace.size_bytes, barred, self._rules, int(trace.time_s[0]))
-        self._reads = _reads(trace, config)
+            never_held |= elsewhere
+        self._disk = kernels.empty_disk(trace.size_bytes, never_held, self._rules, int(trace.time_s[0]))
+        self._log = access_log(trace, config)
         self._outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
         self._served = 0
         self._warming = empty_tally(trace.time_s[: counted.first])
         self._tally = _shifted(empty_tally(trace.time_s[counted.first :]), counted.first)
         self._counting = False
-        self._fetched: list[tuple[int, int]] = []
-        self._over_limit = 0
+        self._prefetches: list[tuple[int, int]] = []
+        self._over_limit_bytes = 0
         self._inflows: list[int] = []
 
     @property
     def inflow_bytes(self) -> int:
-        """Bytes that came in during the cycle so far."""
+        """Bytes that came into the cache since the cycle began."""
         return int(self._disk.sums[kernels.INFLOW])
 
     def until(self, time_s: int) -> None:
@@ -145,31 +149,31 @@ class Run:
         self._advance(time_s, self._tally if self._counting else self._warming)
 
     def start_cycle(self) -> None:
-        """Count the inflow from here."""
+        """Count the inflow from now on."""
         self._disk.sums[kernels.INFLOW] = 0
 
-    def plan(self, as_of_s: int, budget: int, cycle_s: int) -> None:
-        """Ask the planner and do what it says, prefetching at most `budget` bytes."""
+    def plan(self, as_of_s: int, budget_bytes: int, cycle_s: int) -> None:
+        """Ask the planner and carry out its actions, prefetching at most `budget_bytes`."""
         if self.planner is None:
             return
         self._inflows = [*self._inflows, self.inflow_bytes][-max(1, DAY_S // cycle_s) :]
         actions = self.planner.actions(self._state(as_of_s, peak_inflow(self._inflows, cycle_s)))
         self.start_cycle()
-        disk, reads = self._disk, self._reads
+        disk, log = self._disk, self._log
         placing.evict(disk, self._ids(actions, "evict"))
         placing.unpin(disk, self._ids(actions, "unpin"))
-        wanted = self._ids(actions, "prefetch")
-        fetched, over = placing.prefetch(disk, self._rules, reads, wanted, placing.Limits(as_of_s, budget))
+        wanted, budget = self._ids(actions, "prefetch"), placing.PrefetchBudget(as_of_s, budget_bytes)
+        fetched, over_budget = placing.prefetch(disk, self._rules, log, wanted, budget)
         if fetched:
-            self._fetched.append((as_of_s, fetched))
-        self._over_limit += over
-        placing.pin(disk, reads, self._ids(actions, "pin"), as_of_s)
+            self._prefetches.append((as_of_s, fetched))
+        self._over_limit_bytes += over_budget
+        placing.pin(disk, log, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
-        """The counted window's outcome."""
+        """The outcome of the counted window."""
         disk = self._disk
         sums = disk.sums
-        table = np.array(self._fetched, np.int64).reshape(-1, 2)
+        at_s, prefetched = np.array(self._prefetches, np.int64).reshape(-1, 2).T.copy()
         return tallied(
             name,
             self._tally,
@@ -178,12 +182,12 @@ class Run:
             peak_usage_bytes=int(sums[kernels.PEAK]),
             seconds=seconds,
             placed=Placed(
-                table[:, 0].copy(),
-                table[:, 1].copy(),
+                at_s,
+                prefetched,
                 prefetch_read_bytes=int(sums[kernels.PREFETCH_READ]),
-                wasted_bytes=int(sums[kernels.WASTED]) + _unread(disk),
+                wasted_bytes=int(sums[kernels.WASTED]) + _unread_bytes(disk),
                 refetch_bytes=int(sums[kernels.REFETCH]),
-                over_limit_bytes=self._over_limit,
+                over_limit_bytes=self._over_limit_bytes,
             ),
             bypassed_bytes=int(sums[kernels.BYPASS]),
             ssd_hit_bytes=int(sums[kernels.SSD_HIT]),
@@ -191,18 +195,13 @@ class Run:
         )
 
     def _start_counting(self) -> None:
-        # What came before the window and is not yet read is paid inside it: no free start for a planner,
-        # and the bound, which gives away only files read before, stays a bound.
-        disk = self._disk
-        sums = disk.sums
-        carried = _unread(disk)
-        self._fetched = [(self._counted.count_from_s, carried)] if carried else []
-        self._over_limit = 0
-        for key in (
-            *(kernels.WASTED, kernels.PREFETCH_READ, kernels.REFETCH),
-            *(kernels.BYPASS, kernels.SSD_HIT),
-        ):
-            sums[key] = 0
+        # Prefetched bytes that are still unread are charged to the window. Otherwise a planner could prefetch
+        # for free before it, and the bound, in which only files read before are free, would be no bound.
+        sums = self._disk.sums
+        carried = _unread_bytes(self._disk)
+        self._prefetches = [(self._counted.count_from_s, carried)] if carried else []
+        self._over_limit_bytes = 0
+        sums[_COUNTED] = 0
         sums[kernels.PEAK] = sums[kernels.USED]
         self._counting = True
 
@@ -210,15 +209,16 @@ class Run:
         stop = self._trace.first_at(time_s)
         if stop > self._served:
             record = Record(self._outcome, tally)
-            serve(self._disk, self._rules, self._reads, record, Part(self._served, stop))
+            serve(self._disk, self._rules, self._log, record, Part(self._served, stop))
             self._served = stop
-        run_checks(self._disk, self._rules, self._reads, time_s)
+        run_checks(self._disk, self._rules, self._log, time_s)
 
     def _state(self, as_of_s: int, peak_inflow_bytes: int) -> CacheState:
         disk = self._disk
-        item = np.flatnonzero(disk.entry != kernels.ABSENT)
-        last_use = self._last_use(disk.entry[item])
-        by_access = disk.entry[item] < self._trace.n_accesses
+        item = np.flatnonzero(disk.latest_use != kernels.ABSENT)
+        use = disk.latest_use[item]
+        by_access = use < self._trace.n_accesses
+        last_use_s = self._time_of_use(use)
         age = int(disk.sums[kernels.LRU_AGE])
         return CacheState(
             as_of_s=as_of_s,
@@ -227,19 +227,20 @@ class Run:
             high_watermark=self.config.high_watermark,
             item=item,
             bytes_on_disk=disk.held[item],
-            last_access_s=last_use,
+            last_access_s=last_use_s,
             pinned=(disk.flags[item] & kernels.PINNED) != 0,
-            is_open=by_access & (last_use >= as_of_s),
+            is_open=by_access & (last_use_s >= as_of_s),
             inflow_bytes=self.inflow_bytes,
             peak_inflow_bytes=peak_inflow_bytes,
-            lru_age_s=None if age == kernels.NO_AGE else age,
+            lru_age_s=None if age == kernels.NONE else age,
         )
 
-    def _last_use(self, entry: IndexArray) -> IntArray:
-        """Times of uses: closes of accesses (those of open files are yet to come), or touches."""
+    def _time_of_use(self, use: IndexArray) -> IntArray:
+        """Times of uses: of closes (in the future while the file is open), or of touches."""
         n = self._trace.n_accesses
-        closes = self._reads.close_time[np.minimum(entry, n - 1)]
-        return np.where(entry < n, closes, self._disk.touches[np.maximum(entry - n, 0), 1])
+        closed_at = self._log.close_time[np.minimum(use, n - 1)]
+        touched_at = self._disk.touches[np.maximum(use - n, 0), kernels.TOUCHED_AT]
+        return np.where(use < n, closed_at, touched_at)
 
     def _ids(self, actions: Actions, action: str) -> IntArray:
         ids: IntArray = np.asarray(getattr(actions, action), np.int64)
@@ -265,37 +266,9 @@ def _rules(config: CacheConfig) -> kernels.Rules:
     )
 
 
-def _reads(trace: Trace, config: CacheConfig) -> kernels.Reads:
-    whole = trace.read_bytes is None or config.block_bytes is None
-    read = np.zeros(0, np.int64) if whole else trace.read_bytes
-    assert read is not None
-    if trace.close_s is None:
-        rank: IndexArray = np.zeros(0, np.int32)
-        return kernels.Reads(trace.time_s, trace.item, read, rank, trace.time_s, trace.item)
-    order = _by_close(trace.close_s)
-    rank = np.empty(order.size, np.int32)
-    rank[order] = np.arange(order.size, dtype=np.int32)
-    return kernels.Reads(trace.time_s, trace.item, read, rank, trace.close_s[order], trace.item[order])
-
-
-def _by_close(close_s: IntArray) -> IntArray:
-    """The accesses in the order of their closes, ties as they come.
-
-    Time and place are packed in one number, which sorts several times faster than an argsort.
-    """
-    n_bits = int(close_s.size).bit_length()
-    first = int(close_s.min())
-    if (int(close_s.max()) - first).bit_length() + n_bits > 62:
-        return np.argsort(close_s, kind="stable")
-    packed = ((close_s - first) << n_bits) | np.arange(close_s.size)
-    packed.sort()
-    packed &= (1 << n_bits) - 1
-    return packed
-
-
-def _unread(disk: kernels.Disk) -> int:
-    """Bytes that were prefetched and are still unread on the disk."""
-    return int(disk.held[(disk.flags & kernels.FRESH) != 0].sum())
+def _unread_bytes(disk: kernels.Disk) -> int:
+    """Prefetched bytes on the disk that nobody has read yet."""
+    return int(disk.held[(disk.flags & kernels.PREFETCHED) != 0].sum())
 
 
 def _shifted(tally: Tally, first: int) -> Tally:

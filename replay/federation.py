@@ -21,14 +21,14 @@ from replay.window import Window, window
 
 @dataclasses.dataclass(frozen=True)
 class Federation:
-    """Caches by name. `wan_bytes_per_s`: what they may prefetch together, less demand; None: no limit."""
+    """Caches by name. `wan_bytes_per_s`: for prefetches of all caches, less demand; None: no limit."""
 
     caches: dict[str, CacheConfig]
     wan_bytes_per_s: int | None = None
 
     def __post_init__(self) -> None:
         if not self.caches:
-            raise ConfigError("caches", "is empty; name at least one")
+            raise ConfigError("caches", "is empty; name at least one cache")
 
     @property
     def capacity_bytes(self) -> int:
@@ -38,7 +38,7 @@ class Federation:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shares:
-    """What became of a federation: of all together, and of each cache that was asked at all."""
+    """The results of a federation: in total, and of each cache that had an access."""
 
     total: Result
     caches: dict[str, Result]
@@ -54,10 +54,11 @@ def simulate_federation(
     count_from_s: int | None = None,
     policy: str = "lru",
 ) -> Shares:
-    """`simulate` for caches side by side: each file belongs to one, that of `replay.ranges.layout_of`.
+    """Replay `trace` through several caches; each file belongs to one, by `replay.ranges.layout_of`.
 
-    `planners(name)` gives each cache's own; all are asked at the same boundaries. `peak_usage_bytes` of the
-    total is the sum of the caches' peaks. Raises ConfigError, InputError.
+    Arguments are those of `simulate`. `planners(name)` is the planner of a cache; all are asked at the same
+    boundaries. `peak_usage_bytes` of the total is the sum of the caches' peaks. Raises ConfigError,
+    InputError.
     """
     started = time.perf_counter()
     counted = window(trace, count_from_s)
@@ -78,12 +79,12 @@ def simulate_federation(
 
 
 def _parts(trace: Trace, federation: Federation) -> list[tuple[str, Trace, BoolArray | None]]:
-    """Each cache that is read at all, its accesses, and the files it never holds; files keep their ids."""
+    """Each cache that has an access, its accesses, and the files it never holds; files keep their ids."""
     names = list(federation.caches)
     if len(names) == 1:
         return [(names[0], trace, None)]
     if trace.names is None:
-        raise ConfigError("caches", "the trace has no names to share out by; give one cache")
+        raise ConfigError("caches", "the trace has no names to distribute files by; give only one cache")
     layout = layout_of({name: config.capacity_bytes for name, config in federation.caches.items()})
     owner = layout.owners_of(trace.names.to_pylist())
     found: list[tuple[str, Trace, BoolArray | None]] = []
@@ -111,7 +112,7 @@ def _window(part: Trace, counted: Window) -> Window:
 
 
 def _total(policy: str, federation: Federation, results: Sequence[Result], seconds: float) -> Result:
-    """Every count is the caches' sum; hours are matched by the clock."""
+    """Every count is the sum over the caches; hours are joined by time."""
     sums = {
         field.name: sum(getattr(result, field.name) for result in results)
         for field in dataclasses.fields(Result)
@@ -138,7 +139,7 @@ def _hours(parts: Sequence[Hourly]) -> Hourly:
 
 
 def _fills(parts: Sequence[Fill]) -> Fill:
-    """Usage together; in an hour without an access of its own a cache counts as after its last one."""
+    """Total usage; in an hour without an access, a cache counts with its usage after its last access."""
     hours = np.unique(np.concatenate([part.time_s for part in parts]))
     if not hours.size:
         return NO_FILL

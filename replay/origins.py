@@ -1,4 +1,4 @@
-"""Which patterns fit an origin, however it is written: the one place where origins are compared."""
+"""Comparison of origins with host patterns, however the origin is written."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _AFTER_HOST = r"[:/].*$"
 
 
 def hosts_of(origins: pa.StringArray) -> pa.StringArray:
-    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE is taken for a host."""
+    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE counts as a host."""
     host = pc.replace_substring_regex(origins, _BEFORE_HOST, "")
     return pc.utf8_lower(pc.replace_substring_regex(host, _AFTER_HOST, ""))
 
 
 def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> npt.NDArray[np.int64]:
-    """The first of `groups` (patterns of hosts, as `*.fr`) that fits each origin, capitals or not.
+    """Index of the first of `groups` (host patterns, for example `*.fr`) that fits each origin.
 
-    `len(groups)` where none fits, and for null.
+    Case does not matter. `len(groups)` if none fits, and for null.
     """
     coded = hosts_of(origins).dictionary_encode()
     found = [_first(host, groups) for host in coded.dictionary.to_pylist()]

@@ -1,6 +1,6 @@
-"""The Planner protocol: what a replayed cache tells a planner, and what it gets back.
+"""The Planner protocol: the state of a cache that a planner gets, and the actions it returns.
 
-Production uses the same object: `prefetch.plan` implements it, the engine of this room drives it.
+`prefetch.plan` implements it. Production and `replay.engine` use the same object.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class CacheState:
-    """A cache at a plan boundary; the arrays have one entry per file on disk, in no order.
+    """A cache at a plan boundary; the arrays have one entry per file on disk, in no particular order.
 
-    `item`: dense file id; `bytes_on_disk`; `last_access_s`: its last use, s since 1970 (of an open
-    file no earlier than `as_of_s`); `is_open`: a job reads it now; `pinned`: held by an earlier plan.
+    `item`: dense file id; `last_access_s`: the file's last use, s since 1970 (not before `as_of_s` if the
+    file is open); `is_open`: a job reads it now; `pinned`: pinned by an earlier plan.
     `inflow_bytes`: bytes that came in during the last cycle; `peak_inflow_bytes`: see `peak_inflow`.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """
@@ -43,9 +43,9 @@ class CacheState:
 
 
 def peak_inflow(inflows: Sequence[int], cycle_s: int) -> int:
-    """Bytes of a cycle that about one cycle a day exceeds (of hourly ones the 95th percentile).
+    """The inflow that about one cycle per day exceeds; with hourly cycles, the 95th percentile.
 
-    `inflows`: bytes that came in during the latest cycles, the last day of them at most; 0 if there are none.
+    `inflows`: bytes that came in during each of the latest cycles, at most of one day. 0 if there are none.
     """
     if not len(inflows):
         return 0
@@ -54,11 +54,11 @@ def peak_inflow(inflows: Sequence[int], cycle_s: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Actions:
-    """What to do at the boundary, best first: dense file ids per action.
+    """What to do at the boundary: dense file ids per action, best first.
 
-    Prefetched files come in at once and are charged; pinned ones are touched now and at every boundary until
-    unpinned, which makes them the last that a purge takes; evicted ones leave at once. Ids that are not on
-    disk are ignored by pin and evict.
+    Prefetched files come in at once and are charged. Pinned files are touched now and at every boundary until
+    they are unpinned, so that a purge takes them last. Evicted files leave at once. Pin and evict ignore
+    files that are not on disk.
     """
 
     prefetch: IntArray
@@ -68,8 +68,8 @@ class Actions:
 
 
 class Planner(Protocol):
-    """Decides at each boundary; pure: the same state gives the same actions."""
+    """Decides at each boundary. It is pure: the same state gives the same actions."""
 
     def actions(self, state: CacheState) -> Actions:
-        """What to do with a cache in `state`."""
+        """The actions for a cache in `state`."""
         ...

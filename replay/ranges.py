@@ -1,9 +1,9 @@
-"""The one answer to which server of a site holds a file: Rucio's `serverRanges`, made of capacities alone.
+"""Which server of a site holds a file: Rucio's `serverRanges`, computed from capacities alone.
 
-Rucio 41 hashes the name without its scope into 0 … 1, and takes the first range whose upper edge is above
-that. A layout cuts that space into ranges with an owner each. It is a pure function of the servers' names
-and capacities: planner, placement service and replay compute the same one wherever they run, and no history
-has to be kept (docs/adr/0009-owner-layout.md).
+Rucio 41 hashes the name without its scope to 0 … 1, and takes the first range whose upper edge is above the
+hash. A layout divides that space into ranges, each with an owner. It is a pure function of the servers' names
+and capacities: planner, placement service and replay compute the same layout wherever they run, and no
+history is needed (docs/adr/0009-owner-layout.md).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FloatArray = npt.NDArray[np.float64]
 OwnerArray = npt.NDArray[np.object_]
 
 SPACE = 2**32
-"""Units of the hash space. A power of two, so that an edge is the same number here, in JSON and in Rucio."""
+"""Units of the hash space: a power of two, so that an edge is the same number here, in JSON and in Rucio."""
 SLOTS = 512
-"""Parts of the space that are dealt out whole, except where a share ends: enough that a change moves little
-more than it must, few enough for Rucio, which reads the whole list for each file."""
+"""Parts of the space that are assigned whole, except where a server's share ends. With this many a change of
+servers moves little more than necessary, and the list is short enough for Rucio, which reads it per file."""
 SLOT = SPACE // SLOTS
 
 
@@ -41,15 +41,15 @@ class Range(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The ranges of a site, rising up to SPACE; none: it has no server."""
+    """The ranges of a site, ascending up to SPACE; empty if it has no server."""
 
     ranges: tuple[Range, ...] = ()
 
     def owners_of(self, names: Iterable[str]) -> OwnerArray:
-        """The server that holds each of `names` (dids or names), as Rucio chooses it; there is a range."""
+        """The server that Rucio chooses for each of `names` (dids or names); the layout must not be empty."""
         uppers, owners = self._arrays
         index = np.searchsorted(uppers, positions(names), side="right")
-        # A hash next to 1 rounds to 1.
+        # A hash just below 1 is rounded to 1.
         found: OwnerArray = owners[np.minimum(index, owners.size - 1)]
         return found
 
@@ -60,16 +60,17 @@ class Layout:
 
 
 def layout_of(sizes: Mapping[str, float]) -> Layout:
-    """The layout of servers with these capacities, above 0 and in any unit; no servers: no ranges.
+    """The layout of servers with these capacities, above 0 and in any unit.
 
-    Each server holds its share by capacity, to one unit of SPACE. The order of `sizes` does not matter.
+    Each server's part is proportional to its capacity, to one unit of SPACE. The order of `sizes` does not
+    matter. Without servers there are no ranges.
     """
     return _layout(tuple(sorted(sizes.items())))
 
 
 def shares(sizes: Mapping[str, float]) -> dict[str, int]:
-    """SPACE divided by sizes, to the last unit (largest remainders, then by name)."""
-    # Fractions, because a float's rounding would depend on the unit of the sizes.
+    """SPACE divided in proportion to `sizes`; units left over go to the largest remainders, then by name."""
+    # Fractions, because the rounding of floats would depend on the unit of the sizes.
     exact = {name: Fraction(sizes[name]) for name in sorted(sizes)}
     total = sum(exact.values())
     exact = {name: size * SPACE / total for name, size in exact.items()}
@@ -81,20 +82,20 @@ def shares(sizes: Mapping[str, float]) -> dict[str, int]:
 
 
 def positions(names: Iterable[str]) -> FloatArray:
-    """Where names fall in 0 … 1: the first 8 bytes of the sha256 of the name without scope, little-endian."""
+    """Hashes of names in 0 … 1: the first 8 bytes of the name's sha256, little-endian, without its scope."""
     bare = (name.partition(":")[2] or name for name in names)
     digests = b"".join(hashlib.sha256(name.encode()).digest()[:8] for name in bare)
     return np.frombuffer(digests, "<u8") / 2.0**64
 
 
 def preferences(slots: Iterable[int], servers: Mapping[str, float]) -> FloatArray:
-    """How much each slot prefers each server, by weight and in the order given: the highest goes first."""
+    """How much each slot prefers each server (weights by name), float[slots, servers]; higher is better."""
     keys = np.fromiter(slots, np.uint64)
     return scores(keys, list(servers), list(servers.values()))
 
 
 def merged(ranges: Iterable[Range]) -> Layout:
-    """A layout of ranges in rising order, with neighbours of one owner made one."""
+    """A layout of ascending ranges, in which neighbours with one owner are merged."""
     found: list[Range] = []
     for part in ranges:
         if found and found[-1].owner == part.owner:
@@ -105,14 +106,14 @@ def merged(ranges: Iterable[Range]) -> Layout:
 
 @functools.lru_cache(maxsize=1024)
 def _layout(sizes: tuple[tuple[str, float], ...]) -> Layout:
-    """The strongest preference of a slot for a server first, each takes what the slot and its share leave."""
+    """Assign slots by descending preference; a server takes what the slot and its own share still have."""
     wanted = {name: n for name, n in shares(dict(sizes)).items() if n}
     if not wanted:
         return Layout()
     names, left = list(wanted), list(wanted.values())
     free = [SLOT] * SLOTS
     taken: list[list[tuple[str, int]]] = [[] for _ in range(SLOTS)]
-    # Shares as weights, not sizes: the result must not depend on the unit.
+    # The weights are shares, not sizes, so that the result does not depend on the unit.
     order = np.argsort(-preferences(range(SLOTS), wanted), axis=None, kind="stable")
     for pair in order.tolist():
         slot, server = divmod(pair, len(names))

@@ -1,7 +1,7 @@
-"""Choice by hash and weight, the same everywhere: each key prefers names in an order of its own.
+"""Weighted rendezvous hashing: each key prefers names in an order of its own, the same on every machine.
 
-Weighted rendezvous hashing: of many keys a name comes first for its share by weight, and when a name goes,
-only keys that had it first choose another. Source: Schindelhauer and Schomaker, "Weighted distributed hash
+A name comes first for a share of the keys that is proportional to its weight. If a name is removed, only the
+keys that had it first choose another. Source: Schindelhauer and Schomaker, "Weighted distributed hash
 tables" (SPAA 2005), with the logarithmic form of the score.
 """
 
@@ -23,12 +23,12 @@ def key_of(text: str) -> int:
 
 
 def keys_of(texts: Iterable[str]) -> KeyArray:
-    """`key_of` each text, uint64[n]."""
+    """`key_of` of each text, uint64[n]."""
     return np.fromiter((key_of(text) for text in texts), np.uint64)
 
 
 def scores(keys: KeyArray, names: Sequence[str], weights: Sequence[float]) -> FloatArray:
-    """How much each key prefers each name, float[n, s]: the highest goes first. Weights are above 0."""
+    """How much each key prefers each name, float[n, s]; higher is better. Weights are above 0."""
     salted = keys[:, None] ^ keys_of(names)[None, :]
     uniform = (_mixed(salted) >> np.uint64(11)).astype(np.float64) + 0.5
     return np.asarray(weights, np.float64) / -np.log(uniform / 2.0**53)

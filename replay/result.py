@@ -1,4 +1,4 @@
-"""What a replay gives back, and how far it closes the gap between LRU and the bound."""
+"""The result of a replay, and how much of the gap between LRU and the bound it closes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from replay.trace import Trace
 class Hourly:
     """One entry per hour of the counted window that has an access or a prefetch; `time_s`: its first second.
 
-    `wan_bytes`: demand misses and prefetches.
+    `wan_bytes`: of demand misses and prefetches.
     """
 
     time_s: IntArray
@@ -40,9 +40,9 @@ class Hourly:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Daily:
-    """One entry per day of the counted window, gaps filled with 0; `day` counts from 1970-01-01 (UTC).
+    """One entry per day of the counted window, also without an access; `day`: days since 1970-01-01 (UTC).
 
-    `wan_bytes` are demand misses and prefetches of the day.
+    `wan_bytes`: of demand misses and prefetches.
     """
 
     day: IntArray
@@ -54,7 +54,7 @@ class Daily:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fill:
-    """Usage after the last access of the hours that begin at `time_s`; empty if the policy knows no time."""
+    """Usage after the last access of each hour that begins at `time_s`; empty if policies know no time."""
 
     time_s: IntArray
     used_bytes: IntArray
@@ -62,9 +62,9 @@ class Fill:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Placed:
-    """What a planner cost and earned: bytes prefetched at `time_s`, and what became of them.
+    """Bytes that a planner prefetched at `time_s`, and what became of them.
 
-    `over_limit_bytes`: prefetches that the WAN limits did not let through, counted at each attempt.
+    `over_limit_bytes`: bytes that WAN limits kept from being prefetched, counted at each attempt.
     """
 
     time_s: IntArray
@@ -81,13 +81,13 @@ NOTHING_PLACED = Placed(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
-    """A replay's outcome over its counted window. Bytes are of whole files, or read if files may be partial.
+    """The sums over a replay's counted window; bytes are of whole files, or bytes read of partial ones.
 
-    `hits`: requests served from disk in full. `wan_bytes` = bytes fetched for requests (among them
-    `refetch_bytes`: first misses of files the plan evicted, and `bypassed_bytes`: what was not admitted or
-    did not fit) + `prefetch_bytes`. Prefetched bytes are either read later (`prefetch_read_bytes`) or
-    `wasted_bytes`. `ssd_hit_bytes`: the hits served by the SSD tier, if there is one.
-    `peak_usage_bytes`: the most held at once in the window. `seconds`: how long the replay took. The byte
+    `hits`: requests served from disk in full. `wan_bytes`: bytes fetched for requests + `prefetch_bytes`.
+    Among the former are `refetch_bytes`, first misses of files that the plan evicted, and `bypassed_bytes`,
+    of files that were not admitted or did not fit. Prefetched bytes are either read later
+    (`prefetch_read_bytes`) or `wasted_bytes`. `ssd_hit_bytes`: bytes served by the SSD tier, if there is one.
+    `peak_usage_bytes`: the most held at once in the window. `seconds`: duration of the replay. The byte
     bound's `hits` are requests held in full, no bound on hits.
     """
 
@@ -112,22 +112,22 @@ class Result:
 
     @property
     def hit_ratio(self) -> float:
-        """Requests served from the cache, as a share of all."""
+        """Share of the requests that were served from the cache."""
         return self.hits / self.requests if self.requests else 0.0
 
     @property
     def object_miss_ratio(self) -> float:
-        """Requests not served from the cache in full, as a share of all."""
+        """Share of the requests that were not served from the cache in full."""
         return (self.requests - self.hits) / self.requests if self.requests else 0.0
 
     @property
     def byte_hit_ratio(self) -> float:
-        """Bytes served from the cache, as a share of those requested; 0 if none were."""
+        """Share of the requested bytes that were served from the cache; 0 if none were requested."""
         return self.hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
 
     @property
     def byte_miss_ratio(self) -> float:
-        """Bytes not served from the cache, as a share of those requested; 0 if none were."""
+        """Share of the requested bytes that were not served from the cache; 0 if none were requested."""
         missed = self.bytes_requested - self.hit_bytes
         return missed / self.bytes_requested if self.bytes_requested else 0.0
 
@@ -138,13 +138,13 @@ class Result:
 
     @property
     def prefetch_coverage(self) -> float | None:
-        """Share that prefetches had of the bytes that had to come at all; None without prefetch."""
+        """Share of the bytes needed from the WAN that a prefetch had brought; None without prefetch."""
         came = self.prefetch_read_bytes + self.wan_bytes - self.prefetch_bytes
         return self.prefetch_read_bytes / came if self.prefetch_bytes else None
 
     @property
     def peak_hour_wan_bytes(self) -> int:
-        """The most bytes that came in one hour of the clock."""
+        """The most WAN bytes of any hour."""
         return int(self.hourly.wan_bytes.max())
 
     @cached_property
@@ -163,16 +163,16 @@ class Result:
 
 
 def byte_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
-    """(WAN_LRU - WAN_plan) / (WAN_LRU - WAN_bound): 0 is no better than LRU, 1 is the best possible.
+    """(WAN_LRU - WAN_plan) / (WAN_LRU - WAN_bound): 0 for LRU, 1 for the bound.
 
-    None where LRU already reaches the bound.
+    None if LRU already reaches the bound.
     """
     gap = lru.wan_bytes - bound.wan_bytes
     return (lru.wan_bytes - plan.wan_bytes) / gap if gap else None
 
 
 def object_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
-    """(hits_plan - hits_LRU) / (hits_bound - hits_LRU); None where LRU already reaches the bound."""
+    """(hits_plan - hits_LRU) / (hits_bound - hits_LRU); None if LRU already reaches the bound."""
     gap = bound.hits - lru.hits
     return (plan.hits - lru.hits) / gap if gap else None
 
@@ -188,9 +188,9 @@ def summarise(
     peak_usage_bytes: int,
     seconds: float,
 ) -> Result:
-    """The Result of the accesses at or after `count_from_s`; `hit` and `hit_bytes` hold only these.
+    """The Result of the accesses at or after `count_from_s`; `hit` and `hit_bytes` have only these.
 
-    `hit_bytes`: int64 per access, for what keeps parts of files; None: whole files, as `hit` says.
+    `hit_bytes`: int64 per access, if parts of files are cached; None: whole files, as `hit` says.
     """
     first = trace.n_accesses - hit.size
     tally = empty_tally(trace.time_s[first:])
@@ -221,7 +221,7 @@ def tallied(
     ssd_hit_bytes: int = 0,
     timed: bool = False,
 ) -> Result:
-    """The Result of a filled tally; `timed`: it knows the usage after each hour."""
+    """The Result of a filled tally; `timed`: the tally has the usage after each hour."""
     totals = tally.sums.sum(axis=0)
     prefetched = int(placed.prefetch_bytes.sum())
     return Result(
@@ -247,7 +247,7 @@ def tallied(
 
 
 def _hourly(tally: Tally, placed: Placed, count_from_s: int) -> Hourly:
-    # The window's first hour is listed even without an access: days are counted from it.
+    # The first hour of the window is included even without an access, since days are counted from it.
     placed_hour = placed.time_s // HOUR_S
     hours = np.unique(np.concatenate([tally.hour, placed_hour, [count_from_s // HOUR_S]]))
     columns = np.zeros((4, hours.size), np.int64)
@@ -264,5 +264,5 @@ def _fill(tally: Tally) -> Fill:
 
 
 def _between(edges: IntArray, amount: IntArray) -> IntArray:
-    # Differences of an integer running sum stay exact where weighted counts would turn to float.
+    # Differences of an integer running sum are exact; weighted counts would be floats.
     return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(amount)])[edges])

@@ -1,4 +1,4 @@
-"""Accesses as the engine reads them: arrays in time order, files as dense ids."""
+"""A trace of accesses: arrays in time order, files as dense ids."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Trace:
     """`n` accesses to some of `m` files.
 
     `time_s`: int64[n], s since 1970, never decreasing; `item`: int32[n], dense file ids 0 … m - 1;
-    `size_bytes`: int64[m] per file; `names`: string[m], the did of each id, or None.
+    `size_bytes`: int64[m], per file; `names`: string[m], the did of each file, or None.
     `close_s`: int64[n], when each access ended, not before it began (None: at once);
-    `read_bytes`: int64[n], how much of the file each read, at most its size (None: all of it).
-    Files may go unread: a planner may place any of the m. Raises InputError.
+    `read_bytes`: int64[n], bytes that each access read, at most the file's size (None: all).
+    Some files may never be read; a planner may place them. Raises InputError.
     """
 
     time_s: IntArray
@@ -50,7 +50,7 @@ class Trace:
     def __post_init__(self) -> None:
         for field, kind in _KINDS.items():
             if getattr(self, field) is not None:
-                # Kernels are compiled for one layout: contiguous, writeable, of these types.
+                # Kernels are compiled for arrays that are contiguous, writeable and of these types.
                 object.__setattr__(self, field, np.require(getattr(self, field), kind, ["C", "W"]))
         _check(self)
 
@@ -66,14 +66,14 @@ class Trace:
 
     @property
     def footprint_bytes(self) -> int:
-        """Bytes of the files that are read at least once: a cache of this size misses each once."""
+        """Bytes of the files that are read at least once; a cache of this size misses each file once."""
         read = np.zeros(self.n_items, np.bool_)
         read[self.item] = True
         return int(self.size_bytes[read].sum())
 
     @cached_property
     def following(self) -> IndexArray:
-        """Index of the next access of the same file, int32[n]; n where there is none."""
+        """Index of the next access to the same file, int32[n]; n if there is none."""
         return following(self.item, self.n_items)
 
     def first_at(self, time_s: int) -> int:
@@ -82,7 +82,7 @@ class Trace:
 
 
 class Requests(NamedTuple):
-    """What a kernel that knows the future reads: ids, sizes per id, and the index of each next access."""
+    """The input of a kernel that knows the future: ids, sizes per id, and `Trace.following`."""
 
     item: ItemArray
     size: IntArray
@@ -91,7 +91,7 @@ class Requests(NamedTuple):
 
 @kernel
 def following(item: ItemArray, n_items: int) -> IndexArray:
-    """`Trace.following` of a bare sequence of ids below `n_items`."""
+    """`Trace.following` of a sequence of ids below `n_items`."""
     n = item.size
     nearest = np.full(n_items, n, np.int32)
     index = np.empty(n, np.int32)
@@ -104,10 +104,10 @@ def following(item: ItemArray, n_items: int) -> IndexArray:
 def _check(trace: Trace) -> None:
     n, m = trace.item.size, trace.size_bytes.size
     if n == 0:
-        raise InputError("the trace holds no access; choose days or a source that has some")
+        raise InputError("the trace has no access; choose other days or another source")
     if n + 2 * m >= _MOST:
         raise InputError(
-            f"the trace has {n} accesses to {m} files; the replay numbers them in 31 bits: split it"
+            f"the trace has {n} accesses to {m} files, too many for the replay's 31-bit numbers; split it"
         )
     if trace.time_s.size != n:
         raise InputError(f"the trace has {n} items and {trace.time_s.size} times; give one time per access")

@@ -1,4 +1,4 @@
-"""The counted window of a replay."""
+"""The part of a replay that is counted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from replay.trace import Trace
 
 
 class Window(NamedTuple):
-    """Accesses from index `first`, at or after `count_from_s`, are counted; earlier ones warm the cache."""
+    """Accesses from index `first` on, at or after `count_from_s`, count; earlier ones warm the cache."""
 
     count_from_s: int
     first: int
 
 
 def window(trace: Trace, count_from_s: int | None) -> Window:
-    """The window from `count_from_s`; None counts every access. Raises InputError if nothing is left."""
+    """The window from `count_from_s`; None counts every access. Raises InputError if it has no access."""
     if count_from_s is None:
         return Window(int(trace.time_s[0]), 0)
     first = trace.first_at(count_from_s)

@@ -18,7 +18,8 @@ from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources import queued_jobs
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.settings.tree import Settings
-from jobs.simulate import fleet, workload
+from jobs.simulate import workload
+from jobs.simulate.fleet_file import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from replay.read import read_trace
@@ -70,7 +71,7 @@ def test_toml_that_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str
     path.symlink_to("/dev/zero") if kind == "device" else os.mkfifo(path)
     for load in (
         lambda: Settings.load(path, env={}),
-        lambda: fleet.load(path),
+        lambda: load_fleet(path),
         lambda: workload.load(str(path), seed=1),
     ):
         with pytest.raises(ConfigError, match="not a plain file"):
@@ -89,7 +90,7 @@ def test_toml_that_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str
 )
 def test_a_fleet_beyond_reason_is_refused(tmp_path: Path, more: str) -> None:
     with pytest.raises(ConfigError, match=r"fleet\.toml"):
-        fleet.load(written(tmp_path, f'[[caches]]\nname = "a"\ncapacity = "1TB"\n{more}', "fleet.toml"))
+        load_fleet(written(tmp_path, f'[[caches]]\nname = "a"\ncapacity = "1TB"\n{more}', "fleet.toml"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which files are scored at an as_of, and what is known of them then."""
+"""Candidates: the files scored at an as_of, with the facts known then."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ def candidates(
 ) -> DataFrame:
     """One row per candidate: did, as_of (unique), FACTS, and the cells that count at as_of.
 
-    A candidate was read in [as_of - candidate_s, as_of), or within history_s and its dataset was read in
-    [as_of - active_dataset_s, as_of). Or it is a file of the catalogue that was not read within history_s,
-    created before as_of (or nobody knows when) and known before as_of, of such a dataset: of these, the first
-    `unread_per_dataset` by did. Facts are those of the latest cell that has them, else the catalogue's.
+    A candidate was read in [as_of - candidate_s, as_of), or within history_s if its dataset was read in
+    [as_of - active_dataset_s, as_of). Files of such a dataset that were not read within history_s are
+    candidates if they are in the catalogue, created before as_of (or at an unknown time) and known before
+    as_of: the first `unread_per_dataset` by did. A fact is that of the latest cell that has it, else that of
+    the catalogue.
 
-    A sample holds the share `spec.sample_share`; of unread files that share of the bound, the first by did of
-    those in the sample: to know which all the first are costs as much as all candidates.
+    A sample has the share `spec.sample_share` of the candidates. Its unread files are the first by did among
+    those sampled, up to that share of the bound, because finding the first of all would cost as much as no
+    sampling.
 
-    `state`: histories; `datasets`: as `features.spark.datasets.active` gives them; `files`: as the table, or
+    `state`: histories; `datasets`: as from `features.spark.datasets.active`; `files`: as the table, or
     None; `as_ofs`: a small table of as_of.
     """
     is_active = datasets.where("is_active").select(F.col("entity").alias("dataset"), "as_of", "is_active")
@@ -43,7 +45,7 @@ def candidates(
 
 
 def with_counted(state: DataFrame, kind: str, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    """entity, as_of, cells: those that count at as_of within history_s; entities without any are left out."""
+    """entity, as_of, cells that count at as_of within history_s; entities without such cells are left out."""
     cells = counted(F.col("cells"), F.col("as_of"), within_s=spec.history_s, cycle_s=spec.cycle_s)
     return (
         state.where(F.col("kind") == kind)
@@ -59,9 +61,9 @@ def _read(state: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFram
 
 
 def latest(fact: str) -> Column:
-    """What the latest of the column `cells` that has this fact tells."""
-    telling = F.filter("cells", lambda cell: cell[fact].isNotNull())
-    return F.get(telling, F.lit(0))[fact].alias(fact)
+    """The fact of the latest cell in the column `cells` that has it."""
+    with_fact = F.filter("cells", lambda cell: cell[fact].isNotNull())
+    return F.get(with_fact, F.lit(0))[fact].alias(fact)
 
 
 def _unread(files: DataFrame, is_active: DataFrame, read: DataFrame, *, spec: FeatureSpec) -> DataFrame:

@@ -1,20 +1,20 @@
-"""Accesses rolled up to cells: everything a feature needs, and no row per read.
+"""Accesses rolled up to cells: all that features need, without a row per read.
 
-A cell holds the reads of one entity (a file, dataset, tier or campaign) in one cycle that became usable at
-one as_of. Cells never change once that as_of is past, and add up without loss; their number is bounded by
-entities times cycles, however hot a file is.
+A cell has the reads of one entity (a file, dataset, tier or campaign) in one cycle that became usable at one
+as_of. Cells never change after that as_of, and add up exactly. Their number depends on entities and cycles,
+not on the number of reads.
 
     kind, entity   what it is (`file`, `dataset`, `tier`, `campaign`) and which
     cycle          start of the reads' cycle
-    known_cycle    the first as_of that may use them: known_at < as_of exactly if known_cycle <= as_of
+    known_cycle    the first as_of that may use them: known_at < as_of if and only if known_cycle <= as_of
     n_access       sum of n_reads
     read_bytes     sum of read_bytes, else size_bytes, else 0
     first_at, last_at   accessed_at of the first and the last read, whole seconds
     users_*, tasks_*, files_*   sketches (features.sketch) of the distinct users, tasks, and files of a group
-    dataset, tier, campaign, size_bytes, created_at   what is known of the file; null for other kinds
+    dataset, tier, campaign, size_bytes, created_at   facts about the file; null for other kinds
 
-Instants are seconds since 1970, see `features.spark.grid`; every number is a long. All of it is hash
-aggregation over longs: a buffer that holds an object or a string would make Spark sort instead.
+Instants are seconds since 1970, see `features.spark.grid`; every number is a long, so that Spark can use hash
+aggregation: with objects or strings in the buffer it would sort.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SKETCHED = ("users", "tasks", "files")
 
 
 def all_cells(accesses: DataFrame, files: DataFrame | None, *, cycle_s: int) -> DataFrame:
-    """The cells of every file read, and of the datasets, tiers and campaigns that these belong to: COLUMNS.
+    """The cells of all files read, and of their datasets, tiers and campaigns: the columns `COLUMNS`.
 
-    A fact of a file is the one its read tells (dataset first by the read; tier, campaign and size first by
-    the catalogue), or the catalogue's if it was known by then: a file that the catalogue learns of later
-    leaves earlier cells as they are. `accesses`, `files` (unique by did, or None): as the tables.
+    Facts of a file come from the read and from the catalogue, if that knew the file by then. The read has
+    precedence for the dataset, the catalogue for tier, campaign and size. Files that the catalogue adds later
+    do not change earlier cells. `accesses`, `files` (unique by did, or None): as the tables.
     """
     own = file_cells(accesses, files, cycle_s=cycle_s)
     groups = [group_cells(own, kind) for kind in GROUPS]
@@ -50,14 +50,14 @@ def all_cells(accesses: DataFrame, files: DataFrame | None, *, cycle_s: int) -> 
 
 
 def file_cells(accesses: DataFrame, files: DataFrame | None, *, cycle_s: int) -> DataFrame:
-    """The cells of files; where reads of one cycle tell different facts there is a cell for each."""
-    told = ["dataset", "tier", "campaign", "size_bytes"]
+    """The cells of files; reads of one cycle with different facts get a cell each."""
+    facts = ["dataset", "tier", "campaign", "size_bytes"]
     rolled = (
         accesses.select(
             F.col("did").alias("entity"),
             cycle_start(F.col("accessed_at"), cycle_s).alias("cycle"),
             next_boundary(F.col("known_at"), cycle_s).alias("known_cycle"),
-            *told,
+            *facts,
             F.col("n_reads").alias("n_access"),
             F.coalesce("read_bytes", "size_bytes", F.lit(0).cast("long")).alias("read_bytes"),
             F.unix_seconds("accessed_at").alias("first_at"),
@@ -65,17 +65,17 @@ def file_cells(accesses: DataFrame, files: DataFrame | None, *, cycle_s: int) ->
             *words(F.col("user"), "users"),
             *words(F.col("task"), "tasks"),
         )
-        .groupBy("entity", "cycle", "known_cycle", *told)
+        .groupBy("entity", "cycle", "known_cycle", *facts)
         .agg(*_sums(("users", "tasks")))
         .withColumn("created_at", F.lit(None).cast("long"))
     )
     rolled = rolled.withColumns({name: F.lit(0).cast("long") for name in _words_of(("files",))})
-    placed = rolled if files is None else _with_catalogue(rolled, files, cycle_s=cycle_s)
-    return placed.withColumn("kind", F.lit(FILE)).select(*COLUMNS)
+    complete = rolled if files is None else _with_catalogue(rolled, files, cycle_s=cycle_s)
+    return complete.withColumn("kind", F.lit(FILE)).select(*COLUMNS)
 
 
 def group_cells(cells: DataFrame, kind: str) -> DataFrame:
-    """The cells of the groups named by column `kind` of files' `cells`; files without one are left out."""
+    """The cells of the groups in the column `kind` of the files' `cells`; files without one are left out."""
     return (
         cells.where(F.col(kind).isNotNull())
         .withColumns(dict(zip(_words_of(("files",)), words(F.col("entity"), "files"), strict=True)))

@@ -1,4 +1,4 @@
-"""What a file is and where it stands: size, age, the time of day."""
+"""Context of a file at an as_of: size, age, and the time of day and week."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from features.spark.grid import hour_of_day, weekday
 def with_file_context(candidates: DataFrame) -> DataFrame:
     """`candidates` with size_bytes, age_s, hour and weekday (Monday 0) of as_of in UTC, as doubles.
 
-    age_s is as_of - created_at, at least 0; null where created_at is. created_at is dropped.
+    age_s: as_of - created_at, at least 0; null if created_at is. created_at is dropped.
     """
     age = F.greatest(F.col("as_of") - F.col("created_at"), F.lit(0))
     kept = [name for name in candidates.columns if name not in ("size_bytes", "created_at")]

@@ -1,6 +1,6 @@
-"""Datasets in use: which, how many files they have, and how far the present pass over them is.
+"""Datasets in use: their number of files, and the progress of the present pass.
 
-A pass is a stretch of reads without a pause longer than `active_dataset_s`.
+A pass is a sequence of reads without a pause longer than `active_dataset_s`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from features.spec import FeatureSpec
 
 
 def active(counted: DataFrame, files: DataFrame | None, *, spec: FeatureSpec) -> DataFrame:
-    """`counted` (datasets, as `with_counted` gives them) with n_members and is_active.
+    """`counted` (datasets, as from `with_counted`) with n_members and is_active.
 
-    - n_members: files of the catalogue with this dataset, created before as_of (or nobody knows when) and
-      known before as_of; null where there is none
+    - n_members: files of the catalogue with this dataset, created before as_of (or at an unknown time)
+      and known before as_of; null if there are none
     - is_active: read in [as_of - active_dataset_s, as_of)
     """
     last_cycle = F.get("cells", F.lit(0))["cycle"]
@@ -36,7 +36,7 @@ def active(counted: DataFrame, files: DataFrame | None, *, spec: FeatureSpec) ->
 
 
 def _growth(files: DataFrame, *, cycle_s: int) -> DataFrame:
-    """dataset (unique), growth: by the first as_of that may know of them, how many files it gained."""
+    """dataset (unique), growth: the number of files added, by the first as_of that may know of them."""
     since = F.greatest(next_boundary(F.col("known_at"), cycle_s), next_boundary(F.col("created_at"), cycle_s))
     return (
         files.where(F.col("dataset").isNotNull())
@@ -48,12 +48,12 @@ def _growth(files: DataFrame, *, cycle_s: int) -> DataFrame:
 
 
 def with_progress(datasets: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    """`datasets` (as `active` gives them) with `spec.progress_columns` but dataset_shift_s, as doubles.
+    """`datasets` (as from `active`) with `spec.progress_columns` except dataset_shift_s, as doubles.
 
-    - dataset_n_files: n_members, else the distinct files read within history_s (estimated)
+    - dataset_n_files: n_members; if null, the distinct files read within history_s (estimated)
     - dataset_touched_share: distinct files read in this pass (estimated) / dataset_n_files, at most 1
     - dataset_n_passes: passes within history_s, this one included
-    - dataset_pass_age_s: as_of less the first read of this pass
+    - dataset_pass_age_s: as_of minus the first read of this pass
     - dataset_pass_rate: distinct files read in this pass per hour of its age
     """
     first_of_pass = F.filter("cells", lambda cell, i: _begins(cell, i, spec.active_dataset_s))
@@ -78,19 +78,19 @@ def with_progress(datasets: DataFrame, *, spec: FeatureSpec) -> DataFrame:
 
 
 def shifts(state: DataFrame, as_ofs: DataFrame, *, spec: FeatureSpec) -> DataFrame:
-    """dataset, as_of (unique together), dataset_shift_s: how long ago the last pass was where this one is.
+    """dataset, as_of (unique together), dataset_shift_s: the time between the last pass and this one.
 
-    Of the dataset's files read in [as_of - front_s, as_of) and in an earlier cycle within history_s, the
-    median time between the last reads of the two cycles. Passes that follow each other without a pause are
-    told apart by it, since a file is read once in each.
+    The median over the dataset's files read in [as_of - front_s, as_of) and in an earlier cycle within
+    history_s, of the time between the last reads in the two cycles. A file is read once per pass, so this
+    separates passes that follow each other without a pause.
     """
     begin = F.col("as_of") - F.lit(spec.front_s)
     rows = with_counted(state, FILE, as_ofs, spec=spec).where(F.get("cells", F.lit(0))["cycle"] >= begin)
     last, before = (F.get(heads(F.col("cells")), F.lit(i))["last_at"] for i in (0, 1))
-    told = rows.select(latest("dataset"), "as_of", (last - before).alias("shift"))
+    by_file = rows.select(latest("dataset"), "as_of", (last - before).alias("shift"))
     median = F.median("shift").alias("dataset_shift_s")
     return (
-        told.where(F.col("dataset").isNotNull() & F.col("shift").isNotNull())
+        by_file.where(F.col("dataset").isNotNull() & F.col("shift").isNotNull())
         .groupBy("dataset", "as_of")
         .agg(median)
     )
@@ -101,6 +101,6 @@ def _n_distinct(words: str) -> Column:
 
 
 def _begins(cell: Column, index: Column, pause_s: int) -> Column:
-    """Whether the cell at `index` (latest first) follows a pause, or nothing."""
+    """Whether the cell at `index` (latest first) begins a pass: it follows a pause, or is the first."""
     before = F.get("cells", index + F.lit(1))
     return before.isNull() | (cell["first_at"] - before["last_at"] > F.lit(pause_s))

@@ -1,4 +1,4 @@
-"""Which accesses are demand: a read told by two sources must not count twice."""
+"""Selection of demand accesses: a read reported by two sources must not count twice."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from features.demand import EVERYWHERE
 
 
 def demand(accesses: DataFrame, sources: Mapping[str, str]) -> DataFrame:
-    """The rows of `accesses` whose source is the demand source of where they are.
+    """The rows of `accesses` whose source is the demand source of their place.
 
-    `sources`: the source whose rows count, by cache or site; a cache goes before its site, and `*` is for all
-    others. Rows that no key fits all count. `accesses`: as the table.
+    `sources`: the source whose rows count, by cache or site. A cache has precedence over its site; `*` is for
+    all others. Rows without a matching key all count. `accesses`: as the table.
     """
     if not sources:
         return accesses

@@ -1,7 +1,7 @@
 """Instants and the grid of cycles. Inside `features.spark` an instant is a long: seconds since 1970, UTC.
 
-A cycle starts at a multiple of `cycle_s`; every as_of is such a multiple. So an instant is before as_of
-exactly if the boundary after it is as_of or earlier, and whole seconds and cycles compare as microseconds do.
+Cycles start at multiples of `cycle_s`, and every as_of is such a multiple. So an instant is before as_of if
+and only if the next boundary after it is as_of or earlier, and whole seconds and cycles suffice to compare.
 Nothing here depends on the session's time zone.
 """
 
@@ -18,18 +18,18 @@ _THURSDAY = 3  # 1970-01-01
 
 
 def cycle_start(instant: Column, cycle_s: int) -> Column:
-    """Start of the cycle that holds `instant` (timestamp), in seconds."""
+    """Start of the cycle of `instant` (timestamp), in seconds."""
     seconds = F.unix_seconds(instant)
     return seconds - F.pmod(seconds, F.lit(cycle_s))
 
 
 def next_boundary(instant: Column, cycle_s: int) -> Column:
-    """The first boundary strictly after `instant` (timestamp): the first as_of that may know of it."""
+    """The first boundary after `instant` (timestamp): the first as_of that may know of it."""
     return cycle_start(instant, cycle_s) + F.lit(cycle_s)
 
 
 def checked_as_ofs(as_ofs: Iterable[int], cycle_s: int) -> list[int]:
-    """`as_ofs` in order, each once. Raises ValueError if there is none, or one is off the grid."""
+    """`as_ofs` sorted, each once. Raises ValueError if there is none or one is off the grid."""
     checked = sorted(set(as_ofs))
     if not checked:
         raise ValueError("no as_of given")
@@ -44,17 +44,17 @@ def as_of_frame(spark: SparkSession, as_ofs: Iterable[int]) -> DataFrame:
 
 
 def long_array(values: Iterable[int]) -> Column:
-    """A constant array. Parsed as one text: a call to the JVM for each number takes seconds a plan."""
+    """A constant array, parsed from one text: a JVM call per number takes seconds per query."""
     return F.expr(f"array({', '.join(f'{value}L' for value in values)})")
 
 
 def day_text(instant_s: Column) -> Column:
-    """`2026-03-01`: the UTC day."""
+    """The UTC day as text: `2026-03-01`."""
     return F.date_from_unix_date(F.floor(instant_s / F.lit(DAY_S)).cast("int")).cast("string")
 
 
 def as_of_text(instant_s: Column) -> Column:
-    """`2026-03-01T04:00:00Z`."""
+    """The instant as text: `2026-03-01T04:00:00Z`."""
     second = F.pmod(instant_s, F.lit(DAY_S)).cast("int")
     hour, minute = F.floor(second / 3600), F.floor(second / 60) % 60
     clock = F.format_string("%02d:%02d:%02d", hour, minute, second % 60)
@@ -62,7 +62,7 @@ def as_of_text(instant_s: Column) -> Column:
 
 
 def instant_of_text(text: Column) -> Column:
-    """Seconds of `2026-03-01T04:00:00Z`."""
+    """Seconds since 1970 from `2026-03-01T04:00:00Z`."""
     return F.unix_seconds(text.cast("timestamp"))
 
 

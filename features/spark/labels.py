@@ -1,4 +1,4 @@
-"""What came after: the reads that a model is trained to foresee."""
+"""Labels: the reads after an as_of, which a model is trained to predict."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def labels(
     *,
     spec: FeatureSpec,
     until_s: int,
-    retained: DataFrame | None = None,
+    clairvoyant_hits: DataFrame | None = None,
 ) -> DataFrame:
     """The labels of `pairs`: the columns of `spec.labels_table`, then its partition columns.
 
     - n_access_within_{h}: sum of n_reads with accessed_at in [as_of, as_of + h); null if as_of + h > until_s
     - n_days_within_{h}: distinct UTC days with a read in [as_of, as_of + h); null if as_of + h > until_s
-    - next_access_s: whole seconds from as_of to the first read within the longest horizon; null: none seen
-    - kept: whether the clairvoyant's cache held the file from before as_of until that first read; false where
-      all horizons have matured without a read; null where they have not, or without `retained`
+    - next_access_s: whole seconds from as_of to the first read within the longest horizon; null: none known
+    - kept: whether the clairvoyant's cache held the file from before as_of until that first read; false if
+      all horizons have matured without a read; null if they have not, or without `clairvoyant_hits`
 
     Only records with known_at < until_s (seconds since 1970) count. `pairs`: did, region, as_of (seconds;
-    unique together). `accesses`: as the table. `retained`: did, at (seconds; unique together): where
-    the first read of a file in a second was a hit of the clairvoyant's. Raises ValueError if a
-    horizon is longer than 63 days.
+    unique together). `accesses`: as the table. `clairvoyant_hits`: did, at (seconds; unique together):
+    first reads of a file in a second that hit in the clairvoyant's cache. Raises ValueError if a horizon
+    is longer than 63 days.
     """
     horizon_s = max(spec.horizons_s)
     if horizon_s > LONGEST_HORIZON_S:
@@ -47,7 +47,9 @@ def labels(
     )
     is_over = _matured(horizon_s, until_s)
     kept = F.when(F.col("first_at").isNotNull(), F.col("is_hit")).when(is_over, F.lit(False))
-    rows = _with_hits(summed, retained).withColumn("kept", kept if retained is not None else F.col("is_hit"))
+    rows = _with_hits(summed, clairvoyant_hits).withColumn(
+        "kept", kept if clairvoyant_hits is not None else F.col("is_hit")
+    )
     table = spec.labels_table
     return rows.select(
         "did",
@@ -69,7 +71,7 @@ def labels(
 def _reads(accesses: DataFrame, *, cycle_s: int, until_s: int) -> DataFrame:
     """Reads per (entity, cycle, UTC day) known before `until_s`.
 
-    Horizons are whole cycles, so no more is needed for their counts; a cycle may be longer than a day.
+    Horizons are whole cycles, so this grain suffices for their counts; a cycle may be longer than a day.
     """
     at = F.unix_seconds("accessed_at")
     return (
@@ -99,16 +101,16 @@ def _accesses_within(horizon_s: int) -> Column:
 
 
 def _days_within(horizon_s: int) -> Column:
-    """Distinct days as bits of one long, the day of as_of the lowest."""
+    """Distinct days, as bits of one long; the day of as_of is the lowest bit."""
     day = (F.col("day_number") - F.floor(F.col("as_of") / F.lit(DAY_S))).cast("int")
     bit = F.call_function("shiftleft", F.lit(1).cast("long"), day)
     return F.bit_count(F.bit_or(F.when(_within(horizon_s), bit))).alias(f"n_days_{horizon_s}")
 
 
-def _with_hits(summed: DataFrame, retained: DataFrame | None) -> DataFrame:
-    """`summed` with is_hit: whether `retained` has the first read; null without it."""
-    if retained is None:
+def _with_hits(summed: DataFrame, clairvoyant_hits: DataFrame | None) -> DataFrame:
+    """`summed` with is_hit: whether the first read is in `clairvoyant_hits`; null without these."""
+    if clairvoyant_hits is None:
         return summed.withColumn("is_hit", F.lit(None).cast("boolean"))
-    hits = retained.select(F.col("did").alias("hit_did"), F.col("at").alias("hit_at"))
+    hits = clairvoyant_hits.select(F.col("did").alias("hit_did"), F.col("at").alias("hit_at"))
     same = (F.col("did") == F.col("hit_did")) & (F.col("first_at") == F.col("hit_at"))
     return summed.join(hits, same, how="left").withColumn("is_hit", F.col("hit_at").isNotNull())

@@ -1,4 +1,4 @@
-"""`features.names` as a Spark expression: the same rules, no Python on records."""
+"""`features.names` as a Spark expression: the same rules, without Python per record."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pyspark.sql import functions as F
 
 from features.names import MAX_NAME_CHARS, RULES, UNFIT, NameParts, Rule
 
-# No name has one: it is unfit.
+# A separator: no name contains it, because it is a control character.
 _BETWEEN = "\x1f"
-# What nearly every name is made of: told faster than that a name holds nothing unfit.
+# Matches nearly all names, faster than the search for unfit characters.
 _PLAIN = "^[ -~]*\\z"
 
 
 def name_parts(name: Column) -> Column:
-    """The strings in `NameParts`, in its order, as one text: make it a column of its own, and take them with
-    `part`, which gives what `features.names.parse_name` does. Null for a null name.
+    """The fields of `NameParts` in order, as one text; null for a null name.
 
-    One text, as Spark would run the rules once for each field of a struct, and an array costs more.
+    Make it a column of its own, and get the fields with `part`; they equal those of `parse_name`. It is one
+    text because Spark would run the rules once per field of a struct, and an array is slower.
     """
-    nothing = F.lit(_BETWEEN * (len(NameParts._fields) - 1))
+    no_parts = F.lit(_BETWEEN * (len(NameParts._fields) - 1))
     unfit = (F.char_length(name) > MAX_NAME_CHARS) | (~name.rlike(_PLAIN) & name.rlike(UNFIT))
-    told = F.when(name.isNull(), F.lit(None).cast("string")).when(unfit, nothing)
+    parts = F.when(name.isNull(), F.lit(None).cast("string")).when(unfit, no_parts)
     for rule in RULES:
-        # A pattern covers the whole name, so replacing what it matches leaves the parts alone.
-        told = told.when(_fits(rule, name), F.regexp_replace(name, rule.pattern, _parts_of(rule)))
-    return told.otherwise(nothing)
+        # A pattern matches the whole name, so the replacement leaves only the parts.
+        parts = parts.when(_fits(rule, name), F.regexp_replace(name, rule.pattern, _parts_of(rule)))
+    return parts.otherwise(no_parts)
 
 
 def part(parts: Column, field: str) -> Column:
-    """Field `field` of `NameParts` out of what `name_parts` gave; null where the name does not tell."""
+    """Field `field` of `NameParts` from the text of `name_parts`; null if the name does not contain it."""
     up_to = F.substring_index(parts, _BETWEEN, NameParts._fields.index(field) + 1)
     return F.nullif(F.substring_index(up_to, _BETWEEN, -1), F.lit(""))
 
@@ -40,7 +40,7 @@ def _fits(rule: Rule, name: Column) -> Column:
 
 
 def _parts_of(rule: Rule) -> str:
-    """What a name of `rule` is replaced by: its parts, each by the groups it is made of."""
+    """The replacement for a name of `rule`: its parts, made of groups of the pattern."""
     parts = {
         "experiment": rule.experiment,
         "dataset": "".join(p if isinstance(p, str) else f"${p}" for p in rule.dataset),

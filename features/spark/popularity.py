@@ -1,7 +1,7 @@
-"""One entity's own history at an as_of: counts, bytes, decay, users, rhythm, gaps.
+"""Features of an entity's history at an as_of: counts, bytes, decay, users, rhythm, gaps.
 
-All are expressions over the cells that count (`features.spark.histories.counted`), so the same ones serve a
-rebuild of many as_ofs and the state of one cycle, files and datasets alike. Nothing is shuffled.
+All are expressions over the cells that count (`features.spark.histories.counted`): the same for rebuilds and
+incremental states, for files and datasets. Nothing is shuffled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from features.spec import FeatureSpec
 from features.times import DAY_S
 from features.units import duration_label
 
-DECAY_ONE = 2**32  # fixed point: sums of longs are the same in any order, so a rebuild is equal bit by bit
+DECAY_ONE = 2**32  # fixed point: sums of longs do not depend on order, so rebuilds are equal bit by bit
 _WEEK_S = 7 * DAY_S
 
 
@@ -31,20 +31,20 @@ def with_popularity(rows: DataFrame, *, spec: FeatureSpec, prefix: str = "") -> 
     - n_access_{w}, read_bytes_{w}: reads and bytes read in [as_of - w, as_of)
     - n_active_{w}: cycles with a read in [as_of - w, as_of)
     - decayed_{h}: sum over reads of 2^(-(as_of - start of the read's cycle)/h), each weight rounded to 2^-32
-    - n_users, n_tasks: distinct ones, unknown ones not counted, as `features.sketch` estimates them
-    - recency_s, first_read_s: as_of less the last, the first read, in whole seconds; null without a read
-    - n_same_hour, n_same_weekday: reads in the cycles that start whole days, whole weeks, before as_of
-    - gap_{k}_s: take the last read of every active cycle; the time from the (k+1)-th last to the k-th last
-      of these; null if there are fewer
+    - n_users, n_tasks: distinct ones, estimated (`features.sketch`); unknown ones do not count
+    - recency_s, first_read_s: as_of minus the last or the first read, whole seconds; null without a read
+    - n_same_hour, n_same_weekday: reads in cycles that start a number of days, or weeks, before as_of
+    - gap_{k}_s: of the last reads of all cycles with a read, the time from the (k+1)-th last to the k-th
+      last; null if there are fewer
 
     Sums are 0 without a read.
     """
-    walked = rows.withColumn("heads", heads(F.col("cells"))).withColumns(
-        {"told": fold(F.col("cells"), _steps(spec)), "active": fold(F.col("heads"), _active(spec))}
+    folded = rows.withColumn("heads", heads(F.col("cells"))).withColumns(
+        {"sums": fold(F.col("cells"), _steps(spec)), "active": fold(F.col("heads"), _active(spec))}
     )
     values = {
         "recency_s": F.col("as_of") - F.get("heads", F.lit(0))["last_at"],
-        "first_read_s": F.col("as_of") - F.col("told")["first_at"],
+        "first_read_s": F.col("as_of") - F.col("sums")["first_at"],
         "n_users": _distinct("users"),
         "n_tasks": _distinct("tasks"),
         **{name: F.col("active")[name] for name in _active(spec)},
@@ -52,23 +52,23 @@ def with_popularity(rows: DataFrame, *, spec: FeatureSpec, prefix: str = "") -> 
     }
     for half_life_s in spec.half_lives_s:
         name = f"decayed_{duration_label(half_life_s)}"
-        values[name] = F.col("told")[name] / F.lit(float(DECAY_ONE))
+        values[name] = F.col("sums")[name] / F.lit(float(DECAY_ONE))
     columns = [
-        values.get(name, F.col("told")[name]).cast("double").alias(prefix + name)
+        values.get(name, F.col("sums")[name]).cast("double").alias(prefix + name)
         for name in spec.popularity_columns()
     ]
-    return walked.select(*rows.columns, *columns)
+    return folded.select(*rows.columns, *columns)
 
 
 def with_reads(rows: DataFrame, *, spec: FeatureSpec, prefix: str) -> DataFrame:
-    """`rows` (as `with_popularity` takes them) with `spec.group_columns(prefix)`: n_access_{w} alone."""
+    """`rows` (as for `with_popularity`) with `spec.group_columns(prefix)`, which are n_access_{w}."""
     steps = {f"n_access_{duration_label(w)}": _total_within(w, "n_access") for w in spec.windows_s}
-    columns = [F.col("told")[name].cast("double").alias(prefix + name) for name in steps]
-    return rows.withColumn("told", fold(F.col("cells"), steps)).select(*rows.columns, *columns)
+    columns = [F.col("sums")[name].cast("double").alias(prefix + name) for name in steps]
+    return rows.withColumn("sums", fold(F.col("cells"), steps)).select(*rows.columns, *columns)
 
 
 def sketch_steps(of: str) -> dict[str, Step]:
-    """What `features.spark.sketch.estimate` needs to tell the distinct users, tasks or files of cells."""
+    """Steps that give `features.spark.sketch.estimate` its words, of the users, tasks or files of cells."""
     return {name: union(name) for name in word_names(of)}
 
 
@@ -82,12 +82,12 @@ def _steps(spec: FeatureSpec) -> dict[str, Step]:
 
 
 def _active(spec: FeatureSpec) -> dict[str, Step]:
-    """Of heads."""
+    """Steps over `heads`."""
     return {f"n_active_{duration_label(w)}": counted_if(_newer(w)) for w in spec.windows_s}
 
 
 def heads(cells: Column) -> Column:
-    """Of every cycle its first cell (of `cells`, latest first), which has the cycle's last read."""
+    """The first cell of each cycle (`cells`: latest first); it has the last read of its cycle."""
     return F.filter(cells, lambda cell, i: ~F.get(cells, i - F.lit(1))["cycle"].eqNullSafe(cell["cycle"]))
 
 
@@ -110,7 +110,7 @@ def _if(condition: Column, value: Column) -> Column:
 
 
 def _decayed(half_life_s: int, spec: FeatureSpec) -> Step:
-    """Weights by age in cycles are looked up: a power per cell would cost more than all the rest."""
+    """The decayed sum of reads. Weights by age in cycles are looked up, because powers are slow."""
     ages = range(0, spec.history_s + spec.cycle_s, spec.cycle_s)
     weights = long_array(round(DECAY_ONE * 2 ** (-age / half_life_s)) for age in ages)
 
@@ -122,7 +122,7 @@ def _decayed(half_life_s: int, spec: FeatureSpec) -> Step:
 
 
 def _distinct(of: str) -> Column:
-    return estimate([F.col("told")[name] for name in word_names(of)])
+    return estimate([F.col("sums")[name] for name in word_names(of)])
 
 
 def _gaps(heads: Column, n_gaps: int) -> dict[str, Column]:

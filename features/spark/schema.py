@@ -1,4 +1,4 @@
-"""A table of `features.schema` as Spark sees it."""
+"""Spark's schema of a table of `features.schema`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _SPARK["cells"] = ArrayType(StructType([StructField(name, _SPARK[kind]) for name
 
 
 def struct_type(table: Table, *, with_partition: bool = False) -> StructType:
-    """The StructType of `table`'s stored columns, in order; then its partition columns if asked.
+    """The StructType of the stored columns of `table`, in order, and of its partition columns on request.
 
-    Every field is nullable, as Spark reads files so; the table store checks required columns.
+    All fields are nullable, as when Spark reads files; the table store checks required columns.
     """
     fields = [StructField(column.name, _SPARK[column.kind]) for column in table.columns]
     if with_partition:

@@ -1,4 +1,4 @@
-"""`features.sketch` as Spark expressions: or-ing longs, which hash aggregation does without objects."""
+"""`features.sketch` as Spark expressions on longs, which hash aggregation supports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from features.spark.grid import long_array
 
 
 def word_names(of: str) -> list[str]:
-    """Columns of the sketch of `of`: `users_0` …"""
+    """Names of the columns with the sketch of `of`: `users_0` …"""
     return [f"{of}_{level}" for level in range(LEVELS)]
 
 
 def words(member: Column, of: str) -> list[Column]:
-    """The sketch of the set {member}, as columns `word_names(of)`; of the empty set where it is null.
+    """The sketch of the set {member}, as columns `word_names(of)`; of the empty set if it is null.
 
     `member`: a string, or another type that xxhash64 takes.
     """
@@ -31,17 +31,17 @@ def words(member: Column, of: str) -> list[Column]:
 
 
 def union(of: str) -> list[Column]:
-    """Aggregates: the sketch of the union of a group's sets."""
+    """Aggregates for the sketch of the union of a group's sets."""
     return [F.bit_or(name).alias(name) for name in word_names(of)]
 
 
 def estimate(levels: list[Column]) -> Column:
-    """The number of distinct members (long) by the words of a sketch."""
+    """The estimated number of distinct members (long) from the words of a sketch."""
     counts = [F.bit_count(word) for word in levels]
-    told = _by_level(LEVELS - 1, counts[-1])
+    estimated = _by_level(LEVELS - 1, counts[-1])
     for level in reversed(range(LEVELS - 1)):
-        told = F.when(counts[level] <= FULLEST, _by_level(level, counts[level])).otherwise(told)
-    return told
+        estimated = F.when(counts[level] <= FULLEST, _by_level(level, counts[level])).otherwise(estimated)
+    return estimated
 
 
 def _by_level(level: int, n_set: Column) -> Column:

@@ -1,1 +1,1 @@
-"""The configured caches: how they are reached, and what they hold."""
+"""The configured caches: their targets and inventories."""

@@ -1,4 +1,4 @@
-"""A cache's inventory as far as it can be believed, and how much a decision may take away by it."""
+"""The verified inventory of a cache, and the limits of what a decision may remove by it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from features.times import as_of_label
 from features.units import format_bytes
 from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings
-from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Tables, read_partitions
+from prefetch.actions import Action
 from prefetch.target import Held
 
 _N_EXPECTED = 50
 
 
-def believed(tables: Tables, cache: CacheSettings, *, at_s: int, told: Sequence[str] = ()) -> list[Held]:
-    """What `cache` holds.
+def verified(tables: Tables, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()) -> list[Held]:
+    """The inventory of `cache`, verified by samples.
 
-    Some names of its last inventory until `at_s`, and of `told`, are expected there; where they are not,
-    the server is asked. Raises TargetUnavailable if it does not answer, or holds what the namespace lacks.
+    Some names of its last inventory until `at_s`, and of `reported`, are looked up in it; the server is asked
+    for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks.
     """
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
-    return list(target(cache).inventory([*_some(names), *_some(told)]))
+    return list(target(cache).inventory([*_some(names), *_some(reported)]))
 
 
 def last(tables: Tables, cache: str, *, at_s: int) -> pa.Table:
@@ -43,8 +45,8 @@ def check_loss(tables: Tables, cache: str, *, held_bytes: int, at_s: int, share:
     if known - held_bytes > share * known:
         raise LimitError(
             f"cache {cache!r} holds {format_bytes(held_bytes)}, and held {format_bytes(known)} at its last "
-            f"inventory: more than [plan] lost_share = {share:g} is gone; look whether all its disks are "
-            "mounted, and give --force if it is so"
+            f"inventory: more than [plan] lost_share = {share:g} is gone; check that all its disks are "
+            "mounted, then give --force"
         )
 
 
@@ -53,30 +55,35 @@ def check_evictions(evicted_bytes: int, held_bytes: int, *, cache: str, share: f
     if evicted_bytes > share * held_bytes:
         raise LimitError(
             f"the plan evicts {format_bytes(evicted_bytes)} of the {format_bytes(held_bytes)} in cache "
-            f"{cache!r}: more than [plan] evict_share = {share:g}; look at its rules, and give --force if "
-            "that is meant"
+            f"{cache!r}: more than [plan] evict_share = {share:g}; check its rules, and give --force if "
+            "this is intended"
         )
 
 
 def check_planned_evictions(tables: Tables, plan: pa.Table, *, cache: str, at_s: int, share: float) -> None:
-    """The same of `plan`, rows of the plans table, by the inventory that it was made from."""
-    evicted = plan.filter(pc.equal(plan["action"], "evict"))["did"].combine_chunks()
+    """The same check for `plan`, rows of the plans table, by the inventory that it was made from."""
+    evicted = plan.filter(pc.equal(plan["action"], Action.EVICT))["did"].combine_chunks()
     held = last(tables, cache, at_s=at_s)
+    if len(evicted) and not held.num_rows:
+        raise LimitError(
+            f"the plan evicts {len(evicted)} files of cache {cache!r}, of which no inventory until "
+            f"{as_of_label(at_s)} shows a file; plan again, or give --force if that is meant"
+        )
     going = held.filter(pc.is_in(held["did"], value_set=evicted))
     check_evictions(_bytes_of(going), _bytes_of(held), cache=cache, share=share)
 
 
-def check_withdrawals(n_removed: int, n_told: int, *, rse: str, share: float) -> None:
-    """Raise LimitError if more than `share` of the replicas told at `rse` would be withdrawn."""
-    if n_removed > share * n_told:
+def check_withdrawals(n_removed: int, n_reported: int, *, rse: str, share: float) -> None:
+    """Raise LimitError if more than `share` of the replicas reported at `rse` would be removed."""
+    if n_removed > share * n_reported:
         raise LimitError(
-            f"{n_removed} of {n_told} replicas at {rse} would be withdrawn: more than [rucio] withdraw_share "
-            f"= {share:g}; look whether all the cache's disks are mounted, and give --force if it is so"
+            f"{n_removed} of {n_reported} replicas at {rse} would be withdrawn: more than [rucio] "
+            f"withdraw_share = {share:g}; check that all the cache's disks are mounted, then give --force"
         )
 
 
 def _some(names: Sequence[str]) -> Sequence[str]:
-    """Some of `names`, from all over: names in order lie on the same disks."""
+    """A sample spread over `names`, because neighbours in order may lie on the same disk."""
     return names[:: 1 + len(names) // _N_EXPECTED]
 
 

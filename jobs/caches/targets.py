@@ -1,4 +1,4 @@
-"""A configured cache as the pusher sees it."""
+"""The target of pushes to a configured cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prefetch.xcache.client import XCacheTarget
 
 
 def target(cache: CacheSettings) -> CacheTarget:
-    """The target of `cache`. Raises ConfigError where its settings do not suffice."""
+    """The target of `cache`. Raises ConfigError if its settings are incomplete."""
     if cache.kind == "directory":
         if cache.origin is None:
             raise ConfigError(

@@ -1,1 +1,1 @@
-"""The command line: one module per group of commands, and all that knows the terminal."""
+"""The command line: a module per group of commands; each command reads its options and calls one job."""

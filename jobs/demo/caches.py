@@ -19,7 +19,7 @@ from prefetch.xcache.collector import Collector
 from prefetch.xcache.session import RemoteFile
 
 NAME = "cache"
-"""As the loopback server calls itself (`xrootd -n`): its records carry this name."""
+"""The name of the loopback server (`xrootd -n`), which its records carry."""
 
 PARALLEL = 8
 READ_TIMEOUT_S = 60.0
@@ -42,7 +42,7 @@ class DemoCache(Protocol):
         ...
 
     def purge(self) -> None:
-        """Make the cache purge, as it does when it is over its limit."""
+        """Make the cache purge as it does when it exceeds its limit."""
         ...
 
 
@@ -73,8 +73,8 @@ class _Loopback:
             file.read_all()
 
     def purge(self) -> None:
-        # A running XCache checks once a minute and spares what was used since; at its start it purges at
-        # once and spares nothing: quicker here, and harder on the pins.
+        # A running XCache checks once a minute and spares files used since. At its start it purges at once
+        # and spares none, which is quicker here and a harder test of the pins.
         self._servers.restart_cache()
         deadline = time.monotonic() + PURGE_TIMEOUT_S
         while self._used_bytes() > HIGH * CAPACITY:
@@ -107,7 +107,7 @@ class _Folder:
 def _on_disk(path: Path) -> int:
     try:
         return 512 * path.stat().st_blocks
-    except FileNotFoundError:  # the cache has purged it meanwhile
+    except FileNotFoundError:  # purged meanwhile
         return 0
 
 
@@ -116,7 +116,7 @@ def _make_files(root: Path, sizes: dict[str, int]) -> None:
         path = root / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
-            file.truncate(size)  # sparse: the origin needs no disk, the cache writes real blocks
+            file.truncate(size)  # sparse: the origin needs no disk space
 
 
 @contextlib.contextmanager

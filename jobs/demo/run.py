@@ -1,4 +1,4 @@
-"""The demo: the steps of the loop, one after the other, by the same functions as the commands."""
+"""The demo: the steps of the loop in order, by the same functions as the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.demo import summary
 from jobs.demo.caches import running
 from jobs.demo.serve import Reads, serve
 from jobs.demo.site import fresh
-from jobs.demo.walk import Demo, Screen
+from jobs.demo.steps import Demo, Screen
 from jobs.ingest import pull
 from jobs.report import build
 from jobs.simulate import site_replay, workload
@@ -25,9 +25,9 @@ POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
-    """Run the loop in folder `out`; the plan is made for today (UTC), on the 30 days before it.
+    """Run the loop in folder `out`; the plan is made for today (UTC), from the 30 days before it.
 
-    `conf`: settings that the demo's own are laid over; `tables`: root of the tables, else below `out`.
+    `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
     """
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
@@ -51,7 +51,7 @@ def _records(demo: Demo, seed: int) -> Reads:
         first_s = demo.as_of_s - HISTORY_DAYS * DAY_S
         config = workload.load("demo", start_s=first_s, seed=seed, days=HISTORY_DAYS + 1)
         month = workload.write(config, out=raw, raw=True)
-        # What happens after the plan is not known to it: it stays out of the folder that is pulled.
+        # The plan must not know the reads after it: they stay out of the folder that is pulled.
         future = raw / f"future.{today}.jsonl"
         (raw / "traces" / f"traces.{today}.jsonl").rename(future)
         advance(1, 3, "pulling Rucio traces")

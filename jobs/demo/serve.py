@@ -1,4 +1,4 @@
-"""The demo's second half: a running cache is planned for and pushed to, jobs read, the push is accounted."""
+"""The demo's second half: plan for a running cache, push to it, let jobs read, and account the push."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import ServiceError
+from features.names import names_of
 from features.schema import FILES, PREDICTIONS, RECEIPTS
 from jobs.caches.targets import target
 from jobs.demo.caches import NAME, DemoCache, read_all
-from jobs.demo.walk import Demo
+from jobs.demo.steps import Demo
 from jobs.ingest import pull
 from jobs.outcomes import items
 from jobs.plan import plan
 from jobs.progress import Advance, unwatched
 from jobs.push import push
+from prefetch.actions import Action, ItemState
 
 READS = 700
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
@@ -28,7 +30,7 @@ READS = 700
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """Names of the files that jobs read before and after the moment of the plan, in order."""
+    """Names of the files that jobs read before and after the time of the plan, in order."""
 
     before: Sequence[str]
     after: Sequence[str]
@@ -41,7 +43,7 @@ class Reads:
 
 @dataclasses.dataclass(frozen=True)
 class Purged:
-    """What the cache's own purge left, by its inventory."""
+    """The cache's inventory after its own purge."""
 
     held_files: int
     pinned_files: int
@@ -50,7 +52,7 @@ class Purged:
 
 
 def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
-    """Warm the cache, plan, push, let jobs read, push again, let it purge, and account: what each said."""
+    """Warm the cache, plan, push, let jobs read, push again, purge and account; the answer of each step."""
     with demo.step("plan") as advance:
         advance(0, 3, "files at the origin")
         cache.add_files(_sizes(demo, reads))
@@ -89,11 +91,13 @@ def _push(demo: Demo, advance: Advance) -> Any:
 
 
 def _purged(demo: Demo) -> Purged:
-    """Raises ServiceError if the purge took a pinned file: a pin that does not hold is no pin."""
+    """The inventory after a purge. Raises ServiceError if a pinned file was purged."""
     held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
-    receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME).to_pylist()
-    done = [(r["action"], r["did"].partition(":")[2]) for r in receipts if r["state"] == "done"]
-    pinned = {name for action, name in done if action == "pin"}
+    receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME)
+    receipts = receipts.filter(pc.equal(receipts["state"], ItemState.DONE)).combine_chunks()
+    actions, names = receipts["action"].to_pylist(), names_of(receipts["did"]).to_pylist()
+    done = list(zip(actions, names, strict=True))
+    pinned = {name for action, name in done if action == Action.PIN}
     if lost := pinned - held:
         raise ServiceError(
             f"the purge took {len(lost)} of {len(pinned)} pinned files, {min(lost)} among them"
@@ -102,7 +106,7 @@ def _purged(demo: Demo) -> Purged:
         held_files=len(held),
         pinned_files=len(pinned),
         pinned_files_lost=len(lost),
-        evicted_files=sum(action == "evict" for action, _ in done),
+        evicted_files=sum(action == Action.EVICT for action, _ in done),
     )
 
 

@@ -1,4 +1,4 @@
-"""The demo's own site: folders, and the settings it writes so that its steps can be run again by hand."""
+"""The demo's site: its folders, and its settings, written so that its steps can be run again by hand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ evict_guard = "0s"  # the demo's jobs have ended when it evicts
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """The demo's folder. `base`: settings that the demo's own are laid over; `tables`: root of the tables."""
+    """The demo's folder. `base`: settings that the demo's own override; `tables`: root of the tables."""
 
     out: Path
     base: Path | None = None
@@ -90,7 +90,7 @@ class Site:
 
 
 def fresh(out: Path, *, base: Path | None = None, tables: str | None = None) -> Site:
-    """An empty demo folder at `out`. Raises InputError rather than delete what no demo made."""
+    """An empty demo folder at `out`. Raises InputError if it holds files that no demo made."""
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
         raise InputError(f"{out} is not empty and was not made by a demo; give another --out")

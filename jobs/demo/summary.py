@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""The summary that the demo shows at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from features.schema import OUTCOMES, PLANS
 from jobs import text
 from jobs.demo.caches import NAME
-from jobs.demo.walk import Demo
+from jobs.demo.steps import Demo
 from jobs.report.build import answers
 from jobs.text import Row, as_row, chosen
 
@@ -20,12 +20,12 @@ _PLAN_ROWS, _OUTCOME_ROWS = 2, 8
 
 
 def models(demo: Demo, report: Sequence[Any]) -> None:
-    """Show how the models did on days that none of them had seen."""
+    """Show the metrics of the models on days that none of them was trained on."""
     demo.screen.table([chosen(as_row(row), text.MODEL_COLUMNS) for row in report])
 
 
 def show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:
-    """Show the tables, the answers, and where to look further."""
+    """Show the tables, the answers, and the places of page and runs."""
     screen = demo.screen
     screen.table([chosen(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
     plan = demo.tables.read_arrow(PLANS, as_of=demo.as_of, owner=NAME).to_pylist()

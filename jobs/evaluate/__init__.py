@@ -1,1 +1,1 @@
-"""The service replayed over past days, and the champion that follows from it."""
+"""Evaluation of models by replay of held-out days, and promotion of the winner."""

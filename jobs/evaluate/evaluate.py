@@ -1,4 +1,4 @@
-"""Step `evaluate`: the whole service walks through past accesses, and is measured against its rivals."""
+"""Step `evaluate`: replay the whole service over past accesses, and compare it with its rivals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from features.units import duration_label
 from jobs.evaluate import inputs
 from jobs.evaluate.record import NOBODY, Contest, contest, record
 from jobs.evaluate.scores import ScoreStore
-from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
+from jobs.evaluate.walk_forward import SCORERS, Workspace, score, weeks
 from jobs.plan.file_facts import facts, plan_files
 from jobs.plan.planner import limits
 from jobs.progress import Advance
@@ -31,12 +31,12 @@ from replay.trace import Trace
 
 WATCHED_EVERY_S = 3600
 LAST_S = 2**32
-"""After all accesses."""
+"""A time after all accesses."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What is to be evaluated: accesses of a file, or of the site's tables, from and to days (both count).
+class Request:
+    """The accesses to be evaluated, of a file or the site's tables, from and to days (both inclusive).
 
     `cycle_s` None: chosen by each capacity's LRU age; `to_s` None: the last day there is.
     """
@@ -52,8 +52,8 @@ class Asked:
 class EvaluationRow:
     """One policy at one capacity over the counted days.
 
-    `cycle`: between plans, None for what makes none. `byte_gap_closed_lower` and `_upper`: what it lies above
-    and below with 95 % probability each, by a block bootstrap over days; None where LRU is at the bound.
+    `cycle`: between plans, None for policies that make none. `byte_gap_closed_lower` and `_upper`: one-sided
+    bounds at 95 % confidence each, by a block bootstrap over days; None if LRU reaches the bound.
     """
 
     policy: str
@@ -71,7 +71,7 @@ class EvaluationRow:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationAnswer:
-    """A row per capacity and policy. `model_version`: whose record it is; None: nobody's."""
+    """A row per capacity and policy. `model_version`: the model it is recorded for; None: not recorded."""
 
     model_version: str | None
     first_day: str
@@ -82,7 +82,7 @@ class EvaluationAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class _Cache:
-    """A capacity, planned for each `cycle_s` on predictions made each `predicted_every_s`."""
+    """A capacity with a plan every `cycle_s`, from predictions made every `predicted_every_s`."""
 
     fraction: float
     config: CacheConfig
@@ -92,7 +92,7 @@ class _Cache:
 
 @dataclasses.dataclass(frozen=True)
 class _Scene:
-    """The accesses of a walk, the tables made of them, and the caches that are replayed."""
+    """The accesses of an evaluation, the tables made from them, and the replayed caches."""
 
     tables: Tables
     demand: Mapping[str, str]
@@ -115,9 +115,9 @@ def run(
     fractions: Sequence[float],
     on_progress: Advance,
 ) -> EvaluationAnswer:
-    """Walk through past accesses, and replay the service against its rivals.
+    """Replay the service and its rivals over past accesses.
 
-    `accesses`: a Parquet file, else the site's tables; `cycle_s`: None for a tenth of each LRU age.
+    `accesses`: a Parquet file, by default the site's tables; `cycle_s`: None for a tenth of each LRU age.
     Raises InputError, and as `evaluate`.
     """
     grid_s = settings.features.cycle
@@ -126,79 +126,79 @@ def run(
             f"a cycle of {duration_label(cycle_s)} does not fit the grid of {duration_label(grid_s)} "
             "([features] cycle): choose a part of it, or a multiple that divides a day"
         )
-    asked = Asked(accesses, from_s, to_s, cycle_s, fractions)
-    return evaluate(spark_session(settings.spark), settings, asked, on_progress=on_progress)
+    request = Request(accesses, from_s, to_s, cycle_s, fractions)
+    return evaluate(spark_session(settings.spark), settings, request, on_progress=on_progress)
 
 
 def evaluate(
-    spark: SparkSession, settings: Settings, asked: Asked, *, on_progress: Advance
+    spark: SparkSession, settings: Settings, request: Request, *, on_progress: Advance
 ) -> EvaluationAnswer:
-    """Walk through the accesses, replay every rival, and record the days where they are the site's own.
+    """Train and score week by week, replay every rival, and record the result for the site's own accesses.
 
-    Accesses before `asked.from_s` warm the caches and teach the first models. The table evaluations and the
-    candidate's MLflow run get the figures of the site's accesses; those of a file are only answered. Raises
-    InputError, StaleInputError, ModelError, ServiceError.
+    Accesses before `request.from_s` warm the caches and train the first models. The results for the site's
+    accesses go to the table evaluations and the candidate's MLflow run; those for a file are only returned.
+    Raises InputError, StaleInputError, ModelError, ServiceError.
     """
     on_progress(0, 1, "reading")
-    known = NOBODY if asked.accesses is not None else contest(settings, from_s=asked.from_s)
+    known = NOBODY if request.accesses is not None else contest(settings, from_s=request.from_s)
     with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
-        scene = _scene(spark, settings, asked, Tables(f"{scratch}/tables"))
+        scene = _scene(spark, settings, request, Tables(f"{scratch}/tables"))
         assert scene.trace.names is not None
         store = ScoreStore(Path(scratch), scene.trace.names)
         walked = weeks(
             first_s=int(scene.trace.time_s[0]),
-            from_s=asked.from_s,
+            from_s=request.from_s,
             until_s=int(scene.trace.time_s[-1]) + 1,
             cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
             every_s=settings.training.every,
             span_s=settings.training.span,
         )
-        walk = Walk(
+        workspace = Workspace(
             scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
         )
-        notes = score(spark, walk, walked, store, champion=known.champion, on_progress=on_progress)
-        rivals = _replayed(settings, scene, store, known, asked.from_s, on_progress=on_progress)
+        notes = score(spark, workspace, walked, store, champion=known.champion, on_progress=on_progress)
+        rivals = _replayed(settings, scene, store, known, request.from_s, on_progress=on_progress)
     record(settings, known, rivals, last_day_s=scene.last_day_s)
     return EvaluationAnswer(
         model_version=known.candidate,
-        first_day=day_label(asked.from_s),
+        first_day=day_label(request.from_s),
         last_day=day_label(scene.last_day_s),
         rows=tuple(_row(at, policy) for at in rivals for policy in at.replayed),
         notes=(*known.notes, *notes),
     )
 
 
-def _scene(spark: SparkSession, settings: Settings, asked: Asked, tables: Tables) -> _Scene:
-    """The accesses asked for, copied into `tables`, and the caches. Raises InputError."""
-    until_s = asked.to_s or LAST_S
+def _scene(spark: SparkSession, settings: Settings, request: Request, tables: Tables) -> _Scene:
+    """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
+    until_s = request.to_s or LAST_S
     demand: Mapping[str, str] = {}
-    if asked.accesses is not None:
-        inputs.from_file(asked.accesses, tables)
+    if request.accesses is not None:
+        inputs.from_file(request.accesses, tables)
     else:
         demand = settings.sources.demand
-        since_s = asked.from_s - max(settings.features.spec.history_s, settings.training.span)
+        since_s = request.from_s - max(settings.features.spec.history_s, settings.training.span)
         site = Tables(settings.tables.root)
         inputs.from_tables(spark, site, tables, since_s=since_s, until_s=until_s)
     trace = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand).trace
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
-    if not first_s < asked.from_s <= last_s:
+    if not first_s < request.from_s <= last_s:
         raise InputError(
             f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
-            f"{day_label(asked.from_s)} must leave some before it, to learn from, and some after it"
+            f"{day_label(request.from_s)} must leave some before it, to train on, and some after it"
         )
-    caches = [_cache(settings, trace, asked, fraction) for fraction in asked.fractions]
+    caches = [_cache(settings, trace, request, fraction) for fraction in request.fractions]
     return _Scene(tables, demand, trace, caches)
 
 
-def _cache(settings: Settings, trace: Trace, asked: Asked, fraction: float) -> _Cache:
+def _cache(settings: Settings, trace: Trace, request: Request, fraction: float) -> _Cache:
     low, high = settings.replay.watermarks
     capacity = int(fraction * trace.footprint_bytes)
     if capacity <= 0:
         raise InputError(f"a capacity of {fraction:%} of the files read has no room for any")
     config = CacheConfig(capacity, low, high, settings.replay.purge_interval)
-    grid_s, cycle_s = settings.features.cycle, asked.cycle_s
+    grid_s, cycle_s = settings.features.cycle, request.cycle_s
     if cycle_s is None:
-        age_s = warm_age_s(trace, config, until_s=asked.from_s, every_s=WATCHED_EVERY_S)
+        age_s = warm_age_s(trace, config, until_s=request.from_s, every_s=WATCHED_EVERY_S)
         cycle_s = fitting_cycle_s(age_s, grid_s)
     return _Cache(fraction, config, cycle_s, max(grid_s, cycle_s))
 
@@ -212,7 +212,7 @@ def _replayed(
     *,
     on_progress: Advance,
 ) -> list[Rivals]:
-    """Every rival at every capacity, planned by the object that plans in production."""
+    """Every rival at every capacity, planned by the planner of production."""
     names, plan = scene.trace.names, settings.plan
     assert names is not None
     files = plan_files(names, facts(scene.tables, names), plan=plan)[0]
@@ -220,7 +220,7 @@ def _replayed(
     total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 2)
     done: list[str] = []
 
-    def tell(policy: str) -> None:
+    def count(policy: str) -> None:
         done.append(policy)
         on_progress(len(done), total, f"{policy} replayed")
 
@@ -236,7 +236,7 @@ def _replayed(
             capacity_fraction=cache.fraction,
             cycle_s=cache.cycle_s,
             from_s=from_s,
-            on_done=tell,
+            on_done=count,
         )
         for cache in scene.caches
     ]

@@ -1,4 +1,4 @@
-"""The tables that a walk-forward evaluation works on: a copy, so that the site's own stay as they are."""
+"""The tables of a walk-forward evaluation: copies, so that those of the site do not change."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from features.errors import InputError, SchemaError
+from features.names import did_parts
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.times import day_label
 from jobs.spark.table_io import read, replace
 from jobs.store.tables import Tables
 
 FROM_FILE = "file"
-"""Source of accesses that do not tell theirs."""
+"""Source of accesses that name none."""
 
 _NEEDED = ("did", "accessed_at", "size_bytes")
-_DID = r"^(?P<scope>[^:]*):(?P<name>.*)$"
 
 
 def from_file(path: Path, tables: Tables) -> None:
-    """Bring the accesses table in `path`, with `files.parquet` beside it if there is one, into `tables`.
+    """Copy the accesses in `path`, and `files.parquet` beside it if it exists, into `tables`.
 
-    What a column of ours lacks is derived: scope and name from the did, `known_at` from the end of the read
-    (of a file: from its creation), one read a row. Raises InputError, SchemaError.
+    Missing columns are derived: scope and name from the did, `known_at` from the end of the read (of a file:
+    from its creation), one read per row. Raises InputError, SchemaError.
     """
     rows = _read(path)
     if missing := [name for name in _NEEDED if name not in rows.column_names]:
@@ -37,14 +37,14 @@ def from_file(path: Path, tables: Tables) -> None:
         raise InputError(f"{path.name} holds no access")
     n = rows.num_rows
     ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
-    told = _with_names(rows)
+    named = _with_names(rows)
     defaults = {
         "known_at": rows["accessed_at"] if ends is None else ends,
         "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
         "source": pa.repeat(FROM_FILE, n),
         "event_id": pc.binary_join_element_wise(_digest(path), pa.array(range(n)).cast(pa.string()), "-"),
     }
-    placed = _fitted(ACCESSES, told, defaults)
+    placed = _fitted(ACCESSES, named, defaults)
     day = pc.strftime(placed["accessed_at"], format="%Y-%m-%d")
     tables.replace_arrow(ACCESSES, placed.append_column("day", day))
     catalogue = path.with_name("files.parquet")
@@ -72,12 +72,12 @@ def _read(path: Path) -> pa.Table:
 
 
 def _with_names(rows: pa.Table) -> pa.Table:
-    """`rows` with scope and name of their did, where they do not tell them, and a list of origins."""
+    """`rows` with missing scope and name taken from the did, and with a list of origins."""
     dids = rows["did"].cast(pa.string()).combine_chunks()
-    parts = pc.extract_regex(dids, _DID)
+    parts = did_parts(dids)
     if parts.null_count:
         wrong = dids.filter(pc.is_null(parts))[0].as_py()
-        raise SchemaError(f"{wrong!r} is no did; write scope:name")
+        raise SchemaError(f"{wrong!r} is not a DID; write scope:name")
     for name in ("scope", "name"):
         if name not in rows.column_names:
             rows = rows.append_column(name, pc.struct_field(parts, name))
@@ -89,7 +89,7 @@ def _with_names(rows: pa.Table) -> pa.Table:
 
 
 def _fitted(table: Table, rows: pa.Table, defaults: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """The columns of `table`: told by `rows`, else by `defaults`, else null."""
+    """The columns of `table`: from `rows`, else from `defaults`, else null."""
     columns = {}
     for field in arrow_schema(table):
         if field.name in rows.column_names:
@@ -102,5 +102,5 @@ def _fitted(table: Table, rows: pa.Table, defaults: Mapping[str, pa.Array | pa.C
 
 
 def _digest(path: Path) -> str:
-    """What tells the events of this file from those of others."""
+    """A text that distinguishes the events of this file from those of others."""
     return hashlib.sha256(path.name.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Step `promote`: a region's champion follows from the record of an evaluation; decisions are kept."""
+"""Step `promote`: decide about a region's champion by its newest evaluation, and record the decision."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from features.results import CHAMPION_PLAN, EVALUATIONS, PROMOTIONS
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
 from jobs.settings.tree import MlflowSettings, Settings
-from jobs.store.tables import Tables
-from models.evaluation.promotion import Comparison, Decision, Walk
+from jobs.store.tables import Tables, read_partitions
+from jobs.train.registry import awaited_registry
+from models.evaluation.promotion import Comparison, DailyWan, Decision
 from models.evaluation.promotion import decide as decide_by_replay
-from models.serving.mlflow_session import patiently
 from models.serving.registry import CHAMPION, MAY_PUSH_TAG, Registry
 
 Row = Mapping[str, Any]
@@ -25,7 +25,7 @@ _TAG_CHARS = 4000
 
 @dataclasses.dataclass(frozen=True)
 class Promotion:
-    """One decision, as the table promotions keeps it. `champion`: from then on; None: there is none."""
+    """One decision, a row of the table promotions. `champion`: from then on; None: there is none."""
 
     action: str
     decided_at: str
@@ -49,7 +49,7 @@ def promote(settings: Settings) -> Promotion:
 
 
 def rollback(settings: Settings) -> Promotion:
-    """Take the region's last promotion back; raises as `take_back`."""
+    """Undo the region's last promotion; raises as `take_back`."""
     return take_back(
         Tables(settings.tables.root),
         region=settings.region.name,
@@ -66,16 +66,16 @@ def why(settings: Settings) -> Promotion:
 def decide(
     tables: Tables, *, region: str, mlflow: MlflowSettings, max_age_s: int, now_s: int, min_days: int
 ) -> Promotion:
-    """Promote the model of the region's newest evaluation if it won there, else refuse; either is recorded.
+    """Promote the model of the region's newest evaluation if it won, else refuse it; record the decision.
 
-    A champion that is too old to serve at the evaluation's end is no rival. Raises StaleInputError (no
+    A champion that is too old to serve at the end of the evaluation is no rival. Raises StaleInputError (no
     evaluation, or its model is gone), ModelError (the challenger's files were changed or cannot be read),
-    ServiceError (MLflow is away); nothing has changed then. The files of a champion that stays are checked
-    after the decision is kept, with the same errors.
+    ServiceError (MLflow is unavailable); nothing has changed then. The files of a champion that stays are
+    checked after the decision is recorded, with the same errors.
     """
-    as_of, rows = _newest(tables, region)
+    as_of, rows = _newest_evaluation(tables, region)
     challenger = str(rows[0]["model_version"])
-    registry = _registry(mlflow)
+    registry = awaited_registry(mlflow)
     present = registry.version_at(region, CHAMPION)
     remarks = []
     rival = present if present != challenger else None
@@ -105,23 +105,23 @@ def decide(
 
 
 def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int) -> Promotion:
-    """Make the champion before the present one champion again; none, if there was none before.
+    """Restore the champion before the present one; without an earlier one there is no champion.
 
-    If the alias is not where the last decision put it, it is put back there and no step further. Raises
-    StaleInputError if there is nothing to take back, ServiceError. ModelError if the files of the version it
-    goes back to were changed: the step was taken, as the version before it is no better; take the next one.
+    If the alias was moved since the last decision, only that move is undone. Raises StaleInputError if there
+    is nothing to undo, ServiceError, and ModelError if the files of the restored version were changed: the
+    alias points to it nevertheless, so repeat the command to restore the one before.
     """
-    registry = _registry(mlflow)
+    registry = awaited_registry(mlflow)
     champions = _champions(_decisions(tables, region))
     if not champions:
-        raise StaleInputError(f"region {region!r} never had a champion; there is nothing to take back")
+        raise StaleInputError(f"region {region!r} never had a champion; there is nothing to undo")
     present = registry.version_at(region, CHAMPION)
-    strayed = present != champions[-1]
+    was_moved = present != champions[-1]
     before = champions[-2] if len(champions) > 1 else None
-    back = champions[-1] if strayed else before
-    reason = "the alias was not where the last decision put it" if strayed else "asked for by an operator"
+    back = champions[-1] if was_moved else before
+    reason = "the alias was moved since the last decision" if was_moved else "requested by an operator"
     promotion = Promotion("rollback", as_of_label(now_s), present or champions[-1], back, None, (reason,), ())
-    if not strayed:
+    if not was_moved:
         _keep(tables, promotion, region)
     if back is None:
         registry.unpoint(region, CHAMPION)
@@ -141,21 +141,15 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
     return decisions[-1]
 
 
-def _registry(mlflow: MlflowSettings) -> Registry:
-    return patiently(
-        lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
-    )
-
-
-def _newest(tables: Tables, region: str) -> tuple[str, list[Row]]:
+def _newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
     """The as_of and the rows of the region's newest evaluation."""
-    keys = tables.head(EVALUATIONS).select(owner=region)
-    if not keys:
+    newest = tables.newest(EVALUATIONS, owner=region)
+    if not newest.partitions:
         raise StaleInputError(
             f"region {region!r} has no evaluation; run `cachecast evaluate` for its candidate first"
         )
-    as_of = max(key[1] for key in keys)
-    rows = tables.read_arrow(EVALUATIONS, as_of=as_of, owner=region).to_pylist()
+    as_of = next(iter(newest.partitions))[1]
+    rows = read_partitions(newest, newest.partitions).to_pylist()
     if not rows:
         raise StaleInputError(f"the evaluation of region {region!r} at {as_of} is empty; evaluate again")
     return as_of, rows
@@ -165,21 +159,21 @@ def _decided(rows: Sequence[Row], rival: str | None, min_days: int) -> Decision:
     judged = {row["scored_by"] for row in rows if row["policy"] == CHAMPION_PLAN}
     if rival and judged and judged != {rival}:
         others = ", ".join(sorted(map(str, judged)))
-        told = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
-        return Decision(False, (told,), ())
-    return decide_by_replay(_walks(rows), has_champion=rival is not None, min_days=min_days)
+        reason = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
+        return Decision(False, (reason,), ())
+    return decide_by_replay(_replays(rows), has_champion=rival is not None, min_days=min_days)
 
 
-def _walks(rows: Sequence[Row]) -> list[Walk]:
-    walks: dict[float, dict[str, dict[str, int]]] = {}
+def _replays(rows: Sequence[Row]) -> list[DailyWan]:
+    by_capacity: dict[float, dict[str, dict[str, int]]] = {}
     for row in rows:
-        policies = walks.setdefault(row["capacity_fraction"], {})
+        policies = by_capacity.setdefault(row["capacity_fraction"], {})
         policies.setdefault(row["policy"], {})[row["on_day"]] = row["wan_bytes"]
-    return [Walk(fraction, policies) for fraction, policies in sorted(walks.items())]
+    return [DailyWan(fraction, policies) for fraction, policies in sorted(by_capacity.items())]
 
 
 def _champions(decisions: Sequence[Promotion]) -> list[str]:
-    """The champions one after the other, without those that were taken back."""
+    """The champions in order, without those whose promotion was undone."""
     found: list[str] = []
     for one in decisions:
         if one.action == "rollback":
@@ -217,7 +211,7 @@ def _keep(tables: Tables, promotion: Promotion, region: str) -> None:
 
 
 def _retire(registry: Registry, before: str | None, champion: str | None) -> None:
-    """Say of the champion before that it may not push any more."""
+    """Tag the former champion: it may not push any more."""
     if before is not None and before != champion:
         registry.tag(before, {MAY_PUSH_TAG: f"no: the champion is {champion or 'none'}"})
 

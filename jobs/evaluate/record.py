@@ -1,4 +1,4 @@
-"""Whose evaluation it is, and its record: the table evaluations, and figures in the MLflow run."""
+"""The models of an evaluation, and its record in the table evaluations and the MLflow run."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import dataclasses
 from collections.abc import Sequence
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU
-from features.times import DAY_S, as_of_label, day_label
+from features.times import DAY_S, as_of_label
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.text import percent
+from jobs.train.registry import awaited_registry
 from models.evaluation.rivals import Rivals, day_rows
-from models.serving.mlflow_session import patiently
-from models.serving.registry import CANDIDATE, CHAMPION, Registry
+from models.serving.registry import CANDIDATE, CHAMPION
 from models.serving.scoring import LoadedModels
 
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """The candidate that an evaluation is about, and the champion that it must beat, if it can be asked.
+    """The candidate that is evaluated, and the champion that it is compared with, if that is possible.
 
-    None for `candidate`: nobody's evaluation, nothing is recorded.
+    `candidate` None: the evaluation is not recorded.
     """
 
     candidate: str | None = None
@@ -32,12 +33,12 @@ NOBODY = Contest()
 
 
 def contest(settings: Settings, *, from_s: int) -> Contest:
-    """The region's candidate, and its champion if that has seen nothing from `from_s` on.
+    """The region's candidate, and its champion unless that was trained on data from `from_s` on.
 
     Raises ServiceError, ModelError if the champion was trained with other settings.
     """
     region = settings.region.name
-    registry = _registry(settings)
+    registry = awaited_registry(settings.mlflow)
     candidate, champion = (registry.version_at(region, alias) for alias in (CANDIDATE, CHAMPION))
     notes = []
     if candidate is None:
@@ -55,17 +56,17 @@ def contest(settings: Settings, *, from_s: int) -> Contest:
 
 
 def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last_day_s: int) -> None:
-    """Keep the days in the table evaluations, at the end of `last_day_s`, and the figures in MLflow."""
+    """Write the days into the table evaluations, at the end of `last_day_s`, and the metrics into MLflow."""
     if known.candidate is None:
         return
     scored_by = {CHALLENGER_PLAN: known.candidate}
     if known.champion is not None:
         scored_by[CHAMPION_PLAN] = known.champion.version
     end_s = last_day_s + DAY_S
-    key = (day_label(end_s), as_of_label(end_s), settings.region.name)
+    key = MomentKey.at(end_s, settings.region.name)
     rows = day_rows(rivals, model_version=known.candidate, scored_by=scored_by)
     Tables(settings.tables.root).replace_rows(EVALUATIONS, rows, key)
-    registry = _registry(settings)
+    registry = awaited_registry(settings.mlflow)
     registry.log(known.candidate, _figures(rivals))
     registry.tag(known.candidate, {"wan_saved": _saved(rivals)})
 
@@ -84,16 +85,9 @@ def _figures(rivals: Sequence[Rivals]) -> dict[str, float]:
 
 
 def _saved(rivals: Sequence[Rivals]) -> str:
-    """How much better than LRU, in words: `4.2 % at 5 % of the bytes read, …`."""
-    told = []
+    """The WAN bytes saved against LRU, as text: `4.2 % at 5 % of the bytes read, …`."""
+    savings = []
     for at in rivals:
         ours, lru = (at.replayed[policy].result.wan_bytes for policy in (CHALLENGER_PLAN, LRU))
-        told.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
-    return f"{', '.join(told)} of the bytes read"
-
-
-def _registry(settings: Settings) -> Registry:
-    mlflow = settings.mlflow
-    return patiently(
-        lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment), patience_s=mlflow.patience
-    )
+        savings.append(f"{percent(1 - ours / max(1, lru), 1)} at {percent(at.capacity_fraction)}")
+    return f"{', '.join(savings)} of the bytes read"

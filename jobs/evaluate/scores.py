@@ -1,4 +1,4 @@
-"""The scores of a walk's boundaries, on disk: a file per scorer and moment, read again at each."""
+"""The scores at plan boundaries, on disk: a file per scorer and decision time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KEPT_MOMENTS = 64
 
 @dataclasses.dataclass(frozen=True)
 class ScoreStore:
-    """Scores under `folder`, of files numbered by their place in `dids`."""
+    """Scores under `folder`, of files numbered by their index in `dids`."""
 
     folder: Path
     dids: pa.Array
 
     def score(self, rows: pa.Table, models: Mapping[str, LoadedModels], as_of_s: int) -> None:
-        """Score one moment's rows of the features table by every one of `models`, by name, and keep it."""
+        """Write the scores of the features rows at one as_of by each of `models`, by name."""
         item = pc.index_in(rows["did"], value_set=self.dids)
         usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
         rows = rows.append_column("item", item).filter(usable)
@@ -45,7 +45,7 @@ class ScoreStore:
             )
 
     def at(self, name: str, as_of_s: int) -> Scores:
-        """What the scorer called `name` said at a moment. Raises StaleInputError if it was not asked."""
+        """The scores by the scorer `name` at a decision time. Raises StaleInputError if there are none."""
         path = self._path(name, as_of_s)
         if not path.is_file():
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
@@ -60,7 +60,7 @@ class ScoreStore:
             )
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
-        """What one scorer said last, at a moment; asked each `every_s`. The latest answers stay in memory."""
+        """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
         kept = functools.lru_cache(maxsize=KEPT_MOMENTS)(functools.partial(self.at, name))
         return lambda as_of_s: kept(as_of_s - as_of_s % every_s)
 

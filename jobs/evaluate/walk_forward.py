@@ -1,7 +1,7 @@
-"""The walk of an evaluation: features of every moment, a training each week, and scores of every boundary.
+"""Walk-forward evaluation: features at every decision time, a training per week, scores at every boundary.
 
-A training at T learns from the features of moments before T and from labels made of what was known before T,
-as `cachecast train` at T would; its models score the boundaries of the week that follows.
+A training at T learns, like `cachecast train` at T, from features before T and from labels of what was known
+before T. Its models score the plan boundaries of the following week.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 from features.errors import StaleInputError
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
-from features.times import DAY_S, as_of_label, day_label
+from features.times import DAY_S, as_of_label
 from jobs.evaluate.scores import ScoreStore
 from jobs.progress import Advance
 from jobs.settings.tree import TrainingSettings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables, read_partitions
 from jobs.train import features as feature_job
 from jobs.train.samples import training_sample
@@ -29,15 +30,15 @@ from models.training.training import fit_in_memory
 RETRAIN_S = 7 * DAY_S
 RECENCY_PLAN = "lru+recency"
 SCORERS = (CHALLENGER_PLAN, S3FIFO_PLAN, RECENCY_PLAN)
-"""Policies that plan by what is learned on the way."""
+"""Policies that plan by models trained during the walk."""
 
 By = Callable[[int], Learner]
-"""What learns, by horizon."""
+"""The learner of each horizon."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Week:
-    """A training at `trained_s` from the moments `learned_s`, and the boundaries that its models score."""
+    """A training at `trained_s` from features at `learned_s`, and the boundaries that its models score."""
 
     trained_s: int
     learned_s: tuple[int, ...]
@@ -45,8 +46,8 @@ class Week:
 
 
 @dataclasses.dataclass(frozen=True)
-class Walk:
-    """What a walk works on: `tables` of its own, with accesses and catalogue; `demand` names what counts."""
+class Workspace:
+    """The input of an evaluation: its own `tables`, and the `demand` sources that count."""
 
     tables: Tables
     spec: FeatureSpec
@@ -60,14 +61,14 @@ def weeks(
 ) -> list[Week]:
     """The weeks of a walk from `from_s` to before `until_s`, planned at the multiples of all `cycles_s`.
 
-    Trainings learn from a moment each `every_s`, not before `first_s` and no longer than `span_s` ago.
+    Trainings learn from one decision time per `every_s`, not before `first_s` and at most `span_s` ago.
     """
     walked = []
     for trained_s in range(from_s, until_s, RETRAIN_S):
         end_s = min(until_s, trained_s + RETRAIN_S)
         boundaries = {at for cycle in cycles_s for at in range(-(-trained_s // cycle) * cycle, end_s, cycle)}
         first = max(first_s, trained_s - span_s)
-        # One grid for all weeks, so that their moments are mostly the same ones.
+        # One grid for all weeks, so that they share most decision times.
         back = (from_s - first) // every_s
         learned = range(from_s - back * every_s, trained_s, every_s)
         walked.append(Week(trained_s, tuple(learned), tuple(sorted(boundaries))))
@@ -76,72 +77,82 @@ def weeks(
 
 def score(
     spark: SparkSession,
-    walk: Walk,
+    workspace: Workspace,
     walked: Sequence[Week],
     store: ScoreStore,
     *,
     champion: LoadedModels | None,
     on_progress: Advance,
 ) -> tuple[str, ...]:
-    """Scores of every boundary by every scorer into `store`; what had to be left out, in words.
+    """Write the scores of every scorer at every boundary into `store`; returns notes on dropped horizons.
 
-    The scorers are the challenger, its rivals that need no learning, calibrated alike, and `champion`. Raises
-    StaleInputError if there is nothing to learn from before the first boundary.
+    The scorers are the challenger, its equally calibrated rivals without learning, and `champion`. Raises
+    StaleInputError if there is nothing to train on before the first boundary.
     """
     moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
     on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
     feature_job.compute(
-        spark, walk.tables, spec=walk.spec, region=walk.region, as_ofs=moments, demand_sources=walk.demand
+        spark,
+        workspace.tables,
+        spec=workspace.spec,
+        region=workspace.region,
+        as_ofs=moments,
+        demand_sources=workspace.demand,
     )
     dropped: dict[str, str] = {}
     for done, week in enumerate(walked, start=1):
         on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-        models = _trained(spark, walk, week)
+        models = _trained(spark, workspace, week)
         dropped |= models[CHALLENGER_PLAN].bundle.dropped
         if champion is not None:
             models[CHAMPION_PLAN] = champion
         on_progress(done, len(walked) + 1, f"scores from {as_of_label(week.trained_s)}")
-        _score_week(walk, week, models, store)
+        _score_week(workspace, week, models, store)
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
 
-def _trained(spark: SparkSession, walk: Walk, week: Week) -> dict[str, LoadedModels]:
-    """Every learner's models by what was known before the week."""
-    soonest = min(walk.spec.horizons_s)
+def _trained(spark: SparkSession, workspace: Workspace, week: Week) -> dict[str, LoadedModels]:
+    """The models of every learner, trained on what was known before the week."""
+    soonest = min(workspace.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
     if not learned:
         raise StaleInputError(
-            f"nothing to learn from before {as_of_label(week.trained_s)}; choose a later --from, "
+            f"nothing to train on before {as_of_label(week.trained_s)}; choose a later --from, "
             "or more accesses before it"
         )
     feature_job.label(
-        spark, walk.tables, spec=walk.spec, until_s=week.trained_s, as_ofs=learned, demand_sources=walk.demand
+        spark,
+        workspace.tables,
+        spec=workspace.spec,
+        until_s=week.trained_s,
+        as_ofs=learned,
+        demand_sources=workspace.demand,
     )
     rows = training_sample(
-        walk.tables.snapshot(walk.spec.features_table),
-        walk.tables.snapshot(walk.spec.labels_table),
-        spec=walk.spec,
-        region=walk.region,
-        max_rows=walk.training.max_rows,
+        workspace.tables.snapshot(workspace.spec.features_table),
+        workspace.tables.snapshot(workspace.spec.labels_table),
+        spec=workspace.spec,
+        region=workspace.region,
+        max_rows=workspace.training.max_rows,
         until_s=week.trained_s,
     )
     rows = rows[rows["as_of_s"] >= learned[0]]
     return {
         name: fit_in_memory(
             rows,
-            spec=walk.spec,
-            region=walk.region,
+            spec=workspace.spec,
+            region=workspace.region,
             until_s=week.trained_s,
             learner=by,
             version=f"{name} at {as_of_label(week.trained_s)}",
         )
-        for name, by in learners(walk.spec, walk.training).items()
+        for name, by in learners(workspace.spec, workspace.training).items()
     }
 
 
 def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
-    """What learns, by the policy that plans by it."""
+    """The learner of each policy."""
 
     def baseline(name: str) -> By:
         return lambda horizon_s: next(one for one in baselines(spec, horizon_s) if one.name == name)
@@ -153,8 +164,10 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     }
 
 
-def _score_week(walk: Walk, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore) -> None:
-    snapshot = walk.tables.snapshot(walk.spec.features_table)
+def _score_week(
+    workspace: Workspace, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore
+) -> None:
+    snapshot = workspace.tables.snapshot(workspace.spec.features_table)
     for as_of_s in week.boundaries_s:
-        key = (day_label(as_of_s), as_of_label(as_of_s), walk.region)
+        key = MomentKey.at(as_of_s, workspace.region)
         store.score(read_partitions(snapshot, {key: snapshot.partitions[key]}), models, as_of_s)

@@ -1,1 +1,1 @@
-"""Records into the tables: pulls, scans, the collector, queues of jobs."""
+"""Jobs that read raw access records into the tables: pull, the collector of caches, the queue of jobs."""

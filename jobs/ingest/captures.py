@@ -1,4 +1,4 @@
-"""Deletes the collector's captures that are in the tables, and so makes room for what caches send next."""
+"""Delete the collector's captures that are in the tables, to make room for new ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _COLLECTORS = "gstream-*.capture"
 
 
 class Removed(NamedTuple):
-    """Captures that were deleted, and those that this account may not delete."""
+    """Numbers of captures deleted, and of those that this account may not delete."""
 
     n_removed: int
     n_not_removed: int
 
 
 def remove(taken: Iterable[Mark], *, before_s: int) -> Removed:
-    """Delete those of the inputs `taken` that are the collector's, and older than `before_s` (1970)."""
+    """Delete the collector's captures among `taken` that last changed before `before_s` (since 1970)."""
     n_removed = n_not_removed = 0
     for mark in taken:
         path = local_path(mark.input)

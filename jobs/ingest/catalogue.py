@@ -23,20 +23,20 @@ _COMMENT = "#"
 def pull(
     spark: SparkSession, tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int
 ) -> PullSummary:
-    """Merge what the server knows of the datasets at `path` into the files table; `day` dates the refusals.
+    """Merge the files of the datasets at `path` into the files table; `day`: that of rejected rows.
 
-    `path`: a file (or a glob) with one DID or `scope:pattern` a line, or `IN_USE`: the datasets that were
-    read in the `in_use_days` up to `day`, as the accesses table knows them. Raises InputError if it names
+    `path`: a file (or a glob) with one DID or `scope:pattern` per line, or `IN_USE`: the datasets that were
+    read in the `in_use_days` up to `day`, by the accesses table. Raises InputError if it names
     none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
     """
     wanted = _in_use(spark, tables, day, in_use_days) if path == IN_USE else _listed(spark, path)
     if wanted.isEmpty():
         raise InputError(
-            f"{path} names no dataset; give lines as mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
+            f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
     with tables.scratch(FILES) as scratch:
-        # Before the lock of pulls: a large catalogue takes its time.
-        folder = f"{scratch}/told"
+        # Fetched before the lock of pulls is taken, because a large catalogue takes long.
+        folder = f"{scratch}/answers"
         rucio_server.fetch(spark, rucio_catalogue.rows(session, _names(wanted)), folder, day=day.isoformat())
         return merge(
             spark,

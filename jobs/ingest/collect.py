@@ -1,4 +1,4 @@
-"""The daemon that keeps what caches send: from its first log line to its last file."""
+"""The daemon that writes the monitoring datagrams of caches into captures."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def run(
     now_s: Callable[[], float],
     figures: Callable[[Mapping[str, int]], None] = lambda _: None,
 ) -> dict[str, int]:
-    """Keep what caches send to UDP `host`:`port` in folder `out` until SIGTERM or SIGINT.
+    """Write the datagrams sent to UDP `host`:`port` into folder `out` until SIGTERM or SIGINT.
 
-    Gives the counts of `receiver.COUNTS`. `log` gets a line at the start, at the end, and every
-    `log_every_s` between, `figures` the counts of then; a line of alarm where captures fill `quota_bytes`, as
-    what comes then is counted and not kept. Raises ServiceError (port, disk), ConflictError
-    (another one writes to `out`).
+    Returns the counts of `receiver.COUNTS`. `log` gets a line at the start, at the end, and every
+    `log_every_s` in between, `figures` the counts at the same times. When captures fill `quota_bytes`,
+    further datagrams are counted and dropped, and `log` gets an alarm. Raises ServiceError (port, disk),
+    ConflictError (another collector writes to `out`).
     """
     _make_writable(out)
     with exclusive(out / _LOCK, "collect"), _until_signalled() as stopping:
         with contextlib.closing(RollingFiles(out, roll_bytes=roll_bytes, roll_s=roll_s)) as files:
             quota = Quota(out, quota_bytes)
             receiver = Receiver(files, quota, host=host, port=port, now_s=now_s)
-            n_told = 0
+            n_reported = 0
 
-            def report(what: str = "received") -> None:
+            def report(event: str = "received") -> None:
                 counts = ", ".join(f"{name} {n}" for name, n in receiver.counts.items())
-                log(f"{as_of_label(int(now_s()))} {what}: {counts}")
+                log(f"{as_of_label(int(now_s()))} {event}: {counts}")
                 figures(receiver.counts)
-                nonlocal n_told
-                if receiver.counts["over_quota"] > n_told:
-                    n_told = receiver.counts["over_quota"]
-                    log(f"{as_of_label(int(now_s()))} ALARM: {_full(out, quota_bytes, n_told)}")
+                nonlocal n_reported
+                if receiver.counts["over_quota"] > n_reported:
+                    n_reported = receiver.counts["over_quota"]
+                    log(f"{as_of_label(int(now_s()))} ALARM: {_full(out, quota_bytes, n_reported)}")
 
             log(f"{as_of_label(int(now_s()))} listening on UDP {host}:{receiver.port}, writing to {out}")
             receiver.run(stopping, report_every_s=log_every_s, report=report)

@@ -1,6 +1,6 @@
-"""Pull only what is new: a mark per input, its size and modification time, in the table `pulls`.
+"""Pull only new inputs: each pulled input has a mark, its size and modification time, in the table `pulls`.
 
-An input is marked after its rows are merged; after a crash it is pulled again, and nothing changes.
+An input is marked after its rows are merged. After a crash it is pulled again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from jobs.ingest.sources.base import Pulled, pulled, readable
 from jobs.ingest.sources.local import BEING_WRITTEN
 from jobs.store.tables import Tables
 
-# Inputs whose rows are merged at once: each more makes Spark's plan longer, each merge rewrites its days.
+# Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
 MERGED_AT_ONCE = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """What was there when an input was pulled; it is unchanged while the same is there."""
+    """An input as it was pulled; it is unchanged as long as its mark is the same."""
 
     input: str
     size_bytes: int
@@ -40,10 +40,10 @@ class Mark:
 def only_new(
     spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
 ) -> PullSummary:
-    """For `pull.run`: of the inputs at `path` merge those that are new or changed since they were marked.
+    """Merge the inputs at `path` that are new, or changed since they were marked.
 
-    Where files mean something only together (`reads_whole`) they are one input. Raises ConflictError if
-    another pull set marks in the meantime.
+    Files that can only be read together (`reads_whole`) are one input. Raises ConflictError if another pull
+    set marks in the meantime.
     """
     whole = reads_whole(source)
     found = _inputs(spark, path, whole=whole)
@@ -60,7 +60,7 @@ def only_new(
 
 
 def taken(spark: SparkSession, tables: Tables, *, source: str, path: str) -> list[Mark]:
-    """The inputs at `path` that are as they were when a pull marked them."""
+    """The inputs at `path` that are unchanged since a pull marked them."""
     old = _marks(tables, source)
     return [mark for mark in _inputs(spark, path, whole=reads_whole(source)) if mark in old]
 
@@ -78,7 +78,7 @@ def _read_all(spark: SparkSession, paths: Sequence[str], read: Reader, source: s
 
 
 def _inputs(spark: SparkSession, path: str, *, whole: bool) -> list[Mark]:
-    """The files at `path` (a folder, a file or a glob), in order; none that is still being written."""
+    """The files at `path` (a folder, a file or a glob), in order, without those still being written."""
     try:
         files = spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
     except AnalysisException as error:
@@ -91,7 +91,7 @@ def _inputs(spark: SparkSession, path: str, *, whole: bool) -> list[Mark]:
 
 
 def _as_given(input: str, path: str) -> str:
-    """A local file's path without `file:` if `path` has none: readers of local files know only paths."""
+    """A local file's path, without `file:` if `path` has none, for readers that take only paths."""
     return input if path.startswith("file:") else re.sub("^file:/+", "/", input)
 
 

@@ -1,4 +1,4 @@
-"""One row a key out of new rows and a table's: whichever came first, and however often, the same stays."""
+"""One row per key from new rows and those of a table; the result does not depend on order or repetition."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pyspark.sql import functions as F
 
 from features.schema import ACCESSES, FILES
 
-# What may be a salted hash: under another salt of the site it is another text, and changes nothing.
+# These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task")
 
 
 def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
-    """One row an event; `changed` tells rows that `old` does not hold.
+    """One row per event; `changed`: the row is not in `old`.
 
-    Of several the one that tells its end, then the one known first: an open that was told alone gives way to
-    the same with its close.
+    Of several rows of an event, one with its end is preferred, then the one known first: an open without its
+    close is replaced by the same open with it.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     order = [name for name in names if name not in {"known_at", *_SALTED}]
@@ -35,10 +35,10 @@ def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
 
 
 def merged_files(rows: DataFrame, old: DataFrame | None) -> DataFrame:
-    """One row a file; `changed` tells rows that are not as `old` has them.
+    """One row per file; `changed`: the row differs from the one in `old`.
 
-    The content is the one published last (`updated_at`), `known_at` the first that any source ever told: so a
-    file stays known at the moments at which it was, whatever is published of it later.
+    The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a
+    file stays known at the times at which it was known, whatever is published later.
     """
     names = FILES.column_names
     content = [name for name in names if name not in {"did", "known_at", "updated_at"}]
@@ -56,11 +56,11 @@ def merged_files(rows: DataFrame, old: DataFrame | None) -> DataFrame:
 
 
 def _by_count(rows: DataFrame, key: str) -> tuple[DataFrame, DataFrame]:
-    """`rows` whose key is there once, and the others.
+    """The rows of `rows` with a unique key, and the others.
 
-    To choose among rows of a key is a sort of whole rows; to count keys is not, and few are there twice.
+    Choosing among the rows of a key sorts whole rows; counting keys is cheap, and few keys repeat.
     """
-    hashed = rows.withColumn("hash", F.xxhash64(key))  # of two keys with one hash both are among the others
+    hashed = rows.withColumn("hash", F.xxhash64(key))  # two keys with the same hash are both among the others
     repeated = hashed.groupBy("hash").agg(F.count(F.lit(1)).alias("n")).where("n > 1").select("hash")
     once, again = (hashed.join(repeated, "hash", how=how).drop("hash") for how in ("left_anti", "left_semi"))
     return once, again

@@ -18,9 +18,9 @@ from jobs.store.tables import Tables
 def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
     """Merge raw records into the tables.
 
-    `new_only`: leave out files that an earlier pull with `new_only` has taken, unless they changed since. The
-    collector's captures are then deleted `[collect] keep` before `day_s`: they are in the tables.
-    Raises InputError if the source or the input cannot be read.
+    `new_only`: leave out files that an earlier pull with `new_only` read, unless they changed since. Captures
+    of the collector that are older than `[collect] keep` at `day_s` are then deleted, as they are in the
+    tables. Raises InputError if the source or the input cannot be read.
     """
     if source in SERVERS:
         return _pull_from_server(settings, source=source, path=path, day_s=day_s, new_only=new_only)

@@ -1,4 +1,4 @@
-"""Queues of jobs: what they tell goes into the queue table, what is believed of it into plans."""
+"""Queues of jobs: their reports into the queue table, and their valid entries into plans."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from features.errors import InputError
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
-from features.times import as_of_label, day_label, parse_as_of
+from features.times import day_label, parse_as_of
 from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.settings.tree import Settings
+from jobs.store.keys import Key, MomentKey
 from jobs.store.rejects import replace_rejects
-from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.tables import Tables, read_partitions
 from prefetch.plan.known import KnownWork
 from replay.planner import IntArray
 
@@ -26,7 +27,7 @@ _LOOK_BACK_S = FURTHEST_S + 7 * 86400
 
 @dataclasses.dataclass(frozen=True)
 class QueueSummary:
-    """What a queue told. `jobs`: of the entries kept; `inputs`: their names, once each and job.
+    """What a queue reported. `jobs`: of the accepted entries; `inputs`: their names, once per job.
 
     `rejected`: entries by reason; they are in the rejects table.
     """
@@ -42,9 +43,9 @@ class QueueSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Queued:
-    """Files that queued jobs will read: columns did, size_bytes, n_jobs and wait_s, one row a file.
+    """Files that queued jobs will read: columns did, size_bytes, n_jobs and wait_s, one row per file.
 
-    `n_unknown`: inputs that the files table does not know; `n_stale`: inputs that are no longer believed.
+    `n_unknown`: inputs that the files table does not know; `n_stale`: inputs whose entries are stale.
     """
 
     files: pa.Table
@@ -52,7 +53,7 @@ class Queued:
     n_stale: int = 0
 
     def of(self, dids: pa.Array) -> KnownWork:
-        """The same for a planner that numbers files by their place in `dids`, which has all of them."""
+        """The same for a planner that numbers files by their index in `dids`, which contains all of them."""
         item = pc.index_in(self.files["did"], value_set=dids).to_numpy().astype(np.int64)
         size, jobs, wait_s = (self.files[name].to_numpy() for name in ("size_bytes", "n_jobs", "wait_s"))
         return KnownWork(item, size, jobs, wait_s)
@@ -65,40 +66,40 @@ _NOTHING = pa.table(
 
 
 def run(settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None) -> QueueSummary:
-    """Ask a queue of jobs, a path or URL, and keep its answer as the state of `name` from `as_of_s` on."""
-    asked, shown = settings.queue, source.partition("?")[0]
-    raw = entries(source, token=asked.token.get_secret_value(), timeout_s=asked.timeout)
-    found = checked(raw, as_of_s=as_of_s, stale_s=asked.stale, site=site)
-    return write(Tables(settings.tables.root), found, queue=name, source=shown, as_of_s=as_of_s)
+    """Read a queue of jobs from a path or URL; its entries are the state of `name` from `as_of_s` on."""
+    raw = entries(source, token=settings.queue.token.get_secret_value(), timeout_s=settings.queue.timeout)
+    accepted = checked(raw, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
+    shown = source.partition("?")[0]
+    return write(Tables(settings.tables.root), accepted, queue=name, source=shown, as_of_s=as_of_s)
 
 
-def write(tables: Tables, told: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
-    """Make `told` what the queue says from `as_of_s` on; `source` names it among the rejects.
+def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
+    """Replace what the queue reports at `as_of_s` by `entries`; `source` names it among the rejects.
 
-    Raises InputError if every entry was refused: what was known before then stays.
+    Raises InputError if every entry was refused; earlier entries then stay.
     """
-    label, day = as_of_label(as_of_s), day_label(as_of_s)
+    key = MomentKey.at(as_of_s, queue)
     refused = [
-        {"source": SOURCE, "input": source, "reason": reason, "n_rows": n, "sample": told.samples[reason]}
-        for reason, n in sorted(told.refused.items())
+        {"source": SOURCE, "input": source, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
+        for reason, n in sorted(entries.refused.items())
     ]
     replace_rejects(
-        tables, SOURCE, day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
+        tables, SOURCE, key.day, pa.array([source]), pa.Table.from_pylist(refused, arrow_schema(REJECTS))
     )
-    if refused and not told.rows:
+    if refused and not entries.rows:
         raise InputError(
-            f"no entry of {source} can be used: {refused[0]['reason']} ({told.refused.total()} in all); "
+            f"no entry of {source} can be used: {refused[0]['reason']} ({entries.refused.total()} in all); "
             "docs/prefill.md describes them"
         )
-    tables.replace_rows(QUEUE, list(told.rows.values()), (day, label, queue))
-    rejected = dict(sorted(told.refused.items()))
+    tables.replace_rows(QUEUE, list(entries.rows.values()), key)
+    rejected = dict(sorted(entries.refused.items()))
     return QueueSummary(
-        queue, label, told.n_entries, told.n_jobs, len(told.rows), told.n_duplicates, rejected
+        queue, key.as_of, entries.n_entries, entries.n_jobs, len(entries.rows), entries.n_duplicates, rejected
     )
 
 
 def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:
-    """What the queues, as known at `as_of_s`, say that jobs will read through `cache` of `site`."""
+    """The files that jobs will read through `cache` of `site`, by the queues as known at `as_of_s`."""
     if not tables.exists(QUEUE):
         return Queued(_NOTHING)
     snapshot = tables.snapshot(QUEUE)
@@ -113,8 +114,8 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
         pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
     )
     rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], now)))
-    believed = rows.filter(pc.greater(rows["expires_at"], now))
-    return dataclasses.replace(resolved(tables, believed, as_of_s), n_stale=rows.num_rows - believed.num_rows)
+    valid = rows.filter(pc.greater(rows["expires_at"], now))
+    return dataclasses.replace(resolved(tables, valid, as_of_s), n_stale=rows.num_rows - valid.num_rows)
 
 
 def resolved(tables: Tables, rows: pa.Table, as_of_s: int) -> Queued:
@@ -162,7 +163,7 @@ def _names(files: pa.Table) -> tuple[pa.Array, pa.Array]:
 
 
 def _datasets(files: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Of each file its dataset's did, and that without its scope."""
+    """The dataset of each file, with and without its scope."""
     coded = files["dataset"].combine_chunks().dictionary_encode()
     names = pc.replace_substring_regex(coded.dictionary, r"^[^:/]*:", "")
     bare = pc.if_else(pc.equal(names, coded.dictionary), None, names)

@@ -1,4 +1,4 @@
-"""Entries of a queue of jobs: what a batch system tells of the inputs of jobs that wait."""
+"""Entries of a queue: the inputs of waiting jobs as a batch system reports them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from features.errors import InputError
 from features.times import parse_as_of
 
 FURTHEST_S = 90 * 86400
-"""A start further ahead is a mistake, and no plan looks so far."""
+"""A start further ahead is a mistake; no plan looks that far ahead."""
 
 MOST_JOBS = 10**9
-"""No group is larger; sums of more would not fit."""
+"""Largest group of jobs; sums of larger ones might overflow."""
+
+MOST_INPUTS = 2_000_000
+"""Of all entries together: each becomes a row in memory."""
 
 SAMPLE_CHARS = 200
 
 
 def _moment(value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError("not a time, as 2026-03-01T04:00:00Z")
+        raise ValueError("not a time; write for example 2026-03-01T04:00:00Z")
     try:
         return parse_as_of(value)
     except InputError:
-        raise ValueError("not a time, as 2026-03-01T04:00:00Z") from None
+        raise ValueError("not a time; write for example 2026-03-01T04:00:00Z") from None
 
 
 def _nothing_if_empty(value: object) -> object:
@@ -45,7 +48,7 @@ Owner = Annotated[
 
 
 class Entry(pydantic.BaseModel):
-    """One job, or a group of like jobs; further fields are left out. Moments are s since 1970."""
+    """One job, or a group of equal jobs; other fields are ignored. Times are seconds since 1970."""
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
     dataset: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
@@ -60,14 +63,14 @@ class Entry(pydantic.BaseModel):
 
     @property
     def inputs(self) -> list[tuple[str, bool]]:
-        """Names of its inputs, and whether each is a dataset's."""
+        """Names of its inputs, and whether each is a dataset."""
         files = [*self.files, *([] if self.file is None else [self.file])]
         return [*([] if self.dataset is None else [(self.dataset, True)]), *((name, False) for name in files)]
 
 
 @dataclasses.dataclass
 class Checked:
-    """What came of a queue's entries: rows of `features.schema.QUEUE`, and what was refused.
+    """The entries of a queue: rows of `features.schema.QUEUE`, and counts of refused entries.
 
     `n_duplicates`: inputs that an entry named twice; `samples`: the first refused entry of each reason.
     """
@@ -80,31 +83,35 @@ class Checked:
     samples: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def refuse(self, reason: str, raw: object) -> None:
-        """Count one entry."""
+        """Count a refused entry."""
         self.refused[reason] += 1
         text = raw if isinstance(raw, str) else json.dumps(raw, default=str)
         self.samples.setdefault(reason, text[:SAMPLE_CHARS])
 
 
 def checked(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
-    """The entries of a queue asked at `as_of_s`; `site`: of entries that tell none.
+    """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
-    An entry without `known_at` is known from then on, one from later is refused. It is believed until
-    `stale_s` after that, or after its expected start.
+    An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
+    `stale_s` after `as_of_s`, or after its expected start. Raises InputError for more than `MOST_INPUTS`.
     """
-    told = Checked()
+    result = Checked()
     for one in raw:
-        told.n_entries += 1
+        result.n_entries += 1
         fault, entry = _entry(one, as_of_s)
         if entry is None:
-            told.refuse(fault, one)
+            result.refuse(fault, one)
             continue
-        told.n_jobs += entry.n_jobs
+        if len(result.rows) + len(entry.inputs) > MOST_INPUTS:
+            raise InputError(
+                f"the queue names more than {MOST_INPUTS} inputs; name datasets, not their files"
+            )
+        result.n_jobs += entry.n_jobs
         for name, is_dataset in entry.inputs:
             key = (entry.job_id, is_dataset, name)
-            told.n_duplicates += key in told.rows
-            told.rows.setdefault(key, _row(entry, key, as_of_s, stale_s, site))
-    return told
+            result.n_duplicates += key in result.rows
+            result.rows.setdefault(key, _row(entry, key, as_of_s, stale_s, site))
+    return result
 
 
 def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
@@ -119,7 +126,7 @@ def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
     if not entry.inputs:
         return "neither dataset nor files", None
     if entry.known_at is not None and entry.known_at > as_of_s:
-        return "known_at: after the moment at which the queue was asked", None
+        return "known_at: after the time at which the queue was read", None
     if entry.expected_start is not None and entry.expected_start > as_of_s + FURTHEST_S:
         return "expected_start: more than 90 days ahead", None
     return "", entry

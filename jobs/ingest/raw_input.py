@@ -1,7 +1,7 @@
-"""Pull one raw input into the tables: accesses into their days, files by did, refusals with their reason.
+"""Pull one raw input into the tables: accesses by day, files by did, and rejected rows with their reason.
 
 Pulling the same input twice changes nothing. Late rows re-open their day. Of rows with the same key one
-stays, the same whichever came first (see `merging`).
+stays, and which one does not depend on their order (see `merging`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from jobs.spark import table_io
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables
 
-_KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows of a few partitions are more than the heap
+_KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows in a few partitions exceed the heap
 LATE_DAYS = 3
-"""Days after its end from which on a record that is published then is a late one."""
+"""A record published more than this many days after its end is late."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PullSummary:
-    """What became of every row read: n_rows = n_new + n_duplicates + the sum of n_rejected.
+    """Counts of the rows read: n_rows = n_new + n_duplicates + the sum of n_rejected.
 
     `n_new`: rows that changed a table; `n_late`: those of them that were published more than LATE_DAYS after
-    their end, so that features of their days were made without them. `n_rejected` by reason. `days`: days of
-    accesses that changed. `n_lost`: records that the source itself says are missing; they are not among
-    `n_rows`. `n_unchanged`: inputs that were left out, as they were pulled before (see `new_inputs`).
-    `n_removed`: captures that were deleted, as they are in the tables for longer than `[collect] keep`;
-    `n_not_removed`: those that should be, but this account may not delete them.
+    their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses that
+    changed. `n_lost`: records that the source reports as missing, not part of `n_rows`. `n_unchanged`: inputs
+    left out because they were pulled before (see `incremental`). `n_removed`: captures deleted because they
+    are older than `[collect] keep`; `n_not_removed`: those that this account may not delete.
     """
 
     n_rows: int
@@ -55,7 +54,7 @@ class PullSummary:
 
 
 class Take(Protocol):
-    """Merge what is at `path`, or a part of it, read by `read`."""
+    """Merges the inputs at `path`, or some of them, read by `read`."""
 
     def __call__(
         self, spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
@@ -65,7 +64,7 @@ class Take(Protocol):
 def everything(
     spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
 ) -> PullSummary:
-    """Merge all that is at `path`."""
+    """Merge all inputs at `path`."""
     with readable(path):
         return merge(spark, tables, lambda: read(spark, path), source=source, day=day)
 
@@ -81,16 +80,16 @@ def pull(
     caches: Sequence[str] = (),
     take: Take = everything,
 ) -> PullSummary:
-    """Merge what `source` reads at `path` into the tables; `day` dates the refusals.
+    """Merge the input at `path`, read by `source`, into the tables; `day`: that of rejected rows.
 
-    `caches`: hosts and domains of caches, see `jobs.ingest.sources.Read`. `take`: everything there, or what
-    is new (`incremental.only_new`).
+    `caches`: hosts and domains of caches, see `jobs.ingest.sources.Read`. `take`: all inputs, or the new
+    ones (`incremental.only_new`).
 
     Raises ConfigError for an unknown source, InputError and SchemaError for an unusable input (nothing is
     written then), ConflictError if another pull is at work on these tables.
     """
-    told = functools.partial(earlier, spark, tables, source)
-    read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches, earlier=told)
+    of_source = functools.partial(earlier, spark, tables, source)
+    read = site_reader(source, salt=salt, day=day.isoformat(), caches=caches, earlier=of_source)
     return take(spark, tables, read, source=source, path=path, day=day)
 
 
@@ -105,7 +104,7 @@ def earlier(spark: SparkSession, tables: Tables, source: str, since: str, until:
 def merge(
     spark: SparkSession, tables: Tables, read: Callable[[], Pulled], *, source: str, day: dt.date
 ) -> PullSummary:
-    """Merge what `read` gives, called once no other pull is at work; see `run`."""
+    """Merge the rows of `read`, which is called under the lock of pulls; see `pull`."""
     with tables.exclusive("pull"):
         pulled = read()
         pulled.parsed.persist(_KEEP)
@@ -134,7 +133,7 @@ def _merge(spark: SparkSession, tables: Tables, pulled: Pulled, source: str, day
 
 
 class _Changes(NamedTuple):
-    """What a merge did to a table."""
+    """Counts of a merge into one table."""
 
     n_new: int = 0
     n_late: int = 0

@@ -9,7 +9,7 @@ from prefetch.rucio.session import Access, Session
 
 
 def session(rucio: RucioSettings) -> Session:
-    """A session with the server that settings name. Raises ConfigError if they name none, or too little."""
+    """A session with the configured server. Raises ConfigError if its settings are missing or incomplete."""
     if not rucio.url:
         raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
     return Session(

@@ -1,6 +1,6 @@
-"""Walk a cache's namespace: its inventory into the contents table, what its files remember into accesses.
+"""Scan a cache's namespace: its inventory into contents, the records in its cinfo files into accesses.
 
-Runs on the cache's host. Walking twice changes nothing, unless the cache changed.
+Runs on the cache's host. A second scan changes nothing unless the cache changed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from pyspark.sql import functions as F
 
 from features.errors import ConfigError
 from features.schema import CONTENTS
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.caches.inventory import check_loss
 from jobs.ingest.raw_input import merge
 from jobs.ingest.sources import xcache_cinfo
 from jobs.settings.tree import Settings
 from jobs.spark import table_io
 from jobs.spark.session import spark_session
+from jobs.store.keys import MomentKey
 from jobs.store.schema_check import checked_key
 from jobs.store.tables import Tables
 
 
 @dataclasses.dataclass(frozen=True)
 class ScanSummary:
-    """One cache's inventory at `as_of`, and the accesses its files told.
+    """One cache's inventory at `as_of`, and the accesses in its cinfo files.
 
     `open`: files a client holds open; `new_accesses`: rows that changed the accesses table. `n_rejected`:
     files and access records left out, by reason.
@@ -56,10 +57,10 @@ def run(
     as_of_s: int | None,
     force: bool = False,
 ) -> ScanSummary:
-    """Take a cache's inventory and accesses from its namespace; without `as_of_s` as of now.
+    """Read a cache's inventory and accesses from its namespace; `as_of_s` defaults to now.
 
-    `namespace` and `spaces` default to those of the cache's settings; `force`: however much of it is gone.
-    Raises ConfigError, and as `scan`.
+    `namespace` and `spaces` default to those of the cache's settings; `force`: however many bytes are
+    missing. Raises ConfigError, and as `scan`.
     """
     if namespace is None:
         known = settings.cache(cache)
@@ -93,11 +94,11 @@ def scan(
     have, InputError if there is no folder `namespace`, ConflictError if a pull is at work on these tables,
     LimitError if more than `lost_share` of the bytes of the last inventory is gone; nothing is written then.
     """
-    key = checked_key(CONTENTS, (day_label(as_of_s), as_of_label(as_of_s), cache))
+    key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     files = xcache_cinfo.files(spark, namespace, spaces)
     held = _held(files)
     check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
-    told = merge(
+    merged = merge(
         spark,
         tables,
         lambda: xcache_cinfo.accesses(files, cache, namespace.absolute().as_uri()),
@@ -109,10 +110,10 @@ def scan(
         cache=cache,
         as_of=as_of_label(as_of_s),
         **held,
-        new_accesses=told.n_new,
-        known_accesses=told.n_duplicates,
-        n_rejected=told.n_rejected,
-        days=told.days,
+        new_accesses=merged.n_new,
+        known_accesses=merged.n_duplicates,
+        n_rejected=merged.n_rejected,
+        days=merged.days,
     )
 
 

@@ -22,7 +22,7 @@ from features.errors import ServiceError
 MARK = "CACHECAST_DEPLOYMENT"
 _POLL_S = 0.2
 _STOP_S = 30.0
-_TOLD_CHARS = 1500
+_LOG_CHARS = 1500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Keeper:
             if process.poll() is not None or time.monotonic() > deadline:
                 self._end({process.pid})
                 log = self._log(service.name)
-                told = log.read_text(errors="replace")[-_TOLD_CHARS:]
-                raise ServiceError(f"{service.name} did not come up; its log, {log}, ends: {told}")
+                end_of_log = log.read_text(errors="replace")[-_LOG_CHARS:]
+                raise ServiceError(f"{service.name} did not come up; its log, {log}, ends: {end_of_log}")
             time.sleep(_POLL_S)
 
     def _pid(self, name: str) -> int | None:

@@ -117,8 +117,8 @@ def _run_airflow(site: LocalSite, words: list[str]) -> None:
     command = [sys.executable, "-m", "airflow", *words]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        told = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
-        raise ServiceError(f"airflow {' '.join(words)} failed: {told}")
+        errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
+        raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
 
 
 def _hdfs(site: LocalSite) -> Iterator[Service]:

@@ -39,12 +39,12 @@ def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> li
 def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[ServiceState]:
     on_progress(0, 1, "databases")
     prepare_airflow(site)
-    keeper, told = Keeper(site.run), []
+    keeper, states = Keeper(site.run), []
     wanted = list(services(site, xrootd=xrootd))
     for n_done, service in enumerate(wanted):
         on_progress(n_done, len(wanted), service.name)
-        told.append(keeper.start(service))
-    return told
+        states.append(keeper.start(service))
+    return states
 
 
 def down(out: Path) -> Ended:

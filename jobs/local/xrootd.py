@@ -171,7 +171,7 @@ def loopback(
     goes first; base plays no part while the disk has room. Candidates are twice the bytes needed, and those
     opened or asked for since the last purge are spared, so a purge may stop short: `restart_cache` purges at
     once and spares none. `gstream_port`: UDP port of a
-    `prefetch.xcache.gstream.Collector`. `prefetch_blocks`: the server's own read-ahead (`pfc.prefetch`).
+    `prefetch.xcache.collector.Collector`. `prefetch_blocks`: the server's own read-ahead (`pfc.prefetch`).
     `more`: lines that the cache's configuration ends with.
     Raises ServiceError if xrootd is missing or does not start.
     """

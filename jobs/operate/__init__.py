@@ -1,1 +1,1 @@
-"""What operators look at: status, doctor, figures for Prometheus."""
+"""Jobs for operators: status with alarms, checks of the installation, caches, metrics, broken locks."""

@@ -1,4 +1,4 @@
-"""The configured caches as tasks are mapped over them."""
+"""The configured caches, listed for tasks that are mapped over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.store.tables import Tables
 
 @dataclasses.dataclass(frozen=True)
 class CacheLine:
-    """A cache; `rse`: its RSE in Rucio, empty if Rucio is not told."""
+    """A cache; `rse`: its RSE in Rucio, empty if it has none."""
 
     name: str
     rse: str
@@ -22,11 +22,11 @@ class CacheLine:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """Which caches are listed: those for which all that is given holds.
+    """The conditions that listed caches meet.
 
-    `pushed_at_s`: a plan of that moment was pushed there. `unjudged_s`: plans of the day from then on were,
-    `[airflow] pull` names a source of caches' own records, and the day has no verdict yet. `with_rse`: it has
-    an RSE in Rucio.
+    `pushed_at_s`: a plan of that decision time was pushed to the cache. `unjudged_s`: plans of the day that
+    starts then were pushed, `[airflow] pull` names a source of caches' own records, and the day has no
+    verdict yet. `with_rse`: the cache has an RSE in Rucio.
     """
 
     pushed_at_s: int | None = None
@@ -35,7 +35,7 @@ class Wanted:
 
 
 def listed(settings: Settings, wanted: Wanted) -> list[CacheLine]:
-    """The caches by name, of `wanted` alone."""
+    """The caches that meet the conditions, in order of their names."""
     caches = [cache for _, cache in sorted(settings.caches.items()) if cache.rse or not wanted.with_rse]
     tables = Tables(settings.tables.root)
     if wanted.pushed_at_s is not None:
@@ -53,6 +53,6 @@ def _unjudged(tables: Tables, settings: Settings, day: str) -> set[str]:
         return set()
     pushed = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
     judged = {key[1] for key in tables.head(WORTH).partitions if key[0] == day}
-    # A folder that stands in for a cache has no records of its own.
-    telling = {name for name, cache in settings.caches.items() if cache.kind == "xcache"}
-    return (pushed - judged) & telling
+    # A directory cache has no records of its own.
+    with_records = {name for name, cache in settings.caches.items() if cache.kind == "xcache"}
+    return (pushed - judged) & with_records

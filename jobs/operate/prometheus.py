@@ -1,7 +1,7 @@
-"""Figures for Prometheus in files: node_exporter's textfile collector reads `[metrics] folder`.
+"""Metrics for Prometheus in files: node_exporter's textfile collector reads `[metrics] folder`.
 
-A file per command and cache says when it ran last, how long, and whether it worked; `status` and `collect`
-leave their own figures beside it. A figure that cannot be written is a warning: it fails no job.
+A file per command and cache has the time, duration and success of the last run; `status` and `collect` write
+their own metrics beside it. If a metric cannot be written, that is a warning and no job fails.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from features.errors import CachecastError
 from jobs.settings.layers import layered
 
 _MISUSED = 2
-"""Exit code of a line with a command or option that there is not: what never ran would fail for ever."""
+"""Exit code of a command line with an unknown command or option; such a line leaves no metrics."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 Sample = tuple[str, str, Mapping[str, str], float]
-"""Name, help, labels and value of one figure; figures of one name have the same labels' names."""
+"""Name, help, labels and value of one metric; metrics of one name have the same label names."""
 
 
 def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Path | None:
-    """`[metrics] folder`, None where no figures are asked for; `words`: a command line with its --conf."""
+    """`[metrics] folder`, None if it is not set; `words`: a command line with its --conf."""
     conf = _option(words, "--conf")
     values, _ = layered(Path(conf) if conf else None, env=env)
     named = values["metrics"]["folder"]
@@ -35,9 +35,9 @@ def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Pa
 
 @contextmanager
 def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[None]:
-    """Run a command line, and leave its figures; a line that calls no command, or calls it wrong, does not.
+    """Run a command line and write its metrics, unless it has no command or is invalid.
 
-    It costs some milliseconds of a command that takes a second to load: the settings are read once more.
+    The settings are read once more for it, which takes a few milliseconds.
     """
     command, cache = _command(words), _option(words, "--cache") or ""
     started_s, ok, ran = time.time(), False, True
@@ -54,19 +54,21 @@ def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[N
 
 
 def leave_counts(
-    what: str, labels: Mapping[str, str], counts: Mapping[str, int], warn: Callable[[str], None]
+    service: str, labels: Mapping[str, str], counts: Mapping[str, int], warn: Callable[[str], None]
 ) -> None:
-    """Leave a service's counts, as `cachecast_collect_lost`; a warning where that fails."""
+    """Write the counts of a service, for example `cachecast_collect_lost`; a failure is a warning."""
     found = [
-        (f"cachecast_{what}_{name}", "see docs/hosts.md", labels, float(n)) for name, n in counts.items()
+        (f"cachecast_{service}_{name}", "see docs/hosts.md", labels, float(n)) for name, n in counts.items()
     ]
-    found.append((f"cachecast_{what}_seen_seconds", "when it told this, since 1970", labels, time.time()))
-    _leave([], found, f"{what}-{'-'.join(labels.values())}", warn)
+    found.append(
+        (f"cachecast_{service}_seen_seconds", "when it reported this, since 1970", labels, time.time())
+    )
+    _leave([], found, f"{service}-{'-'.join(labels.values())}", warn)
 
 
 def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
-    """Replace the file of `name` in folder `where`, whole. Raises OSError."""
-    # Its client takes a tenth of a second to load, which only sites that ask for figures pay.
+    """Replace the file of `name` in folder `where` atomically. Raises OSError."""
+    # Loading the client takes a tenth of a second, so only sites with metrics do it.
     from prometheus_client import CollectorRegistry, Gauge, write_to_textfile  # noqa: PLC0415
 
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
@@ -79,12 +81,12 @@ def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
 
 
 def _leave(words: Sequence[str], samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:
-    with contextlib.suppress(CachecastError):  # settings that cannot be have failed the command itself
+    with contextlib.suppress(CachecastError):  # invalid settings have failed the command itself
         try:
             if (where := folder(words)) is not None:
                 leave(where, name, samples)
         except OSError as error:
-            warn(f"no figures of this run: {error.strerror}; see [metrics] folder")
+            warn(f"no metrics of this run: {error.strerror}; see [metrics] folder")
 
 
 def _job_samples(labels: Mapping[str, str], started_s: float, *, ok: bool) -> list[Sample]:
@@ -98,7 +100,7 @@ def _job_samples(labels: Mapping[str, str], started_s: float, *, ok: bool) -> li
 
 
 def _command(words: Sequence[str]) -> str:
-    """What comes before the first option: `push`, `rucio sync`."""
+    """The words before the first option, for example `push` or `rucio sync`."""
     named = []
     for word in words:
         if word.startswith("-"):

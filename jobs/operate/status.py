@@ -1,4 +1,4 @@
-"""What an operator looks at first: caches, plans, pushes, the model, alarms. No server is asked."""
+"""The status for operators: caches, plans, pushes, the model, alarms. No server is contacted."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from features.results import DRIFT, PROMOTIONS
-from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
+from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, parse_as_of
 from features.units import duration_label, format_bytes
 from jobs.operate.prometheus import Sample
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.store.tables import Key, Snapshot, Tables, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Snapshot, Tables, read_partitions
+from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal
 from prefetch.xcache.quota import held_bytes
 
 LATE_CYCLES = 3
-"""A plan or prediction older than so many cycles is late."""
+"""A plan or prediction older than this many cycles is late."""
 FULL_SHARE = 0.8
-"""Captures that fill more of their quota than this are an alarm: datagrams are refused soon."""
+"""Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
-    `fill_share`: of the capacity; `pinned_bytes`: of the pins that stand; `push`: items of the last push by
-    state. What is not known is None.
+    `fill_share`: of the capacity; `pinned_bytes`: of the current pins; `push`: items of the last push by
+    state. Unknown values are None.
     """
 
     cache: str
@@ -47,7 +49,7 @@ class CacheStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Alarm:
-    """Something to look at; `name` is its heading in docs/troubleshoot.md."""
+    """A condition that an operator should check; `name` is its heading in docs/troubleshoot.md."""
 
     name: str
     about: str
@@ -78,9 +80,10 @@ def run(settings: Settings, *, now_s: int) -> Status:
         caches = tuple(_cache(tables, journal, cache, now_s) for _, cache in sorted(settings.caches.items()))
     finally:
         journal.close()
-    decided, predicted = _newest(tables, PROMOTIONS, region), _newest(tables, PREDICTIONS, region)
+    decided = tables.newest(PROMOTIONS, owner=region)
+    predicted = tables.newest(PREDICTIONS, owner=region)
     decision = _first(decided, ["champion"])
-    told = Status(
+    status = Status(
         at=as_of_label(now_s),
         region=region,
         champion=decision.get("champion"),
@@ -88,15 +91,15 @@ def run(settings: Settings, *, now_s: int) -> Status:
         scored_by=_first(predicted, ["model_version"]).get("model_version"),
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
-        drifted_columns=_count(_newest(tables, DRIFT, region), "drifted").get("True", 0),
+        drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
         caches=caches,
         alarms=(),
     )
-    return dataclasses.replace(told, alarms=tuple(_alarms(told, settings, now_s)))
+    return dataclasses.replace(status, alarms=tuple(_alarms(status, settings, now_s)))
 
 
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
-    contents, plan, push = (_newest(tables, table, cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
+    contents, plan, push = (tables.newest(table, owner=cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
     pins = journal.pins(cache.name, now_s=now_s)
     return CacheStatus(
@@ -115,21 +118,21 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -
 
 
 class Allowed(NamedTuple):
-    """How old a plan may be now."""
+    """The present time, and the age that a plan may have."""
 
     now_s: int
     age_s: int
 
 
-def _alarms(told: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
+def _alarms(status: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
     allowed = Allowed(now_s, LATE_CYCLES * settings.features.cycle)
-    if told.champion is None:
-        yield Alarm("no-champion", told.region, "no model was promoted: train, evaluate and promote one")
-    yield from _late(told.region, "prediction", told.predictions_at, allowed)
-    if told.drifted_columns:
-        text = f"{told.drifted_columns} columns have drifted from training; train again if it lasts"
-        yield Alarm("drift", told.region, text)
-    for cache in told.caches:
+    if status.champion is None:
+        yield Alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
+    yield from _late(status.region, "prediction", status.predictions_at, allowed)
+    if status.drifted_columns:
+        text = f"{status.drifted_columns} columns have drifted from training; train again if it lasts"
+        yield Alarm("drift", status.region, text)
+    for cache in status.caches:
         yield from _late(cache.cache, "plan", cache.plan_at, allowed)
         yield from _push_alarms(cache)
         yield from _disk_alarms(cache, settings)
@@ -137,7 +140,7 @@ def _alarms(told: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
 
 
 def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
-    if failed := cache.push.get("failed", 0):
+    if failed := cache.push.get(ItemState.FAILED, 0):
         text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
         yield Alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
     if cache.plan_at is not None and cache.push_at != cache.plan_at:
@@ -165,19 +168,12 @@ def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
         yield Alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
 
 
-def _late(about: str, what: str, newest: str | None, allowed: Allowed) -> Iterator[Alarm]:
-    name = f"{what}-late"
+def _late(about: str, subject: str, newest: str | None, allowed: Allowed) -> Iterator[Alarm]:
+    name = f"{subject}-late"
     if newest is None:
-        yield Alarm(name, about, f"there is no {what} yet")
+        yield Alarm(name, about, f"there is no {subject} yet")
     elif (age_s := allowed.now_s - parse_as_of(newest)) > allowed.age_s:
-        yield Alarm(name, about, f"the newest {what} is {duration_label(age_s - age_s % 60)} old")
-
-
-def _newest(tables: Tables, table: Table, owner: str) -> Snapshot:
-    """The table's newest partition of a region or cache; one without partitions if there is none."""
-    head = tables.head(table)
-    keys = sorted((key for key in head.partitions if key[2] == owner), key=lambda key: key[1])
-    return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
+        yield Alarm(name, about, f"the newest {subject} is {duration_label(age_s - age_s % 60)} old")
 
 
 def _at(newest: Snapshot) -> str | None:
@@ -186,7 +182,7 @@ def _at(newest: Snapshot) -> str | None:
 
 
 def _count(newest: Snapshot, column: str) -> dict[str, int]:
-    """How many rows have each value."""
+    """The number of rows with each value of a column."""
     if not newest.partitions:
         return {}
     rows = read_partitions(newest, newest.partitions, [column])
@@ -205,16 +201,16 @@ def _first(newest: Snapshot, columns: list[str]) -> Mapping[str, str | None]:
     return rows[0] if rows else {}
 
 
-def samples(told: Status) -> list[Sample]:
-    """The status as figures for Prometheus."""
-    region = {"region": told.region}
+def samples(status: Status) -> list[Sample]:
+    """The status as metrics for Prometheus."""
+    region = {"region": status.region}
     found: list[Sample] = [
-        ("cachecast_champion", "1 if a model was promoted", region, float(told.champion is not None)),
-        ("cachecast_predictions", "predictions at the newest moment", region, told.predictions),
-        ("cachecast_drifted_columns", "columns that have drifted", region, told.drifted_columns),
-        *_moment("cachecast_predictions_as_of_seconds", region, told.predictions_at),
+        ("cachecast_champion", "1 if a model was promoted", region, float(status.champion is not None)),
+        ("cachecast_predictions", "predictions at the newest moment", region, status.predictions),
+        ("cachecast_drifted_columns", "columns that have drifted", region, status.drifted_columns),
+        *_moment("cachecast_predictions_as_of_seconds", region, status.predictions_at),
     ]
-    for cache in told.caches:
+    for cache in status.caches:
         label = {"cache": cache.cache}
         found += [
             ("cachecast_cache_capacity_bytes", "by its settings", label, cache.capacity_bytes),
@@ -233,12 +229,12 @@ def samples(told: Status) -> list[Sample]:
             ("cachecast_push_items", "items of the last push", "state", cache.push),
         ):
             found += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
-    for alarm in told.alarms:
+    for alarm in status.alarms:
         labels = {"alarm": alarm.name, "about": alarm.about}
         found.append(("cachecast_alarm", "1 while it stands", labels, 1))
     return found
 
 
 def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Sample]:
-    """The moment of the newest one, since 1970; nothing if there is none."""
+    """The time of the newest one, since 1970; nothing if there is none."""
     return [] if at is None else [(metric, "moment of the newest, since 1970", labels, parse_as_of(at))]

@@ -1,1 +1,1 @@
-"""What plans have earned, by item, by plan and by day."""
+"""Outcomes of pushed plans, by item, by plan and by day."""

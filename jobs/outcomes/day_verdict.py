@@ -1,4 +1,4 @@
-"""The daily verdict on a cache's plans: its records and what was pushed in, a row of the worth table out."""
+"""The verdict on one day of a cache's plans: records and receipts in, a row of the worth table out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from features.times import DAY_S, as_of_label, day_label, parse_as_of
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.day_verdict import Done, Inventory, Record, Worth, beginning, worth
-from prefetch.plan import Action
+from prefetch.actions import Action, ItemState
 from prefetch.plan.control import is_control
 from prefetch.plan.cycle import OLDEST_S
 from replay.config import CacheConfig
@@ -23,18 +23,18 @@ from replay.planner import IntArray
 from replay.trace import Trace
 
 BLOCK_BYTES = 2**20
-"""Files come by blocks, as far as they are read; XCaches keep blocks of about this size."""
+"""Block size of the replay: an XCache fetches the blocks of a file that are read, of about this size."""
 
 _READ = [
     *("did", "cache", "source", "event_id", "accessed_at", "closed_at"),
     *("size_bytes", "bytes_hit", "bytes_missed"),
 ]
-_CODES = {action.name.lower(): int(action) for action in Action}
+_CODES = {action.value: action.code for action in Action}
 
 
 @dataclasses.dataclass(frozen=True)
-class DayWorth(Worth):
-    """A day's verdict with what was pushed; see `features.results.WORTH`."""
+class DayVerdict(Worth):
+    """The verdict on one day of one cache, with the bytes pushed; see `features.results.WORTH`."""
 
     day: str = ""
     cache: str = ""
@@ -42,61 +42,66 @@ class DayWorth(Worth):
     prefetched_bytes: int = 0
 
 
-def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayWorth:
-    """Judge the plans of `cache` on the day from `day_s`, and keep that. Raises StaleInputError."""
+def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
+    """Judge the plans of `cache` on the day that starts at `day_s`, and write the verdict.
+
+    Raises StaleInputError without the cache's own records.
+    """
     chosen = settings.cache(cache)
-    reads, pushed = _reads(tables, chosen, day_s), _pushed(tables, cache, day_s)
+    reads, pushed = _own_reads(tables, chosen, day_s), _pushed(tables, cache, day_s)
     low, high = chosen.watermarks
-    begin_s, n_turns = beginning(*_came(reads, pushed), age_bytes=int(low * chosen.capacity), day_s=day_s)
-    held, held_s = _held(tables, cache, begin_s)
+    begin_s, n_turns = beginning(
+        *_bytes_brought_in(reads, pushed), age_bytes=int(low * chosen.capacity), day_s=day_s
+    )
+    held, held_s = _latest_inventory(tables, cache, begin_s)
     record = _record(reads, pushed, held, settings.plan.control_share)
     begin = None if held_s is None else _inventory(record, held, held_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
     config = CacheConfig(chosen.capacity, low, high, chosen.purge_interval, block_bytes=BLOCK_BYTES)
     judged = worth(record, config, day_s=day_s)
-    that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
-    fetched = that_day.filter(pc.equal(that_day["action"], "prefetch"))
-    versions = sorted(pc.unique(that_day["model_version"].drop_null()).to_pylist())
-    answer = DayWorth(
+    pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
+    fetched = pushed_that_day.filter(pc.equal(pushed_that_day["action"], Action.PREFETCH))
+    versions = sorted(pc.unique(pushed_that_day["model_version"].drop_null()).to_pylist())
+    verdict = DayVerdict(
         **dataclasses.asdict(judged),
         day=day_label(day_s),
         cache=cache,
         model_versions=", ".join(versions),
         prefetched_bytes=pc.sum(fetched["bytes"]).as_py() or 0,
     )
-    row = dataclasses.asdict(answer)
-    tables.replace_rows(WORTH, [{n: row[n] for n in WORTH.column_names}], (answer.day, cache))
-    return answer
+    row = dataclasses.asdict(verdict)
+    tables.replace_rows(WORTH, [{n: row[n] for n in WORTH.column_names}], (verdict.day, cache))
+    return verdict
 
 
-def _reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
-    """What the cache itself told of its reads up to the end of the day, in order of time."""
+def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
+    """The reads up to the end of the day in the cache's own records, in order of time."""
     if not tables.exists(ACCESSES):
-        raise StaleInputError("no access was ever pulled; pull the cache's own records (xcache_gstream)")
+        raise StaleInputError("no access was pulled yet; pull the cache's own records (xcache_gstream)")
     since, until = day_label(day_s - OLDEST_S), day_label(day_s)
     rows = tables.read_arrow(ACCESSES, since=since, until=until, columns=_READ)
     rows = rows.filter(pc.and_(pc.equal(rows["cache"], cache.name), pc.is_valid(rows["bytes_hit"])))
     rows = rows.filter(pc.greater(rows["size_bytes"], 0))
     if not rows.num_rows:
         raise StaleInputError(
-            f"cache {cache.name!r} tells of no read from {since} to {until}; pull its own records "
-            "(xcache_gstream)"
+            f"there is no record of cache {cache.name!r} itself from {since} to {until}; pull its own "
+            "records (xcache_gstream)"
         )
     sources = rows.group_by("source").aggregate([([], "count_all")]).sort_by("count_all").to_pylist()
-    # The same read told by a second source would count twice.
+    # A read that a second source reports too would count twice.
     rows = rows.filter(pc.equal(rows["source"], sources[-1]["source"]))
     return rows.sort_by([("accessed_at", "ascending"), ("event_id", "ascending")])
 
 
 def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
-    """What pushes did in that cache up to the end of the day, with the plans' items, in order of time."""
+    """Items that pushes completed in that cache up to the end of the day, in order of time."""
     items, receipts = _EMPTY_ITEMS, _EMPTY_RECEIPTS
     since, until = day_label(day_s - OLDEST_S), day_label(day_s)
     if tables.exists(PLANS) and tables.exists(RECEIPTS):
         where = {"since": since, "until": until, "owner": cache}
         items = tables.read_arrow(PLANS, columns=_EMPTY_ITEMS.column_names, **where)
         receipts = tables.read_arrow(RECEIPTS, columns=_EMPTY_RECEIPTS.column_names, **where)
-    receipts = receipts.filter(pc.equal(receipts["state"], "done"))
+    receipts = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))
     rows = receipts.join(items, "item_id", join_type="inner")
     rows = rows.append_column("done_s", _seconds(rows["updated_at"]))
     return rows.filter(pc.less(rows["done_s"], day_s + DAY_S)).sort_by(
@@ -121,26 +126,26 @@ _EMPTY_RECEIPTS = pa.schema(
 ).empty_table()
 
 
-def _came(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
-    """When bytes came into the cache, and how many: missed by reads, and prefetched."""
-    fetched = pushed.filter(pc.equal(pushed["action"], "prefetch"))
+def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
+    """Times and sizes of what came into the cache: bytes missed by reads, and prefetched bytes."""
+    fetched = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
     time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(fetched["done_s"])])
     return time_s, np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(fetched["bytes"])])
 
 
-def _held(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
-    """The cache's latest inventory at or before `begin_s`, and its moment; without one an empty cache."""
+def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
+    """The cache's latest inventory at or before `begin_s`, and its time; an empty cache if there is none."""
     if begin_s is None or not tables.exists(CONTENTS):
         return _EMPTY_HELD, begin_s
     since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
     taken = tables.snapshot(CONTENTS).select(since=since, until=until, owner=cache)
-    moments = [at_s for key in taken if (at_s := parse_as_of(key[1])) <= begin_s]
-    if not moments:
+    times_s = [at_s for key in taken if (at_s := parse_as_of(key[1])) <= begin_s]
+    if not times_s:
         return _EMPTY_HELD, begin_s
     rows = tables.read_arrow(
-        CONTENTS, as_of=as_of_label(moments[-1]), owner=cache, columns=_EMPTY_HELD.column_names
+        CONTENTS, as_of=as_of_label(times_s[-1]), owner=cache, columns=_EMPTY_HELD.column_names
     )
-    return rows, moments[-1]
+    return rows, times_s[-1]
 
 
 def _record(reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float) -> Record:

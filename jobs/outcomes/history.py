@@ -1,4 +1,4 @@
-"""What plans have earned so far: by plan, by the model they followed, and by day against plain LRU."""
+"""The outcomes accounted so far: by plan, by the model it followed, and by day against plain LRU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from features.times import day_label, parse_as_of
 from features.units import format_bytes
 from jobs.outcomes import day_verdict
 from jobs.outcomes import items as plan_items
-from jobs.outcomes.day_verdict import DayWorth
+from jobs.outcomes.day_verdict import DayVerdict
 from jobs.report.outcome_plots import saved_by_day
 from jobs.report.page import Figure, Section, page
 from jobs.settings.tree import Settings
@@ -28,11 +28,11 @@ NO_MODEL = "none"
 
 
 @dataclasses.dataclass(frozen=True)
-class Earnings:
-    """Rows for people and programs; `days` are of the table worth.
+class History:
+    """Past outcomes of one cache. `days`: rows of the table worth.
 
-    `plans`: items done by the pushes of each plan, those that were read, and bytes as in outcomes; `models`:
-    the same by the version that the plans followed (`none`: prefills).
+    `plans`: per plan the items done, the items read, and bytes as in the table outcomes; `models`: the same
+    per model version that the plans followed (`none`: prefills).
     """
 
     plans: list[dict[str, object]]
@@ -40,8 +40,8 @@ class Earnings:
     days: list[dict[str, object]]
 
 
-def of_day(settings: Settings, *, cache: str, day_s: int) -> DayWorth:
-    """Account the plans that could still earn on a day anew, and judge the day."""
+def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
+    """Account again the plans whose files could be read on a day, and judge the day."""
     tables = Tables(settings.tables.root)
     since = day_label(day_s - settings.plan.horizon)
     if tables.exists(RECEIPTS):
@@ -50,8 +50,8 @@ def of_day(settings: Settings, *, cache: str, day_s: int) -> DayWorth:
     return day_verdict.run(tables, settings, cache=cache, day_s=day_s)
 
 
-def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> Earnings:
-    """What plans of the days `since` … `until` earned. Raises StaleInputError if none was accounted."""
+def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> History:
+    """The outcomes of the plans of the days `since` … `until`. Raises StaleInputError if there is none."""
     cache, tables = settings.cache(cache).name, Tables(settings.tables.root)
     where = {"since": since, "until": until, "owner": cache}
     if not tables.exists(OUTCOMES) or not tables.snapshot(OUTCOMES).select(**where):
@@ -69,57 +69,55 @@ def history(settings: Settings, *, cache: str, since: str | None, until: str | N
     if tables.exists(WORTH):
         columns = ["day", *WORTH.column_names]
         days = tables.read_arrow(WORTH, columns=columns, **where).sort_by("day").to_pylist()
-    return Earnings(_grouped(rows, ["as_of", "model_version"]), _grouped(rows, ["model_version"]), days)
+    return History(_grouped(rows, ["as_of", "model_version"]), _grouped(rows, ["model_version"]), days)
 
 
-def write_page(earnings: Earnings, *, cache: str, out: Path) -> None:
-    """Write `earnings` as one HTML file."""
+def write_page(past: History, *, cache: str, out: Path) -> None:
+    """Write the history of a cache as one HTML file."""
     sections = [
         Section(
             "Days against plain LRU",
-            "LRU is replayed on the same reads. A day is withheld where the replay of what was pushed is "
-            "more than 2 % off the hit bytes that the cache tells, or where its records are too short. "
+            "LRU is replayed on the same reads. A day is withheld if the replay of the pushes differs by "
+            "more than 2 % from the hit bytes that the cache reports, or if its records are too short. "
             "Shares: of the bytes read, by reads that fetched nothing.",
-            _plots(earnings),
-            [_shown(row) for row in earnings.days],
+            _plots(past),
+            [_shown(row) for row in past.days],
         ),
-        Section(
-            "Model versions", "Of all items that pushes did for plans of that version.", (), earnings.models
-        ),
-        Section("Plans", "", (), earnings.plans),
+        Section("Model versions", "All items done by pushes for plans of that version.", (), past.models),
+        Section("Plans", "", (), past.plans),
     ]
     html = page(
-        title=f"What the plans of {cache} earned",
+        title=f"Outcomes of the plans of {cache}",
         subtitle="cachecast outcomes",
-        answers=[verdict(earnings)],
+        answers=[verdict(past)],
         sections=[section for section in sections if section.rows],
     )
     out.write_text(html, encoding="utf-8")
 
 
-def _plots(earnings: Earnings) -> list[Figure]:
-    if not _judged(earnings):
+def _plots(past: History) -> list[Figure]:
+    if not _judged(past):
         return []
-    return [Figure(saved_by_day(earnings.days), "WAN bytes saved against LRU a day")]
+    return [Figure(saved_by_day(past.days), "WAN bytes saved against LRU, per day")]
 
 
-def verdict(earnings: Earnings) -> str:
-    """The answer in one sentence."""
-    judged = _judged(earnings)
+def verdict(past: History) -> str:
+    """The verdict on all days in one sentence."""
+    judged = _judged(past)
     if not judged:
-        return f"No day of {len(earnings.days)} could be judged."
+        return f"No day of {len(past.days)} could be judged."
     saved = sum(int(str(row["saved_wan_bytes"])) for row in judged)
     lru = sum(int(str(row["lru_wan_bytes"])) for row in judged)
     verb = "saved" if saved >= 0 else "cost"
     share = f" ({percent(abs(saved) / lru, 1)})" if lru else ""
     return (
-        f"{len(judged)} of {len(earnings.days)} days could be judged: on them the plans {verb} "
+        f"{len(judged)} of {len(past.days)} days could be judged: on them the plans {verb} "
         f"{format_bytes(abs(saved))} of WAN traffic against plain LRU{share}."
     )
 
 
-def _judged(earnings: Earnings) -> list[dict[str, object]]:
-    return [row for row in earnings.days if row["withheld"] is None]
+def _judged(past: History) -> list[dict[str, object]]:
+    return [row for row in past.days if row["withheld"] is None]
 
 
 def _shown(row: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What each file pushed for one plan has earned since, by the cache's own records."""
+"""The outcome of each file pushed for one plan, by the cache's own records since."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from features.errors import StaleInputError
 from features.schema import ACCESSES, OUTCOMES, RECEIPTS
-from features.times import as_of_label, day_label
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from prefetch.accounting.outcomes import outcomes
+from prefetch.actions import Action
 
 _READ = ["did", "cache", "accessed_at", "bytes_hit", "bytes_missed", "n_reads"]
 
@@ -34,28 +35,33 @@ class OutcomeSummary:
 
 
 def run(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
-    """Account what the files of one plan have earned; raises as `account`."""
+    """Account the outcomes of one plan's files; raises as `account`."""
     return account(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
 
 
 def account(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
-    """Write the outcomes of the plan of `cache` at `as_of_s`, as far as known; run it again later."""
-    label, day = as_of_label(as_of_s), day_label(as_of_s)
+    """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
+
+    Raises StaleInputError without receipts.
+    """
+    key = MomentKey.at(as_of_s, cache)
     if not tables.exists(RECEIPTS):
-        raise StaleInputError(f"no receipts of cache {cache!r} at {label}; push first")
-    receipts = tables.read_arrow(RECEIPTS, as_of=label, owner=cache).to_pandas()
-    accesses = tables.read_arrow(ACCESSES, since=day, columns=_READ).to_pandas()
-    # A read that another source tells too, without bytes of the cache, is not its own record.
+        raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")
+    receipts = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache).to_pandas()
+    accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ).to_pandas()
+    # Records of other sources lack the bytes that the cache served.
     own = (accesses["cache"] == cache) & accesses["bytes_hit"].notna()
-    earned = outcomes(receipts, accesses[own])
-    rows = pa.Table.from_pandas(earned.assign(day=day, as_of=label, cache=cache), preserve_index=False)
-    tables.replace_arrow(OUTCOMES, rows, cover=[(day, label, cache)])
-    return _summary(cache, label, earned)
+    outcome_rows = outcomes(receipts, accesses[own])
+    rows = pa.Table.from_pandas(
+        outcome_rows.assign(day=key.day, as_of=key.as_of, cache=cache), preserve_index=False
+    )
+    tables.replace_arrow(OUTCOMES, rows, cover=[key])
+    return _summary(cache, key.as_of, outcome_rows)
 
 
-def _summary(cache: str, as_of: str, earned: pd.DataFrame) -> OutcomeSummary:
-    prefetched, pinned = earned["action"] == "prefetch", earned["action"] == "pin"
-    was_read = earned["n_hits"] > 0
+def _summary(cache: str, as_of: str, outcome_rows: pd.DataFrame) -> OutcomeSummary:
+    prefetched, pinned = outcome_rows["action"] == Action.PREFETCH, outcome_rows["action"] == Action.PIN
+    was_read = outcome_rows["n_hits"] > 0
     return OutcomeSummary(
         cache=cache,
         as_of=as_of,
@@ -64,6 +70,7 @@ def _summary(cache: str, as_of: str, earned: pd.DataFrame) -> OutcomeSummary:
         pinned_files=int(pinned.sum()),
         pinned_files_read=int((pinned & was_read).sum()),
         **{
-            name: int(earned[name].sum()) for name in ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+            name: int(outcome_rows[name].sum())
+            for name in ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
         },
     )

@@ -1,1 +1,1 @@
-"""The placement service, and the refresh of what it knows."""
+"""Placement jobs: compute where each dataset belongs, and serve the answers to Rucio and its clients."""

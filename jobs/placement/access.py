@@ -1,4 +1,4 @@
-"""Who may talk to the placement service: its members, their tokens, and what tokens may cross."""
+"""Access to the placement service: its caches, the tokens, and the connections that may carry tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _XROOTD_PORT = 1094
 
 
 def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
-    """The operators' token and the caches'. Raises ConfigError, also if they would come unencrypted."""
+    """The tokens of operators and caches. Raises ConfigError, also if they would be sent unencrypted."""
     operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
     names = {cache.name for cache in caches}
     found = Tokens(operator, read_folder(serve.cache_tokens, names, "serve.cache_tokens"))
@@ -30,7 +30,7 @@ def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:
-    """The caches that clients read through; a directory is none. Raises ConfigError."""
+    """The caches that clients read through, without directory caches. Raises ConfigError."""
     return {
         cache.name: Member(cache.at_site, _address(cache), cache.capacity)
         for cache in caches

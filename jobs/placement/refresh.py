@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
@@ -14,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import ConfigError, StaleInputError
-from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS, Table, arrow_schema
+from features.schema import CONTENTS, FILES, PREDICTIONS
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
+from jobs.placement.current_plans import current_plan, packed, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
-from jobs.store.tables import Key, Tables, read_partitions
-from jobs.store.tables import Snapshot as Committed
+from jobs.store.tables import Tables
+from prefetch.actions import Action
 from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
@@ -30,27 +28,15 @@ from replay.planner import IntArray
 from replay.rendezvous import FloatArray, keys_of
 
 MAX_CACHES = 250
-_GIVEN_UP = pa.array(["failed", "cancelled", "cancelling"])
-_KEPT = pa.array(["pin", "prefetch"])
-_PLAN_COLUMNS = (
-    "action",
-    "rank",
-    "did",
-    "name",
-    "size_bytes",
-    "cost_bytes",
-    "value",
-    "probability",
-    "reason",
-)
+_KEPT = pa.array([Action.PIN, Action.PREFETCH])
 
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """What a refresh wrote.
+    """Counts of a refresh.
 
-    `no_inventory`: caches whose contents of the last day are not known; `misplaced`: pins and prefetches of
-    files that another cache owns, as their plans were made with other caches or capacities configured.
+    `no_inventory`: caches without an inventory in the last day; `misplaced`: pins and prefetches of files
+    that another cache owns, because their plans were made with other caches or capacities configured.
     """
 
     as_of: str
@@ -67,7 +53,7 @@ class PlacementSummary:
 
 @dataclasses.dataclass(frozen=True)
 class _Demand:
-    """When and how demand is judged."""
+    """Time, horizon and threshold of the demand."""
 
     as_of_s: int
     horizon_s: int
@@ -75,7 +61,7 @@ class _Demand:
 
 
 def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
-    """Refresh what the placement service knows; raises as `refresh`."""
+    """Refresh the data of the placement service; raises as `refresh`."""
     caches = list(settings.caches.values())
     n_nodes = {site: sum(c.at_site == site for c in caches) for site in {c.at_site for c in caches}}
     with closing(Database(settings.serve.database)) as database:
@@ -104,27 +90,27 @@ def refresh(
 ) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the service.
 
-    `rates_bytes_s`: what one dataset may draw from each site. Nothing later than `as_of_s` is used.
+    `rates_bytes_s`: rate at which one dataset may be read at each site. Nothing later than `as_of_s` is used.
     Raises ConfigError, StaleInputError, ServiceError.
     """
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
-    inventories = [_newest(tables, CONTENTS, cache.name, as_of_s) for cache in caches]
-    plans = [_standing(_plan(tables, cache.name, as_of_s), as_of_s) for cache in caches]
+    inventories = [_inventory(tables, cache.name, as_of_s) for cache in caches]
+    plans = [current_plan(tables, cache.name, as_of_s) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, horizon_s)
     files = _files(tables, predictions, [*inventories, *plans])
     holdings = _holdings(files["did"], inventories, plans)
     demand = _Demand(as_of_s, horizon_s, min_reads)
     snapshot = _snapshot(files, holdings, demand, _supply(caches, rates_bytes_s), caches)
     data = dump(snapshot)
-    packed = {
-        cache.name: _packed(plan, cache.name, as_of_s)
+    plan_documents = {
+        cache.name: packed(plan, cache.name, as_of_s)
         for cache, plan in zip(caches, plans, strict=True)
         if plan.num_rows
     }
     return PlacementSummary(
         as_of=snapshot.as_of,
-        refresh=database.refresh(data, snapshot.as_of, packed),
+        refresh=database.refresh(data, snapshot.as_of, plan_documents),
         datasets=snapshot.dataset_keys.size,
         nowhere=int((snapshot.placed[:, 0] == NOWHERE).sum()),
         files=files.num_rows,
@@ -156,54 +142,11 @@ def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> p
     return rows
 
 
-def _newest(tables: Tables, table: Table, cache: str, as_of_s: int) -> pa.Table:
-    """The cache's newest partition of the last day, without partition columns; empty if there is none."""
-    head = tables.head(table)
-    return _partitions(head, _lately(head, cache, as_of_s)[-1:])
-
-
-def _plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The cache's newest plan of the last day, with what prefills asked for since; of a file the latest.
-
-    Without what its push gave up: that will not come about.
-    """
-    head, inventories = tables.head(PLANS), tables.head(CONTENTS).partitions
-    keys = _lately(head, cache, as_of_s)
-    # A plan takes the cache's inventory, a prefill does not.
-    plans = [place for place, key in enumerate(keys) if key in inventories]
-    standing = keys[plans[-1] if plans else -1 :]
-    told = _partitions(head, standing[-1:])
-    for key in reversed(standing[:-1]):
-        rows = _partitions(head, [key])
-        is_told = pc.is_in(rows["did"], value_set=told["did"].combine_chunks())
-        told = pa.concat_tables([told, rows.filter(pc.invert(is_told))])
-    return told.filter(pc.invert(pc.is_in(told["item_id"], value_set=_given_up(tables, standing))))
-
-
-def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:
-    """The items of plans that failed, or were cancelled."""
-    head = tables.head(RECEIPTS)
-    pushed = {key: head.partitions[key] for key in keys if key in head.partitions}
-    rows = read_partitions(head, pushed, ["item_id", "state"])
-    return rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
-
-
-def _lately(head: Committed, cache: str, as_of_s: int) -> list[Key]:
-    """The cache's partitions of the last day, in order of time."""
+def _inventory(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
+    """The cache's newest inventory of the last day, without partition columns; empty if there is none."""
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
-    keys = [key for key in head.partitions if key[2] == cache and since < key[1] <= until]
-    return sorted(keys, key=lambda key: key[1])
-
-
-def _partitions(head: Committed, keys: Sequence[Key]) -> pa.Table:
-    chosen = {key: head.partitions[key] for key in keys}
-    return read_partitions(head, chosen, arrow_schema(head.table).names)
-
-
-def _standing(plan: pa.Table, as_of_s: int) -> pa.Table:
-    """The items of a plan that have not expired."""
-    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), plan["expires_at"].type)
-    return plan.filter(pc.greater(plan["expires_at"], now))
+    newest = tables.newest(CONTENTS, owner=cache, after=since, until=until)
+    return rows_of(newest, list(newest.partitions))
 
 
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:
@@ -230,11 +173,11 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
 def _holdings(
     dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
 ) -> list[Holding]:
-    """What each cache holds of files, by their index in `dids`."""
+    """The files held by each cache, by their index in `dids`."""
     parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
-    # One look-up for all caches: its table of names is as large as `dids`.
-    asked = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
-    at = pc.index_in(asked, value_set=dids.combine_chunks()).to_numpy().astype(np.int64)
+    # One look-up for all caches, because its hash table is as large as `dids`.
+    all_dids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+    at = pc.index_in(all_dids, value_set=dids.combine_chunks()).to_numpy().astype(np.int64)
     pieces = iter(np.split(at, np.cumsum([len(part) for part in parts])[:-1]))
     return [
         _holding(next(pieces), inventory, next(pieces), plan)
@@ -244,7 +187,7 @@ def _holdings(
 
 def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Table) -> Holding:
     evicted, fetched = (
-        pc.equal(plan["action"], action).to_numpy().astype(bool) for action in ("evict", "prefetch")
+        pc.equal(plan["action"], action).to_numpy().astype(bool) for action in (Action.EVICT, Action.PREFETCH)
     )
     item = np.unique(np.concatenate([held, planned[fetched]]))
     now = np.zeros(item.size)
@@ -264,17 +207,17 @@ def _snapshot(
 ) -> Snapshot:
     encoded = files["dataset"].combine_chunks().dictionary_encode()
     datasets = encoded.dictionary.to_pylist()
-    nobody = len(datasets)
-    of = encoded.indices.fill_null(nobody).to_numpy()
+    no_dataset = len(datasets)
+    dataset_of_file = encoded.indices.fill_null(no_dataset).to_numpy()
 
     def by_dataset(values: FloatArray) -> FloatArray:
-        return np.bincount(of, values, nobody + 1)[:nobody]
+        return np.bincount(dataset_of_file, values, no_dataset + 1)[:no_dataset]
 
     size = files["size_bytes"].fill_null(0).to_numpy().astype(np.float64)
     reads = files["expected_accesses"].to_numpy()
     total = by_dataset(size)
-    whole = [_with_datasets(one, of, files.num_rows, nobody) for one in holdings]
-    held = np.zeros((nobody, len(supply.sites)))
+    whole = [_with_datasets(one, dataset_of_file, files.num_rows, no_dataset) for one in holdings]
+    held = np.zeros((no_dataset, len(supply.sites)))
     for cache, one in zip(caches, whole, strict=True):
         held[:, supply.sites.index(cache.at_site)] += fraction(
             one.predicted_bytes[one.item >= files.num_rows], total
@@ -301,10 +244,13 @@ def _snapshot(
     )
 
 
-def _with_datasets(one: Holding, of: IntArray, n_files: int, n_datasets: int) -> Holding:
-    """What a cache holds of files, and behind them of datasets; `of`: each file's, `n_datasets`: of none."""
+def _with_datasets(one: Holding, dataset_of_file: IntArray, n_files: int, n_datasets: int) -> Holding:
+    """The holdings of a cache by file, followed by those by dataset.
+
+    `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
+    """
     now, soon = (
-        np.bincount(of[one.item], n_bytes, n_datasets + 1)[:n_datasets]
+        np.bincount(dataset_of_file[one.item], n_bytes, n_datasets + 1)[:n_datasets]
         for n_bytes in (one.cached_bytes, one.predicted_bytes)
     )
     return Holding(
@@ -319,15 +265,3 @@ def _supply(caches: Sequence[CacheSettings], rates_bytes_s: Mapping[str, float])
     sites = tuple(sorted(capacities))
     weights = tuple(float(sum(capacities[site].values())) for site in sites)
     return Supply(sites, weights, tuple(rates_bytes_s[site] for site in sites))
-
-
-def _packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:
-    """A plan as the service hands it out: gzipped JSON."""
-    rows = plan.select([*_PLAN_COLUMNS, "expires_at"]).sort_by(
-        [("action", "ascending"), ("rank", "ascending")]
-    )
-    items = [
-        row | {"expires_at": as_of_label(int(row["expires_at"].timestamp()))} for row in rows.to_pylist()
-    ]
-    document = {"cache": cache, "as_of": as_of_label(as_of_s), "items": items}
-    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)

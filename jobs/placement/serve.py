@@ -1,4 +1,4 @@
-"""The placement service as settings configure it: wiring, a socket, and a loop that ends with a signal."""
+"""The configured placement service: its parts, its socket, and its loop until a signal."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from replay.benefit import Cluster
 
 _BACKLOG = 512
 _OTHER_DESCRIPTORS = 128
-"""The database's, the loop's, and those of libraries."""
+"""File descriptors of the database, the event loop and libraries."""
 _LAST_ANSWERS_S = 10
-"""For what is under way when the service is stopped: a client that is slow must not keep it."""
+"""Time for the last answers when the service is stopped; a slow client must not delay it further."""
 
 
 def run(settings: Settings, *, host: str | None, port: int | None, log: Callable[[str], None]) -> None:
@@ -67,7 +67,7 @@ def server(
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The HTTP server of the service, within its bounds; given a socket it runs. Raises ConfigError."""
+    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError."""
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     front = wired(serve, caches, gate, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=now_s)
     config = uvicorn.Config(
@@ -78,7 +78,7 @@ def server(
         interface="asgi3",
         proxy_headers=False,
         lifespan="on",
-        # A warning per request that is no HTTP would let anybody fill the log.
+        # With a warning per request that is not HTTP, anybody could fill the log.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -96,7 +96,7 @@ def wired(
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> Front:
-    """The application, its state and its database, none of them started. Raises ConfigError."""
+    """The application with its state and database, not started yet. Raises ConfigError."""
     known = list(caches)
     options = Options(
         liveness_s=serve.liveness,
@@ -113,7 +113,7 @@ def wired(
 
 
 def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:
-    """Bytes a second that one dataset may draw from each site, of `n_nodes` caches."""
+    """Bytes per second that one dataset may read at each site; `n_nodes`: caches per site."""
     named = {site: serve.sites.get(site, SiteSettings()) for site in n_nodes}
     return {
         site: serve.site_share * n_nodes[site] * (one.cache_read or serve.cache_read)
@@ -138,13 +138,13 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(serve.tls_cert, serve.tls_key)
     except OSError as error:
-        what = error.strerror or type(error).__name__
-        raise ConfigError("serve.tls_cert", f"cannot use it with tls_key: {what}; give PEM files") from None
+        reason = error.strerror or type(error).__name__
+        raise ConfigError("serve.tls_cert", f"cannot use it with tls_key: {reason}; give PEM files") from None
     return context
 
 
 def _allow_descriptors(n_connections: int) -> None:
-    """Let this process open what its connections need, and what is accepted before it is counted."""
+    """Raise the limit of open files for the connections, also for those accepted before they are counted."""
     needed = n_connections + _BACKLOG + _OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:

@@ -1,1 +1,1 @@
-"""One cache's plan, from its inventory and the region's predictions."""
+"""The planning job: from predictions and a cache's state to its prefetch, pin and evict lists."""

@@ -1,4 +1,4 @@
-"""A cache at the moment of a decision, as the planner knows it."""
+"""The state of a cache at a decision time, in the planner's types."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.names import parse_name
-from jobs.caches.inventory import believed
+from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.plan.inflow import inflows
 from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store.tables import Tables
+from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
 from prefetch.plan.federation import belongs
-from prefetch.push.origins import Try
 from prefetch.target import Held
 from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
 
@@ -30,9 +30,9 @@ UNKNOWN_SCOPE = "unknown"
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """A cache at `as_of_s`: what it holds by its own word, and the names that earlier plans hold there.
+    """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
 
-    `tries`: those of its pushes to fetch from origins, oldest first.
+    `tries`: attempts of its pushes to fetch from origins, oldest first.
     """
 
     cache: CacheSettings
@@ -43,19 +43,19 @@ class Moment:
 
 
 def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
-    """A cache at `as_of_s`: its own inventory, what earlier plans hold there, and its latest tries."""
+    """A cache at `as_of_s`: its own inventory, its pins, and the latest attempts of its pushes."""
     chosen = settings.cache(cache)
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pins = journal.pins(cache, now_s=as_of_s)
         tries = journal.tries(cache, since_s=as_of_s - settings.plan.reconsider_source)
-    held = believed(Tables(settings.tables.root), chosen, at_s=as_of_s)
+    held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
     return Moment(chosen, held, {item.name for item in pins}, as_of_s, tries)
 
 
 def state_of(
     moment: Moment, held: Sequence[Held], index: IntArray, recent: Sequence[int], cycle_s: int
 ) -> CacheState:
-    """The cache as the planner knows it; a file that was never closed counts as used now."""
+    """The state of the cache; a file that was never closed counts as used now."""
     cache, as_of_s = moment.cache, moment.as_of_s
     return CacheState(
         as_of_s=as_of_s,
@@ -74,7 +74,7 @@ def state_of(
 
 
 def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:
-    """Which files belong to this cache and not to another one of its site; None: it is alone there."""
+    """Whether each file belongs to this cache of its site; None: the site has no other cache."""
     members = site_capacities(settings.caches.values()).get(cache.at_site, {})
     return belongs(dids.to_pylist(), members, cache.name) if len(members) > 1 else None
 
@@ -82,7 +82,7 @@ def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArr
 def cycle_of(
     tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
 ) -> tuple[int, list[int]]:
-    """Seconds that a plan provides for, and the inflow of such cycles in the last day."""
+    """Seconds that a plan covers, and the inflow of such cycles in the last day."""
     cycle_s = every_s if plan.cycle == "auto" else plan.cycle
     assumed = plan.assumed_inflow * cycle_s / every_s
     return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)
@@ -102,15 +102,10 @@ def with_held(
     return pa.concat_arrays([dids, extra]), index
 
 
-def names_of(dids: pa.Array) -> pa.Array:
-    """The names of `dids`, without their scopes."""
-    return pc.struct_field(pc.extract_regex(dids, r"^[^:]*:(?P<name>.*)$"), "name")
-
-
 def known_files(
     tables: Tables, settings: Settings, moment: Moment, dids: pa.Array, *, cycle_s: int
 ) -> tuple[Files, IntArray | None]:
-    """What the planner knows of `dids` in that cache, and what each origin may deliver in the cycle."""
+    """The facts about `dids` for the planner, and the bytes that each origin may deliver in the cycle."""
     plan, as_of_s = settings.plan, moment.as_of_s
     files, origins = plan_files(
         dids,

@@ -1,4 +1,4 @@
-"""What a plan must know of files beside predictions: rules, datasets, origins, and what a hit saves."""
+"""Facts about files that plans need beside predictions: rules, datasets, origins, and savings of a hit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
 from prefetch.plan import Files, Objective, treatments
 from prefetch.plan.control import is_control
-from replay.benefit import BenefitModel, Reads, cost
+from replay.benefit import BenefitModel, BytesRead, cost
 from replay.origins import first_fit
 from replay.planner import BoolArray, IntArray
 
@@ -28,7 +28,7 @@ _EMPTY = pa.table(
 
 
 def facts(tables: Tables, dids: pa.Array) -> pa.Table:
-    """Dataset, tier and first origin of each of `dids`, null where the files table does not tell."""
+    """Dataset, tier and first origin of each of `dids`, null if the files table has none."""
     known = _EMPTY
     if tables.exists(FILES):
         rows = tables.read_arrow(FILES, columns=_FACTS)
@@ -53,7 +53,7 @@ def plan_files(
     """What the planner knows of `dids`, and the names of origins by code.
 
     `known`: their `facts`; `is_here`: whether they belong to this cache (None: all do); `read_share`: part of
-    a file that a job reads, by dataset (None: all of it); `benefit` and `regions` tell what a hit saves.
+    a file that a job reads, by dataset (None: all of it); `benefit` and `regions`: the savings of a hit.
     """
     dataset, datasets = _coded(known["dataset"])
     origin, origins = _coded(known["origin"])
@@ -86,15 +86,15 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
         columns=["dataset", "known_at", "size_bytes", "read_bytes", "n_reads"],
     )
     known = pc.less(rows["known_at"].cast(pa.int64()), as_of_s * 1_000_000)
-    told = pc.and_(pc.is_valid(rows["read_bytes"]), pc.greater(rows["size_bytes"], 0))
-    rows = rows.filter(pc.and_(pc.and_(known, told), pc.is_valid(rows["dataset"])))
-    asked = pc.multiply(rows["size_bytes"], rows["n_reads"])
+    has_sizes = pc.and_(pc.is_valid(rows["read_bytes"]), pc.greater(rows["size_bytes"], 0))
+    rows = rows.filter(pc.and_(pc.and_(known, has_sizes), pc.is_valid(rows["dataset"])))
+    opened_bytes = pc.multiply(rows["size_bytes"], rows["n_reads"])
     sums = (
-        rows.append_column("asked", asked)
+        rows.append_column("opened_bytes", opened_bytes)
         .group_by("dataset")
-        .aggregate([("read_bytes", "sum"), ("asked", "sum")])
+        .aggregate([("read_bytes", "sum"), ("opened_bytes", "sum")])
     )
-    share = np.minimum(1.0, sums["read_bytes_sum"].to_numpy() / sums["asked_sum"].to_numpy())
+    share = np.minimum(1.0, sums["read_bytes_sum"].to_numpy() / sums["opened_bytes_sum"].to_numpy())
     return dict(zip(sums["dataset"].to_pylist(), share.tolist(), strict=True))
 
 
@@ -115,6 +115,6 @@ def _saved(origins: Sequence[str], model: BenefitModel, regions: Sequence[Origin
 def _saved_per_byte(rtt_ms: float | None, model: BenefitModel) -> float:
     rtt = np.array([np.nan if rtt_ms is None else rtt_ms])
     amount, none = np.array([10**12]), np.array([0])
-    missed = cost(Reads(rtt, amount, none[:, None]), model).core_hours
-    hit = cost(Reads(rtt, none, amount[:, None]), model).core_hours
+    missed = cost(BytesRead(rtt, amount, none[:, None]), model).core_hours
+    hit = cost(BytesRead(rtt, none, amount[:, None]), model).core_hours
     return max(0.0, missed - hit) / 10**12

@@ -1,4 +1,4 @@
-"""What came into a cache lately, by its own records."""
+"""The recent inflow of a cache, by its own records."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
     )
     kind = rows.schema.field("known_at").type
     since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))
-    told = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
+    of_cache = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
     recent = pc.and_(pc.greater_equal(rows["accessed_at"], since), pc.less(rows["accessed_at"], until))
-    rows = rows.filter(pc.and_(pc.and_(told, recent), pc.is_valid(rows["bytes_missed"])))
+    rows = rows.filter(pc.and_(pc.and_(of_cache, recent), pc.is_valid(rows["bytes_missed"])))
     if not rows.num_rows:
         return unknown
     ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6

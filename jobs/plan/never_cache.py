@@ -1,4 +1,4 @@
-"""A site's rules to never cache, written for a cache's own decision library."""
+"""The site's rules of files never to cache, as a file for the cache's decision library."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class NeverCache:
-    """What was written. `left_out`: rules that such a file cannot say, and why.
+    """Summary of the file. `left_out`: rules that it cannot express, and why.
 
-    `configure`: the line that the server's configuration needs; `takes_effect`: when.
+    `configure`: line for the server's configuration; `takes_effect`: when the rules apply.
     """
 
     cache: str
@@ -32,7 +32,7 @@ class NeverCache:
 
 
 def run(settings: Settings, *, cache: str, out: Path) -> NeverCache:
-    """Write the blacklist of a cache to `out`, whole or not at all. Raises ConfigError, InputError."""
+    """Write the blacklist of a cache to `out`, atomically. Raises ConfigError, InputError."""
     if settings.cache(cache).kind != "xcache":
         raise InputError(
             f"cache {cache!r} is a folder, which has no decision library; its plans obey the rules"

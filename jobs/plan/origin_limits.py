@@ -1,4 +1,4 @@
-"""What each origin may deliver in a cycle: the operator's limits, and nothing where it failed lately."""
+"""The bytes that each origin may deliver in a cycle: its limit, or none if it failed recently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.settings.plan import PlanSettings
-from prefetch.push.origins import Sources, Try
+from prefetch.journal.items import Try
+from prefetch.push.origins import Sources
 from replay.origins import first_fit
 from replay.planner import IntArray
 
@@ -19,9 +20,9 @@ _HOUR_S = 3600
 def origin_bytes(
     origins: Sequence[str], tries: Sequence[Try], *, plan: PlanSettings, as_of_s: int, cycle_s: int
 ) -> IntArray | None:
-    """Bytes that each of `origins` may deliver in the cycle from `as_of_s`; None: nothing limits any.
+    """Bytes that each of `origins` may deliver in the cycle from `as_of_s`; None: there is no limit.
 
-    `tries`: those of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
+    `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
     """
     seen = Sources(plan.source_limits, (one for one in tries if one.at_s < as_of_s))
     per_hour = [source.per_hour for source in plan.sources]

@@ -1,4 +1,4 @@
-"""One cache's plan: its own inventory and the region's predictions in, plan items with reasons out."""
+"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import InputError, StaleInputError
+from features.names import names_of
 from features.schema import CONTENTS, PLANS, PREDICTIONS
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.queue import Queued, known_work
-from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
+from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
-from prefetch.plan import Action, Judgement
+from prefetch.actions import Action
+from prefetch.plan import Judgement
 from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
 from prefetch.plan.explain import Explanation, explain
 from prefetch.target import Held
@@ -27,13 +30,13 @@ from replay.planner import IntArray
 
 @dataclasses.dataclass(frozen=True)
 class PlanSummary:
-    """What was planned for one cache: files and bytes, and per list what kept it from growing.
+    """Summary of a plan: files and bytes, and per list the limit that bound it.
 
-    `cycle_s`: until when the plan provides; `eviction_age_s`: how long a file stays there without a plan;
-    `fitting_cycle_s`: the cycle of predictions and plans that this asks for. `queued_files`: files that
+    `cycle_s`: time that the plan covers; `eviction_age_s`: how long a file stays there without a plan;
+    `fitting_cycle_s`: the cycle of predictions and plans that suits this age. `queued_files`: files that
     queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
     `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
-    no longer believed, as their queue was not asked again.
+    stale, because their queue was not read again.
     """
 
     cache: str
@@ -60,7 +63,7 @@ class PlanSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """One cache at one moment: its inventory, and the plan with what it was made from."""
+    """One cache at one decision time: its inventory, and the plan with its inputs."""
 
     held: Sequence[Held]
     dids: pa.Array
@@ -71,26 +74,26 @@ class Judged:
 
     @property
     def cycle_s(self) -> int:
-        """Until when the plan provides."""
+        """Time that the plan covers."""
         return self.judgement.case.limits.cycle_s
 
 
 def run(settings: Settings, *, cache: str, as_of_s: int, force: bool = False) -> PlanSummary:
     """Plan for one cache, from its own inventory; raises as `make`.
 
-    `force`: whatever the cache has lost, and however much the plan evicts.
+    `force`: also if the cache lost, or the plan evicts, more than settings allow.
     """
     return make(Tables(settings.tables.root), settings, moment_of(settings, cache, as_of_s), force=force)
 
 
 def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
-    """Why one file would be planned now, or would not; nothing is written. Raises as `explain_item`."""
+    """Why one file would be planned or not; nothing is written. Raises as `explain_item`."""
     moment = moment_of(settings, cache, as_of_s)
     return explain_item(Tables(settings.tables.root), settings, moment, item=item)
 
 
 def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = False) -> PlanSummary:
-    """Write the contents and plans of a cache at a moment.
+    """Write the contents and plans of a cache at a decision time.
 
     Raises StaleInputError if there are no predictions for it, LimitError if the cache lost, or the plan
     evicts, more than settings allow without `force`.
@@ -98,7 +101,7 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     judged, as_of_s = judge(tables, settings, moment), moment.as_of_s
     if not force:
         _check_limits(tables, settings, judged, moment)
-    key = (day_label(as_of_s), as_of_label(as_of_s), moment.cache.name)
+    key = MomentKey.at(as_of_s, moment.cache.name)
     held_dids = judged.dids.take(pa.array(judged.index))
     rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
     tables.replace_arrow(CONTENTS, rows, cover=[key])
@@ -123,7 +126,7 @@ def explain_item(tables: Tables, settings: Settings, moment: Moment, *, item: st
 
 
 def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
-    """The plan of a cache by the latest predictions, with what it was made from."""
+    """The plan of a cache by the latest predictions, with its inputs."""
     plan, region, every_s = settings.plan, settings.region.name, settings.features.cycle
     as_of_s = moment.as_of_s
     inventory = sorted(moment.inventory, key=lambda file: file.name)
@@ -131,7 +134,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
     dids, model_version = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
-    # Of these nothing is known but that they are there: they are left as they are.
+    # Nothing else is known of unreadable files, so they are left as they are.
     unreadable = pa.array([file.name for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(names_of(dids), value_set=unreadable)))
     dids, index = with_held(dids, names_of(dids), held)
@@ -152,7 +155,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
 
 
 def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, str]:
-    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and what predicted them."""
+    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and their model version."""
     rows = tables.read_arrow(
         PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did", "model_version"]
     )
@@ -172,14 +175,14 @@ def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Mo
     check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
-def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
+def _summary(judged: Judged, key: MomentKey) -> PlanSummary:
     plan = judged.judgement.plan
     age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
-    queued = (plan.action == int(Action.PREFETCH)) & (plan.n_jobs > 0)
-    n = {action: int((plan.action == int(action)).sum()) for action in Action}
+    queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
+    n = {action: int((plan.action == action.code).sum()) for action in Action}
     return PlanSummary(
-        cache=key[2],
-        as_of=key[1],
+        cache=key.owner,
+        as_of=key.as_of,
         held_files=len(judged.held),
         held_bytes=sum(file.bytes_on_disk for file in judged.held),
         prefetch=n[Action.PREFETCH],
@@ -189,7 +192,7 @@ def _summary(judged: Judged, key: tuple[str, str, str]) -> PlanSummary:
         unpin=n[Action.UNPIN],
         evict=n[Action.EVICT],
         evict_bytes=plan.bytes_of(Action.EVICT),
-        bound_by={action.name.lower(): what for action, what in plan.bound_by.items()},
+        bound_by={action.value: limit for action, limit in plan.bound_by.items()},
         cycle_s=judged.cycle_s,
         eviction_age_s=age_s,
         fitting_cycle_s=fitting_cycle_s(age_s, judged.cycle_s),

@@ -16,12 +16,12 @@ from features.units import duration_label
 from jobs.plan.file_facts import facts, plan_files
 from jobs.settings.plan import PlanSettings
 from jobs.store.tables import Tables
-from prefetch.plan import Files, Limits, Scores, ValuePlanner
+from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
 from prefetch.plan.known import KnownWork, with_known
 from replay.planner import IntArray
 
 KEPT_BOUNDARIES = 256
-"""Boundaries whose scores stay in memory: a replay walks several capacities through the same weeks."""
+"""Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""
 
 _COLUMNS = ["did", "horizon_s", "probability", "size_bytes", "last_read_s"]
 
@@ -41,8 +41,8 @@ def planner(
     """A planner over the files `dids` (a file's dense id is its index there).
 
     At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
-    files that are not among `dids` are left out. `files`: what else is known of them, None: what the files
-    table tells. Raises StaleInputError at a boundary without predictions.
+    files that are not among `dids` are left out. `files`: other facts about them, by default those of
+    the files table. Raises StaleInputError at a boundary without predictions.
     """
     every_s = predicted_every_s or cycle_s
 
@@ -51,7 +51,7 @@ def planner(
         label = as_of_label(as_of_s)
         rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=_COLUMNS)
         if not pc.any(pc.equal(rows["horizon_s"], plan.horizon)).as_py():
-            # Without scores every file would look worthless: better no plan than that one.
+            # Without scores every file would look worthless, so there must be no plan.
             raise StaleInputError(
                 f"no predictions at {label} for region {region!r} within {duration_label(plan.horizon)}, "
                 "the [plan] horizon; run predict, or plan by a horizon that was predicted"
@@ -71,9 +71,9 @@ def planner(
     )
 
 
-def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> Limits:
-    """The plan's bounds as the planner knows them."""
-    return Limits(
+def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = None) -> PlanLimits:
+    """The limits of a plan in the planner's type."""
+    return PlanLimits(
         cycle_s=cycle_s,
         pin_share=plan.pin_share,
         evict_inflow=plan.evict_inflow,

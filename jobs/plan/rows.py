@@ -9,21 +9,23 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.names import names_of
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from features.times import DAY_S
-from jobs.store.tables import Key
-from prefetch.plan import Action, Plan
+from jobs.store.keys import Key, MomentKey
+from prefetch.actions import ACTIONS
+from prefetch.plan import Plan
 from prefetch.plan.reasons import reasons
 from prefetch.target import Held
 
-_ACTIONS = pa.array([action.name.lower() for action in sorted(Action)])
+_ACTIONS = pa.array(list(ACTIONS), pa.string())
 
 PUSHED_AT_LEAST_S = DAY_S
-"""A plan may be pushed so long, also where it decides for a shorter time: a site may plan once a day."""
+"""A plan may be pushed for at least this long, because a site may plan only once a day."""
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) -> pa.Table:
-    """The inventory `held` at `as_of_s`; `dids` are its files'."""
+    """The inventory `held` at `as_of_s`; `dids`: those of its files."""
     detached = pa.array([file.last_detach_s for file in held], pa.int64())
     columns = {
         "did": dids,
@@ -39,15 +41,15 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) ->
 
 
 def items(
-    plan: Plan, dids: pa.Array, *, key: Key, as_of_s: int, horizon_s: int, model: str | None
+    plan: Plan, dids: pa.Array, *, key: MomentKey, as_of_s: int, horizon_s: int, model: str | None
 ) -> pa.Table:
-    """The plan's items; `key`: the partition they go to, `model`: version of the predictions they follow."""
+    """The plan's items; `key`: their partition; `model`: version of the predictions."""
     did = dids.take(pa.array(plan.item))
     action = _ACTIONS.take(pa.array(plan.action))
     columns = {
-        "item_id": item_ids(key[2], as_of_s, did, action),
+        "item_id": item_ids(key.owner, as_of_s, did, action),
         "did": did,
-        "name": pc.struct_field(pc.extract_regex(did, r"^[^:]*:(?P<name>.*)$"), "name"),
+        "name": names_of(did),
         "action": action,
         "rank": pa.array(plan.rank),
         "value": pa.array(plan.value),
@@ -62,7 +64,7 @@ def items(
 
 
 def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:
-    """32 hex digits each, that name a plan item wherever it goes."""
+    """A unique id of each plan item, 32 hex digits."""
     head = f"{cache}\n{as_of_s}\n"
     texts = pc.binary_join_element_wise(pa.scalar(head), dids, pa.scalar("\n"), actions, "").cast(pa.binary())
     return pa.array([hashlib.sha256(text).hexdigest()[:32] for text in texts.to_pylist()], pa.string())

@@ -1,1 +1,1 @@
-"""Plans carried out, prefills, and Rucio kept in step."""
+"""Jobs that carry out plans: push lists to caches, prefill for queued jobs, report replicas to Rucio."""

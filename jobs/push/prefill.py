@@ -1,4 +1,4 @@
-"""Known work: queues of jobs into their table, and a prefill of what a task will read, pushed at once."""
+"""Step `prefill`: fetch the files that a task will read, at once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 
 from features.errors import InputError
+from features.names import names_of
 from features.schema import PLANS, QUEUE, arrow_schema
-from features.times import as_of_label, day_label
+from features.times import as_of_label
 from jobs.ingest.queue import Queued, resolved, write
 from jobs.ingest.queue_entries import Checked, checked
-from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, names_of, state_of, with_held
+from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.planner import limits
 from jobs.plan.rows import items
 from jobs.progress import Advance
 from jobs.push import push
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
-from prefetch.plan import Action
+from prefetch.actions import Action
 from prefetch.plan.known import certain
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
@@ -33,7 +35,7 @@ _COMMENT = "#"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a task will read: datasets and files, by `n_jobs` jobs, from `starts_s` on (None: soon)."""
+    """The inputs of a task: datasets and files, read by `n_jobs` jobs from `starts_s` on (None: soon)."""
 
     datasets: Sequence[str]
     files: Sequence[str]
@@ -43,11 +45,11 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class PrefillSummary:
-    """What a prefill planned, and what its push did (None: a dry run).
+    """Summary of a prefill; `pushed`: that of its push, None for a dry run.
 
-    `files`, `bytes`: what was asked for, as the files table knows it; `on_disk`: of them, held from now on;
-    `unknown`: names asked for that the files table does not know; `left_out`: files by why; `bound_by`: what
-    kept more from being fetched.
+    `files`, `bytes`: of the request, by the files table; `on_disk`: files in the cache, pinned from now on;
+    `unknown`: requested names that the files table lacks; `left_out`: files by reason; `bound_by`: the limit
+    that kept more from being fetched.
     """
 
     cache: str
@@ -65,7 +67,7 @@ class PrefillSummary:
 
 
 def listed(path: Path) -> list[str]:
-    """The names in a file, one a line; lines that begin with # are left out. Raises InputError."""
+    """The names in a file, one per line; lines that begin with # are ignored. Raises InputError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -82,31 +84,31 @@ def run(
     dry_run: bool,
     on_progress: Advance,
 ) -> PrefillSummary:
-    """Fetch what `request` names into a cache within its limits, and let the plans to come know of it.
+    """Fetch the files of `request` into a cache within its limits; later plans keep them.
 
-    A dry run writes and touches nothing. Raises InputError if the request names nothing usable, or if the
-    cache has a plan of that very moment.
+    A dry run writes nothing. Raises InputError if the request names nothing usable, or if the cache has a
+    plan of the same time.
     """
     tables, moment = Tables(settings.tables.root), moment_of(settings, cache, as_of_s)
-    key = (day_label(as_of_s), as_of_label(as_of_s), cache)
+    key = MomentKey.at(as_of_s, cache)
     if not dry_run and tables.exists(PLANS) and key in tables.snapshot(PLANS).partitions:
         raise InputError(
-            f"cache {cache!r} has a plan at {key[1]}; give another --as-of, or resume it: cachecast push"
+            f"cache {cache!r} has a plan at {key.as_of}; give another --as-of, or resume it: cachecast push"
         )
-    told = _entries(request, as_of_s, settings.queue.stale)
-    asked = pa.Table.from_pylist(list(told.rows.values()), arrow_schema(QUEUE))
-    queued = resolved(tables, asked, as_of_s)
+    entries = _entries(request, as_of_s, settings.queue.stale)
+    requested = pa.Table.from_pylist(list(entries.rows.values()), arrow_schema(QUEUE))
+    queued = resolved(tables, requested, as_of_s)
     if not queued.files.num_rows:
         raise InputError(
-            f"the files table knows none of the {len(told.rows)} names asked for; pull the catalogue first, "
-            "or write them as scope:name"
+            f"the files table knows none of the {len(entries.rows)} names asked for; pull the catalogue "
+            "first, or write them as scope:name"
         )
     planned, dids = _planned(tables, settings, moment, queued)
     name = f"prefill-{_digest(cache, request)}"
     if not dry_run:
-        for row in told.rows.values():
+        for row in entries.rows.values():
             row["cache"] = cache
-        write(tables, told, queue=name, source="prefill", as_of_s=as_of_s)
+        write(tables, entries, queue=name, source="prefill", as_of_s=as_of_s)
         rows = items(
             planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
         )
@@ -121,20 +123,20 @@ def _entries(request: Request, as_of_s: int, stale_s: int) -> Checked:
     raw = [job | {"dataset": name} for name in request.datasets] + [job | {"file": f} for f in request.files]
     if not raw:
         raise InputError("nothing is asked for; give --dataset, or --files with a list that names some")
-    told = checked(raw, as_of_s=as_of_s, stale_s=stale_s)
-    if told.refused:
-        reason = next(iter(told.refused))
-        raise InputError(f"{told.samples[reason]} cannot be used: {reason}")
-    return told
+    entries = checked(raw, as_of_s=as_of_s, stale_s=stale_s)
+    if entries.refused:
+        reason = next(iter(entries.refused))
+        raise InputError(f"{entries.samples[reason]} cannot be used: {reason}")
+    return entries
 
 
 def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued) -> tuple[Prefill, pa.Array]:
     plan, every_s, as_of_s = settings.plan, settings.features.cycle, moment.as_of_s
-    asked = queued.files["did"].combine_chunks()
-    names = set(names_of(asked).to_pylist())
-    # Of a file that is there in part the rest is fetched.
+    wanted = queued.files["did"].combine_chunks()
+    names = set(names_of(wanted).to_pylist())
+    # The rest of a file that is held in part is fetched.
     held = [file for file in moment.inventory if file.complete or file.name not in names]
-    dids, index = with_held(asked, names_of(asked), held)
+    dids, index = with_held(wanted, names_of(wanted), held)
     cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
     state = state_of(moment, held, index, recent, cycle_s)
@@ -145,12 +147,12 @@ def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued)
 
 
 def _summary(
-    planned: Prefill, queued: Queued, key: tuple[str, str, str], name: str, pushed: PushSummary | None
+    planned: Prefill, queued: Queued, key: MomentKey, name: str, pushed: PushSummary | None
 ) -> PrefillSummary:
     plan = planned.plan
     return PrefillSummary(
-        cache=key[2],
-        as_of=key[1],
+        cache=key.owner,
+        as_of=key.as_of,
         queue=name,
         files=queued.files.num_rows,
         bytes=int(queued.files["size_bytes"].to_numpy().sum()),
@@ -165,6 +167,6 @@ def _summary(
 
 
 def _digest(cache: str, request: Request) -> str:
-    """What tells one prefill from another: the same one asked again replaces what it said before."""
-    told = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    """An id of the request: repeating it replaces its earlier entries."""
+    text = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

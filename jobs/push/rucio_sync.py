@@ -1,4 +1,4 @@
-"""The configured Rucio: its server as a session, its caches as RSEs, its broker told what they hold."""
+"""Steps `rucio sync`, `setup` and `check`: the caches as RSEs of the configured Rucio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from features.errors import ConfigError
 from features.names import parse_name
-from jobs.caches.inventory import believed, check_withdrawals
+from jobs.caches.inventory import check_withdrawals, verified
 from jobs.ingest.rucio import session
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
@@ -29,7 +29,7 @@ from prefetch.target import Held
 
 @dataclasses.dataclass(frozen=True)
 class RseSetUp:
-    """What was done to make the RSE of `cache` safe; nothing where it was."""
+    """The changes that made the RSE of `cache` safe; none if it was safe."""
 
     cache: str
     rse: str
@@ -38,7 +38,7 @@ class RseSetUp:
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """What a sync would tell Rucio; see `SyncSummary`."""
+    """What a sync would report to Rucio; see `SyncSummary`."""
 
     cache: str
     rse: str
@@ -51,37 +51,37 @@ class Drift:
 def sync(
     settings: Settings, *, cache: str, dry_run: bool, wait_s: int, recheck: bool, force: bool = False
 ) -> SyncSummary | Drift:
-    """Tell Rucio what a cache got and lost since it was last told, and wait for its word; or count it.
+    """Report the changes of a cache to Rucio and wait until it confirms them; `dry_run`: only count them.
 
-    Raises LimitError if more would be withdrawn than settings allow without `force`.
+    Raises LimitError if more replicas would be removed than settings allow without `force`.
     """
     chosen = settings.cache(cache)
     rse, broker = _rse(chosen), _broker(settings.rucio)
-    with contextlib.closing(Told(settings.push.journal)) as told:
-        inventory = _admitted(settings, _inventory(settings, chosen, told.states(rse)))
+    with contextlib.closing(Told(settings.push.journal)) as reported:
+        inventory = _admitted(settings, _inventory(settings, chosen, reported.states(rse)))
         held, n_unnamed = _held(inventory)
         unreadable = [did for one in inventory if one.unreadable and (did := did_of_path(one.name))]
 
-        def what() -> Changes:
-            known = told.states(rse)
+        def pending() -> Changes:
+            known = reported.states(rse)
             wanted = changes(held, known, unreadable)
             if not force:
                 share = settings.rucio.withdraw_share
-                check_withdrawals(len(wanted.remove), _n_told(known), rse=rse, share=share)
+                check_withdrawals(len(wanted.remove), _n_reported(known), rse=rse, share=share)
             return wanted
 
         if dry_run:
-            drift = what()
+            drift = pending()
             return Drift(cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove))
-        at = Sync(rse, told=told, broker=broker, session=session(settings.rucio))
+        at = Sync(rse, told=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             at.recheck()
-        at.tell(what(), now_s=time.time())
+        at.tell(pending(), now_s=time.time())
         return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **at.confirm(wait_s=wait_s))
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
-    """Make the RSE of a cache, or make it safe again."""
+    """Create the RSE of a cache, or make it safe again."""
     chosen = settings.cache(cache)
     rse, door = _rse(chosen), None
     if chosen.kind == "xcache":
@@ -102,7 +102,7 @@ def check(settings: Settings, *, cache: str | None) -> list[RseCheck]:
 
 def _rse(cache: CacheSettings) -> str:
     if not cache.rse:
-        raise ConfigError(f"caches.{cache.name}.rse", "this cache has no RSE; set its name, as XCACHE_PIC")
+        raise ConfigError(f"caches.{cache.name}.rse", "this cache has no RSE; set its name, like XCACHE_PIC")
     return cache.rse
 
 
@@ -123,18 +123,18 @@ def _broker(rucio: RucioSettings) -> Broker:
     )
 
 
-def _inventory(settings: Settings, cache: CacheSettings, told: Mapping[Did, str]) -> list[Held]:
-    # A CMS file's name is its path; of others the path is not known.
-    names = [did.name for did, state in told.items() if state == "there" and did.name.startswith("/")]
-    return believed(Tables(settings.tables.root), cache, at_s=int(time.time()), told=names)
+def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, str]) -> list[Held]:
+    # The name of a CMS file is its path; the paths of other files are unknown.
+    names = [did.name for did, state in reported.items() if state == "there" and did.name.startswith("/")]
+    return verified(Tables(settings.tables.root), cache, at_s=int(time.time()), reported=names)
 
 
-def _n_told(states: Mapping[Did, str]) -> int:
+def _n_reported(states: Mapping[Did, str]) -> int:
     return sum(state != "unknown" for state in states.values())
 
 
 def _admitted(settings: Settings, inventory: Iterable[Held]) -> list[Held]:
-    """What a cache holds, without what rules keep out of it: it leaves, and is read past the cache."""
+    """The inventory without files that rules keep out of the cache: jobs read them directly."""
     held = list(inventory)
     names = pa.array([file.name for file in held], pa.string())
     tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
@@ -143,7 +143,7 @@ def _admitted(settings: Settings, inventory: Iterable[Held]) -> list[Held]:
 
 
 def _held(inventory: Iterable[Held]) -> tuple[list[Did], int]:
-    """The DIDs of complete files, and the number of those that tell none."""
+    """The DIDs of complete files, and the number of files without one."""
     dids = [did_of_path(file.name) for file in inventory if file.complete]
     named = [did for did in dids if did is not None]
     return named, len(dids) - len(named)

@@ -1,1 +1,1 @@
-"""One HTML page that answers: did it pay, and can it be trusted?"""
+"""HTML pages and files of results: the site's report, the caching study, and what `--out` writes."""

@@ -1,4 +1,4 @@
-"""The report's content, read from the tables."""
+"""The site's report: the newest replay, training, plan and push of the tables, as one HTML page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from jobs.report import plots
 from jobs.report.page import Figure, Section, page
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
-from jobs.text import Row
+from jobs.text import Row, chosen, percent
+from prefetch.actions import ACTIONS
 
 PLAN_ROWS = 12
-"""Plan items shown per action; the table has them all."""
+"""Plan items shown per action; the plans table holds all of them."""
 
 _REPLAY_COLUMNS = (
     "policy",
@@ -32,8 +33,8 @@ _REPLAY_COLUMNS = (
     "refetch_bytes",
     "byte_gap_closed",
 )
-
-
+_MODEL_COLUMNS = ("auc", "average_precision", "log_loss", "brier", "calibration_error", "n_rows")
+_PLAN_COLUMNS = ("action", "rank", "name", "size_bytes", "reason")
 _OUTCOME_COLUMNS = (
     *("did", "action", "confirmed_by", "n_hits", "bytes_saved"),
     *("bytes_spent", "bytes_wasted", "first_hit_delay_s"),
@@ -57,21 +58,19 @@ def run(settings: Settings, *, out: Path) -> ReportSummary:
 
 
 def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") -> str:
-    """The HTML report of the newest replay, training, plan and push under `tables`.
+    """The HTML report of the newest replay, training, plan and push in `tables`.
 
-    Parts without a table are left out; with none of them, StaleInputError.
+    Parts without a table are left out. `watermarks`: drawn into the plot of the fill level.
+    Raises StaleInputError if there is no part at all.
     """
-    replays = _newest(tables, REPLAYS)
-    sections = [
-        section
-        for section in (
-            _replay_section(tables, replays, watermarks),
-            _model_section(tables),
-            _plan_section(tables),
-            _outcome_section(tables),
-        )
-        if section
-    ]
+    replays = _newest_rows(tables, REPLAYS)
+    parts = (
+        _replay_section(tables, replays, watermarks),
+        _model_section(tables),
+        _plan_section(tables),
+        _outcome_section(tables),
+    )
+    sections = [section for section in parts if section]
     if not sections:
         raise StaleInputError(
             f"no table to report on under {tables.root}; run replay, train, plan or push first"
@@ -80,33 +79,30 @@ def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") ->
 
 
 def answers(replays: Sequence[Row]) -> Iterator[str]:
-    """The question everybody asks, in one sentence per capacity."""
+    """How much WAN traffic the plan saves against LRU, one sentence per capacity that has both."""
     by_capacity: dict[int, dict[str, Row]] = {}
     for row in replays:
         by_capacity.setdefault(row["capacity_bytes"], {})[row["policy"]] = row
     for capacity, rows in sorted(by_capacity.items()):
         if {"lru", "lru+plan"} <= rows.keys():
-            saved = rows["lru"]["wan_bytes"] - rows["lru+plan"]["wan_bytes"]
-            share = saved / max(1.0, rows["lru"]["wan_bytes"])
-            gap = rows["lru+plan"]["byte_gap_closed"]
-            closed = "" if gap is None else f", {100 * gap:.0f} % of the way to the bound"
-            verb = "saves" if saved >= 0 else "costs"
-            yield (
-                f"A cache of {format_bytes(capacity)}: the plan {verb} {format_bytes(abs(saved))} of WAN "
-                f"traffic against LRU ({100 * abs(share):.1f} %){closed}."
-            )
+            yield _saving(capacity, rows["lru"], rows["lru+plan"])
 
 
-def _newest(tables: Tables, table: Table) -> list[Row]:
-    if not tables.exists(table):
-        return []
-    snapshot = tables.snapshot(table)
-    if not snapshot.partitions:
-        return []
-    newest = max(snapshot.partitions)
-    rows = read_partitions(snapshot, {newest: snapshot.partitions[newest]})
-    listed: list[Row] = rows.to_pylist()
-    return listed
+def _saving(capacity_bytes: int, lru: Row, plan: Row) -> str:
+    saved = lru["wan_bytes"] - plan["wan_bytes"]
+    share = abs(saved) / max(1.0, lru["wan_bytes"])
+    gap = plan["byte_gap_closed"]
+    closed = "" if gap is None else f", {percent(gap)} of the way to the bound"
+    return (
+        f"A cache of {format_bytes(capacity_bytes)}: the plan {'saves' if saved >= 0 else 'costs'} "
+        f"{format_bytes(abs(saved))} of WAN traffic against LRU ({percent(share, 1)}){closed}."
+    )
+
+
+def _newest_rows(tables: Tables, table: Table) -> list[Row]:
+    newest = tables.newest(table)
+    rows: list[Row] = read_partitions(newest, newest.partitions).to_pylist()
+    return rows
 
 
 def _replay_section(
@@ -115,74 +111,79 @@ def _replay_section(
     if not replays:
         return None
     ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.rank(str(r["policy"]))))
-    capacities = sorted({r["capacity_bytes"] for r in replays})
+    capacities = sorted({row["capacity_bytes"] for row in replays})
     middle = capacities[len(capacities) // 2]
-    size = format_bytes(middle)
-    days = [r for r in _newest(tables, REPLAY_DAYS) if r["capacity_bytes"] == middle]
-    fills = [r for r in _newest(tables, REPLAY_FILLS) if r["capacity_bytes"] == middle]
-    fills.sort(key=lambda r: str(r["at"]))
+    days = [row for row in _newest_rows(tables, REPLAY_DAYS) if row["capacity_bytes"] == middle]
+    fills = [row for row in _newest_rows(tables, REPLAY_FILLS) if row["capacity_bytes"] == middle]
+    fills.sort(key=lambda row: str(row["at"]))
+    cache = f"cache of {format_bytes(middle)}"
     return Section(
         title="Replay of the held-out days",
-        note="WAN bytes are demand misses and prefetches; the bound is what no policy can beat. "
-        "LRU and the plan run between the watermarks, as XCache does; the others have none.",
+        note="WAN bytes are demand misses and prefetches; no policy can do better than the bound. "
+        "LRU and the plan run between the watermarks, as XCache does; the other policies have none.",
         figures=[
             Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity"),
-            Figure(plots.hits_and_misses(days), f"Hits and misses a day, cache of {size}"),
-            Figure(plots.fill_with_watermarks(fills, watermarks=watermarks), f"Fill level, cache of {size}"),
+            Figure(plots.hits_and_misses(days), f"Hits and misses per day, {cache}"),
+            Figure(plots.fill_with_watermarks(fills, watermarks=watermarks), f"Fill level, {cache}"),
         ],
-        rows=[{key: row[key] for key in _REPLAY_COLUMNS} for row in ordered],
+        rows=[chosen(row, _REPLAY_COLUMNS) for row in ordered],
     )
 
 
 def _model_section(tables: Tables) -> Section | None:
-    metrics = _newest(tables, MODEL_METRICS)
+    metrics = _newest_rows(tables, MODEL_METRICS)
     if not metrics:
         return None
-    reliability = _newest(tables, RELIABILITY)
-    calibrated = [r for r in metrics if any(b["model"] == r["model"] for b in reliability)]
-    model = max(calibrated, key=lambda r: r["auc"] or 0)["model"] if calibrated else ""
-    bins = [b for b in reliability if b["model"] == model]
+    metrics.sort(key=lambda row: (row["horizon_s"], -(row["auc"] or 0)))
     return Section(
         title="Models, on days they were not trained on",
         note="Recency and decayed frequency are the baselines to beat; they are scores, not probabilities.",
-        figures=[Figure(plots.calibration(bins), f"Calibration of {model}")] if bins else [],
+        figures=_calibration(metrics, _newest_rows(tables, RELIABILITY)),
         rows=[
-            {"model": r["model"], "within": duration_label(r["horizon_s"])}
-            | {
-                key: r[key]
-                for key in ("auc", "average_precision", "log_loss", "brier", "calibration_error", "n_rows")
-            }
-            for r in sorted(metrics, key=lambda r: (r["horizon_s"], -(r["auc"] or 0)))
+            {"model": row["model"], "within": duration_label(row["horizon_s"])}
+            | {key: row[key] for key in _MODEL_COLUMNS}
+            for row in metrics
         ],
     )
 
 
+def _calibration(metrics: Sequence[Row], reliability: Sequence[Row]) -> list[Figure]:
+    """The reliability of the best model that has one."""
+    reliable = {row["model"] for row in reliability}
+    calibrated = [row for row in metrics if row["model"] in reliable]
+    if not calibrated:
+        return []
+    best = max(calibrated, key=lambda row: row["auc"] or 0)["model"]
+    bins = [row for row in reliability if row["model"] == best]
+    return [Figure(plots.calibration(bins), f"Calibration of {best}")]
+
+
 def _plan_section(tables: Tables) -> Section | None:
-    plan = _newest(tables, PLANS)
+    plan = _newest_rows(tables, PLANS)
     if not plan:
         return None
-    shown = [r for r in plan if r["rank"] <= PLAN_ROWS]
-    shown.sort(key=lambda r: (str(r["action"]), r["rank"]))
-    counts = {a: sum(r["action"] == a for r in plan) for a in ("prefetch", "pin", "unpin", "evict")}
+    counts = collections.Counter(row["action"] for row in plan)
+    summary = ", ".join(f"{counts[action]} to {action}" for action in reversed(ACTIONS))
+    shown = [row for row in plan if row["rank"] <= PLAN_ROWS]
+    shown.sort(key=lambda row: (str(row["action"]), row["rank"]))
     return Section(
         title="The plan",
-        note=", ".join(f"{n} to {action}" for action, n in counts.items())
-        + f"; the first {PLAN_ROWS} of each:",
-        rows=[{key: r[key] for key in ("action", "rank", "name", "size_bytes", "reason")} for r in shown],
+        note=f"{summary}; the first {PLAN_ROWS} of each:",
+        rows=[chosen(row, _PLAN_COLUMNS) for row in shown],
     )
 
 
 def _outcome_section(tables: Tables) -> Section | None:
-    receipts = _newest(tables, RECEIPTS)
+    receipts = _newest_rows(tables, RECEIPTS)
     if not receipts:
         return None
-    outcomes = {r["item_id"]: r for r in _newest(tables, OUTCOMES)}
-    states = collections.Counter(r["state"] for r in receipts)
-    earned = [{**r, **outcomes[r["item_id"]]} for r in receipts if r["item_id"] in outcomes]
-    earned.sort(key=lambda r: (-r["bytes_saved"], str(r["did"])))
-    told = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
+    states = collections.Counter(str(row["state"]) for row in receipts)
+    counted = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
+    outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES)}
+    measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
+    measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
     return Section(
-        title="What was pushed, and what it earned",
-        note=f"Receipts: {told}. Every file that was fetched or pinned, best first:",
-        rows=[{key: row[key] for key in _OUTCOME_COLUMNS} for row in earned],
+        title="What was pushed, and what it saved",
+        note=f"Receipts: {counted}. Every file that was fetched or pinned, best first:",
+        rows=[chosen(row, _OUTCOME_COLUMNS) for row in measured],
     )

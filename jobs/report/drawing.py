@@ -1,4 +1,4 @@
-"""What all plots of a page share: one look, readable in black and white, as inline SVG."""
+"""The common style of all plots, readable in black and white, and their export as inline SVG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 STYLE: Any = {
     "svg.fonttype": "path",
-    "svg.hashsalt": "cachecast",  # the same figures give the same page
+    "svg.hashsalt": "cachecast",  # the same data give the same page
     "font.size": 10,
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -28,7 +28,7 @@ def new_figure() -> tuple[Figure, Axes]:
 
 
 def dated(axes: Axes) -> None:
-    """Write moments along the bottom, as short as they can be told."""
+    """Label the horizontal axis with times, as briefly as possible."""
     locator = AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))

@@ -1,4 +1,4 @@
-"""Answers of `replay`, `curve` and `evaluate` as files: a page, its plot, or the rows."""
+"""The file that `replay`, `curve` and `evaluate` write with `--out`: a page, its plot, or the rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,29 +22,32 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".svg", ".csv", ".parquet", ".json")
 
-_PAGE_COLUMNS = (
+_REPLAY_PAGE_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed", "seconds"),
 )
-_SHARED = "Each file belongs to one cache, by the hash of its name; LRU in each."
-_WALK = (
-    "WAN bytes are demand misses and prefetches, of the days that count. 0 % of the gap is LRU, 100 % what "
-    "no policy can beat; whiskers: what it lies above and below with 95 % probability each."
+_REPLAY_NOTE = "No policy can fetch fewer bytes than the bound."
+_FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
+_EVALUATION_NOTE = (
+    "WAN bytes are demand misses and prefetches of the counted days. 0 % of the gap is LRU, 100 % is the "
+    "bound that no policy can beat. Whiskers: the true value lies above the lower end with 95 % "
+    "probability, and below the upper end with 95 %."
 )
-_BOUND = "The bound is what no policy can beat on bytes."
 
 
-class Shown(NamedTuple):
-    """A plot as SVG, the rows under it, and how they are headed."""
+class _Page(NamedTuple):
+    """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`."""
 
-    plot: str
+    title: str
+    notes: Sequence[str]
     rows: Sequence[Row]
+    answers: Sequence[str] = ()
     heading: str = "Against capacity"
-    note: str = _BOUND
+    note: str = _REPLAY_NOTE
 
 
 def prepare(out: Path | None) -> None:
-    """Make the folder of a file to be written. Raises InputError, before any work, if it could not be."""
+    """Create the folder of `out`, before any work. Raises InputError if the file could not be written."""
     if out is None:
         return
     if out.suffix not in SUFFIXES:
@@ -56,105 +59,87 @@ def prepare(out: Path | None) -> None:
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
-    """Write a replay to `out`, if one is asked for, as its name's ending says."""
-
-    def plot() -> str:
-        from jobs.report.plots import hit_ratio_against_capacity
-
-        return hit_ratio_against_capacity(answer.rows)
-
-    rows = [chosen(row, _PAGE_COLUMNS) for row in answer.rows]
-    _write(out, answer.rows, plot, lambda svg: _page(title, answer.notes, [], Shown(svg, rows)))
+    """Write a replay to `out`, if given, in the format of its suffix."""
+    shown = [chosen(row, _REPLAY_PAGE_COLUMNS) for row in answer.rows]
+    page = _Page(title, answer.notes, shown)
+    _write(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))
 
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
-    """Write the replay of several caches to `out`, if one is asked for, as its name's ending says."""
-
-    def plot() -> str:
-        from jobs.report.plots import hit_ratio_by_cache
-
-        return hit_ratio_by_cache(answer.rows)
-
-    rows = [chosen(row, FLEET_COLUMNS) for row in answer.rows]
-    _write(
-        out,
-        answer.rows,
-        plot,
-        lambda svg: _page(title, answer.notes, [], Shown(svg, rows, "By cache", _SHARED)),
-    )
+    """Write the replay of several caches to `out`, if given, in the format of its suffix."""
+    shown = [chosen(row, FLEET_COLUMNS) for row in answer.rows]
+    page = _Page(title, answer.notes, shown, heading="By cache", note=_FLEET_NOTE)
+    _write(out, answer.rows, page, lambda plots: plots.hit_ratio_by_cache(answer.rows))
 
 
 def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
-    """Write a curve to `out`, if one is asked for, as its name's ending says."""
+    """Write an LRU curve to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
-
-    def plot() -> str:
-        from jobs.report.plots import lru_against_capacity
-
-        return lru_against_capacity(points)
-
-    rows = [chosen(point, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for point in points]
-    _write(out, points, plot, lambda svg: _page(title, answer.notes, answer.answers, Shown(svg, rows)))
+    shown = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
+    page = _Page(title, answer.notes, shown, answer.answers)
+    _write(out, points, page, lambda plots: plots.lru_against_capacity(points))
 
 
 def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str) -> None:
-    """Write an evaluation to `out`, if one is asked for, as its name's ending says."""
+    """Write an evaluation to `out`, if given, in the format of its suffix."""
     rows = [as_row(row) for row in answer.rows]
+    page = _Page(
+        title,
+        answer.notes,
+        rows,
+        list(_evaluation_answers(rows)),
+        heading="Against LRU and the bound",
+        note=_EVALUATION_NOTE,
+    )
+    _write(out, rows, page, lambda plots: plots.gap_closed(rows))
 
-    def plot() -> str:
-        from jobs.report.plots import gap_closed
 
-        return gap_closed(rows)
-
-    heading, told = "Against LRU and the bound", list(_judged(rows))
-    _write(out, rows, plot, lambda svg: _page(title, answer.notes, told, Shown(svg, rows, heading, _WALK)))
-
-
-def _judged(rows: Sequence[Row]) -> Iterator[str]:
-    """What each capacity's evaluation says of the challenger, in one sentence."""
+def _evaluation_answers(rows: Sequence[Row]) -> Iterator[str]:
+    """How much WAN traffic the challenger's plans save against LRU, one sentence per capacity."""
     by_capacity: dict[float, dict[str, Row]] = {}
     for row in rows:
         by_capacity.setdefault(row["capacity_fraction"], {})[row["policy"]] = row
     for fraction, policies in sorted(by_capacity.items()):
-        ours, lru = policies[CHALLENGER_PLAN], policies[LRU]
-        saved = 1 - ours["wan_bytes"] / max(1, lru["wan_bytes"])
-        gap, low, high = (ours[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+        challenger, lru = policies[CHALLENGER_PLAN], policies[LRU]
+        saved = 1 - challenger["wan_bytes"] / max(1, lru["wan_bytes"])
+        gap, low, high = (challenger[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
         closed = "" if gap is None else f", {percent(gap)} of the gap ({percent(low)} to {percent(high)})"
-        verb = "save" if saved >= 0 else "cost"
         yield (
-            f"A cache of {percent(fraction, 1)} of the bytes read: the challenger's plans, each "
-            f"{ours['cycle']}, {verb} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}."
+            f"A cache of {percent(fraction, 1)} of the bytes read: the challenger's plans, one every "
+            f"{challenger['cycle']}, {'save' if saved >= 0 else 'cost'} {percent(abs(saved), 1)} of "
+            f"LRU's WAN traffic{closed}."
         )
 
 
-def _write(
-    out: Path | None, rows: Sequence[Row], plot: Callable[[], str], page: Callable[[str], str]
-) -> None:
-    match None if out is None else out.suffix:
+def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[Any], str]) -> None:
+    """Write `out` in the format of its suffix; `draw` is called with the module `jobs.report.plots`."""
+    if out is None:
+        return
+    match out.suffix:
         case ".html":
-            _text(out, page(plot()))
+            out.write_text(_html(page, _svg(draw)))
         case ".svg":
-            _text(out, plot())
+            out.write_text(_svg(draw))
         case ".json":
-            _text(out, json.dumps(rows, allow_nan=False))
+            out.write_text(json.dumps(rows, allow_nan=False))
         case ".parquet":
             pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), out)
         case ".csv":
-            assert out is not None
             with out.open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(rows[0]))
                 writer.writeheader()
                 writer.writerows(rows)
 
 
-def _text(out: Path | None, text: str) -> None:
-    assert out is not None
-    out.write_text(text)
+def _svg(draw: Callable[[Any], str]) -> str:
+    # Imported here because matplotlib takes long to import, and most commands write no plot.
+    from jobs.report import plots
+
+    return draw(plots)
 
 
-def _page(title: str, notes: Sequence[str], answers: Sequence[str], shown: Shown) -> str:
+def _html(shown: _Page, svg: str) -> str:
     from jobs.report.page import Figure, Section, page
 
-    figure = Figure(shown.plot, title)
-    section = Section(shown.heading, note=shown.note, figures=[figure], rows=shown.rows)
-    return page(title=title, subtitle="; ".join(notes), answers=answers, sections=[section])
+    section = Section(shown.heading, note=shown.note, figures=[Figure(svg, shown.title)], rows=shown.rows)
+    return page(title=shown.title, subtitle="; ".join(shown.notes), answers=shown.answers, sections=[section])

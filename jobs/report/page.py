@@ -1,4 +1,4 @@
-"""The page: answers first, then the plots and tables behind them."""
+"""The HTML page: answers first, then plots and tables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import jinja2
 from jobs.text import Row, text
 
 WORDS = ("name", "did", "reason")
-"""Columns of a table that hold long words: to the left, and wrapped."""
+"""Columns with long words, which are left-aligned and wrapped."""
 
 
-# A number and its unit stay on one line, and thousands with their hundreds.
+# Spaces inside a number, and between a number and its unit, must not break.
 _UNIT = re.compile(r"(\d) (?=(?:%|[kMGTPE]?B\b|\d{3}\b))")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One plot: inline SVG and what it shows."""
+    """One plot: inline SVG and its caption."""
 
     svg: str
     caption: str
@@ -29,7 +29,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A heading, its plots and its table; `note` says how to read them."""
+    """A heading, plots and a table; `note` says how to read them."""
 
     title: str
     note: str = ""
@@ -38,7 +38,7 @@ class Section:
 
 
 def page(*, title: str, subtitle: str, answers: Sequence[str], sections: Sequence[Section]) -> str:
-    """The HTML page, complete in one file: no script, no font, no request to anywhere."""
+    """The HTML page in one file, without scripts, fonts or requests to other hosts."""
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(resources.files("jobs.report").joinpath("page.html").read_text())
     return template.render(

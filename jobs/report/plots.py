@@ -13,7 +13,7 @@ from jobs.report.drawing import STYLE, dated, new_figure, svg
 from jobs.text import Row
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
-"""Policies with a look of their own, in the order of the legend; others stand between them."""
+"""Policies with a style of their own, in the order of the legend; others come between them."""
 
 LABELS = {"lru": "LRU", "lru+plan": "LRU + plan", "clairvoyant": "clairvoyant", "bound": "bound"}
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
@@ -26,7 +26,7 @@ _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 
 
 def rank(policy: str) -> tuple[int, str]:
-    """Where a policy stands in legends and tables: LRU first, the best possible last."""
+    """The sort key of a policy in legends and tables: LRU first, the bound last."""
     if policy in POLICIES:
         at = POLICIES.index(policy)
         return (at if at < 2 else at + 1), policy
@@ -34,7 +34,7 @@ def rank(policy: str) -> tuple[int, str]:
 
 
 def hit_ratio_against_capacity(replays: Sequence[Row]) -> str:
-    """Byte hit ratio of each policy at each capacity; the bound's is the best that any policy could reach."""
+    """Byte hit ratio of each policy at each capacity; no policy can exceed the bound's."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure()
         styles = _styles(replays)
@@ -52,7 +52,7 @@ def hit_ratio_against_capacity(replays: Sequence[Row]) -> str:
 
 
 def gap_closed(rows: Sequence[Row]) -> str:
-    """Gap to the bound closed by each policy at each capacity, with its bounds. `rows`: of `evaluate`."""
+    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`."""
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     fractions = sorted({r["capacity_fraction"] for r in judged})
     with mpl.rc_context(STYLE):
@@ -137,7 +137,7 @@ def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float
 
 
 def hits_and_misses(days: Sequence[Row]) -> str:
-    """Hits and misses a day at one capacity, LRU beside LRU + plan. `days`: rows of replay_days."""
+    """Hits and misses per day at one capacity, LRU beside LRU + plan. `days`: rows of replay_days."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure()
         shown = [p for p in ("lru", "lru+plan") if p in _present(days)]
@@ -161,7 +161,7 @@ def hits_and_misses(days: Sequence[Row]) -> str:
                 label=f"{LABELS[policy]}: misses",
             )
         axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
-        axes.set(ylabel="reads a day")
+        axes.set(ylabel="reads per day")
         axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
         return svg(figure)
 
@@ -195,7 +195,7 @@ def _present(rows: Sequence[Row]) -> list[str]:
 
 
 def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """How to draw each policy; those without a look of their own take the next of a cycle."""
+    """The style of each policy; policies without one of their own take the next of a cycle."""
     present = _present(rows)
     others = [policy for policy in present if policy not in POLICIES]
     cycle = zip(others, itertools.cycle(_OTHER_COLOURS), itertools.cycle(_OTHER_DASHES), strict=False)

@@ -14,11 +14,11 @@ from replay.study.study import Study
 from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE
 
 OVERRUN = 0.01
-"""From this share of the bytes on, reads past a full cache are an answer's business."""
+"""Share of the bytes read past the cache from which on the first answer mentions them."""
 
 
 def study_page(found: Study, *, what: str, notes: Sequence[str] = ()) -> str:
-    """The HTML page of a study of the trace called `what`; `notes` of its reader stand under the title."""
+    """The HTML page of a study of the trace called `what`; `notes` come under the title."""
     trace = found.use.trace
     span = f"{day_label(int(trace.time_s[0]))} to {day_label(int(trace.time_s[-1]))}"
     cache = found.config.cache
@@ -32,7 +32,7 @@ def study_page(found: Study, *, what: str, notes: Sequence[str] = ()) -> str:
 
 
 def answers(found: Study) -> Iterator[str]:
-    """What a planner asks first, a sentence each."""
+    """Answers to a planner's first questions, one sentence each."""
     result, cache = found.result, found.config.cache
     share = percent(cache.capacity_bytes / max(1, found.use.trace.footprint_bytes), 1)
     yield (
@@ -54,24 +54,24 @@ def answers(found: Study) -> Iterator[str]:
 
 
 def _overrun(found: Study) -> str:
-    """A warning where the cache is often full between two purges, so that its size does not decide."""
+    """A warning if the cache is often full between two purges."""
     passed = found.result.bypassed_bytes
     if passed <= OVERRUN * found.result.bytes_requested:
         return ""
     interval = found.config.cache.purge_interval_s
     return (
-        f" But {format_bytes(passed)} were read past it, as it was full between two purges "
-        f"({interval} s apart) or files were larger: it is too small for this traffic."
+        f" But {format_bytes(passed)} were read past it, because it was full between two purges "
+        f"({interval} s apart) or files were larger than it: it is too small for this traffic."
     )
 
 
 def _verdicts(found: Study) -> str:
-    told = []
+    sentences = []
     for verdict in (CACHE, CACHE_SMALL, DO_NOT_CACHE):
         names = [row.name for row in found.categories if row.verdict == verdict]
         if names:
-            told.append(f"{verdict[0].upper()}{verdict[1:]}: {', '.join(names)}.")
-    answer = " ".join(told)
+            sentences.append(f"{verdict.capitalize()}: {', '.join(names)}.")
+    answer = " ".join(sentences)
     if found.chosen is None:
         return answer
     return (

@@ -1,4 +1,4 @@
-"""The study's sections on the cache: capacity, fill, days, origins, and what it is worth."""
+"""The study's sections on the cache: capacity, fill level, days, origins, and savings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def cache_sections(found: Study) -> Sequence[Section]:
 def _capacity(found: Study) -> Section:
     return Section(
         title="Hit rate against capacity",
-        note="The lines are what an LRU of each capacity serves, exactly, without watermarks; triangles know "
-        "the future and admit all, diamonds are the bound that no policy can pass. Where the line is steep, "
-        "more disk pays; the space between line and diamond is what a better policy could gain.",
+        note="The lines show exactly what an LRU without watermarks serves at each capacity. Triangles are a "
+        "policy that knows the future and admits everything; no policy can exceed the bound (diamonds). "
+        "Where the line is steep, more disk pays. The distance from line to diamond is what a better policy "
+        "could gain at most.",
         figures=[
             Figure(
                 study_plots.hits_against_capacity(found.curve, found.ideal),
@@ -45,9 +46,9 @@ def _fill(found: Study) -> Section:
     cache, result = found.config.cache, found.result
     return Section(
         title="Fill level",
-        note=f"Checked every {cache.purge_interval_s} s: above the high watermark the oldest files go until "
-        f"the low one is reached. It held {format_bytes(result.peak_usage_bytes)} at most; for want of "
-        f"room {format_bytes(result.bypassed_bytes)} were read past it.",
+        note=f"Every {cache.purge_interval_s} s, if usage is above the high watermark, the oldest files are "
+        f"purged down to the low one. The cache held {format_bytes(result.peak_usage_bytes)} at most; "
+        f"{format_bytes(result.bypassed_bytes)} were read past it because they did not fit.",
         figures=[
             Figure(
                 study_plots.fill_level(
@@ -65,13 +66,13 @@ def _fill(found: Study) -> Section:
 def _days(found: Study) -> Section:
     daily = found.result.daily
     return Section(
-        title="Hits and misses a day",
-        note="Steps are days (UTC), lines the mean of each day and the 13 before it. The first days are "
-        "colder than a cache in service, which is never empty.",
+        title="Hits and misses per day",
+        note="Steps are days (UTC); lines are the mean of each day and the 13 days before it. The first days "
+        "have fewer hits than a cache in service, which is never empty.",
         figures=[
             Figure(
                 study_plots.hits_and_misses(daily.day, daily.hits, daily.misses),
-                "Hits and misses a day, with the two-week running mean",
+                "Hits and misses per day, with the two-week running mean",
             )
         ],
     )
@@ -87,7 +88,7 @@ def _origins(found: Study) -> Section:
     return Section(
         title="Origins",
         note="Where the files came from at their first access, by the regions of the configuration; hosts "
-        "that fit none are unknown. Far origins with many bytes gain most from a cache.",
+        "that match none are unknown. Distant origins with many bytes gain most from a cache.",
         figures=[
             Figure(
                 study_plots.grouped_shares([row.region for row in rows], shares),
@@ -118,8 +119,8 @@ def _benefit(found: Study) -> Section:
     rate = format_bytes(model.job_read_rate_bytes_s)
     return Section(
         title="WAN traffic and CPU time saved",
-        note=f"By {_basis(found)}: a job reads {rate} a second of CPU time, a core has "
-        f"{model.hs06_per_core:g} HS06. A model, not a measurement.",
+        note=f"Based on {_basis(found)}. A job reads {rate} per second of CPU time, and a core has "
+        f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.",
         figures=[
             Figure(
                 study_plots.hours(list(cases), [cost.hs06_hours for cost in cases.values()]),

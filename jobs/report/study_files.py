@@ -1,4 +1,4 @@
-"""The study's sections on files: what they are, and how often and how long they are read."""
+"""The study's sections on files: categories, sizes, and how often and how long they are read."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _verdicts(found: Study) -> Section:
     least = found.config.thresholds.min_saved_per_byte
     return Section(
         title="What to cache",
-        note=f"A category is worth its place if each byte that is fetched for it saves at least {least:g} "
-        "bytes of WAN traffic. What is read again too seldom for any cache is kept out first; the others are "
-        f"judged in the cache without it. {_age(found)}.",
+        note=f"A category is worth caching if each byte fetched for it saves at least {least:g} bytes of WAN "
+        "traffic. Categories that are read again too rarely for any cache are excluded first; the others are "
+        f"judged in a cache without them. {_age(found)}.",
         rows=[
             {"category": row.name, "verdict": row.verdict, "reason": row.reason} for row in found.categories
         ],
@@ -46,8 +46,8 @@ def _categories(found: Study) -> Section:
     missed = [row.sums.requested_bytes - row.sums.hit_bytes for row in rows]
     return Section(
         title="Categories",
-        note="Long hatched bars are what still crosses the WAN. All share the one cache; bytes saved per "
-        "byte fetched compare what a category gives with the room it takes.",
+        note="Hatched bars are bytes that still cross the WAN. All categories share one cache; compare them "
+        "by the bytes saved per byte fetched.",
         figures=[
             Figure(
                 study_plots.served([row.name for row in rows], hit_bytes, missed),
@@ -75,17 +75,17 @@ def _categories(found: Study) -> Section:
 
 def _age(found: Study) -> str:
     if found.lru_age_s is None:
-        return "With everything admitted every re-read was a hit"
+        return "With everything admitted, every re-read was a hit"
     return (
-        f"With everything admitted, what is not read for {age_text(found.lru_age_s)} is mostly gone (the LRU "
-        "age, the span that best tells hits from misses)"
+        f"With everything admitted, files not read for {age_text(found.lru_age_s)} are mostly evicted (the "
+        "LRU age: the time that best separates hits from misses)"
     )
 
 
 def _sizes(found: Study) -> Section:
     return Section(
         title="File sizes",
-        note="Where the two lines part, few files hold most of the bytes: there the space goes.",
+        note="Where the two lines differ, few files hold most of the bytes.",
         figures=[
             Figure(
                 study_plots.size_distribution(found.sizes), "Share of files and of their bytes by file size"
@@ -105,8 +105,8 @@ def _hotness(found: Study) -> Section:
     once = next((row.files / files for row in rows if row.most == 1), 0.0)
     return Section(
         title="Hotness",
-        note=f"{percent(once, 1)} of the files are read once and cannot hit. On the right, a straight "
-        "falling line is a power law: the steeper, the more a small cache serves.",
+        note=f"{percent(once, 1)} of the files are read once and cannot hit. In the right plot, a straight "
+        "falling line is a power law; the steeper it is, the more a small cache serves.",
         figures=[
             Figure(
                 study_plots.grouped_shares(names, series, xlabel="accesses of a file"),
@@ -139,9 +139,9 @@ def _lifetimes(found: Study) -> Section:
     age = _middle(lifetimes.hits_by_age)
     return Section(
         title="Hits by lifetime",
-        note="A file's lifetime runs from its first access to its last. Half of all hits come before a file "
-        f"has been known for {'a day' if age == 1 else f'{age} days'}; far to the right are files that keep "
-        "being read."
+        note="A file's lifetime is the time from its first access to its last. Half of all hits come within "
+        f"{'a day' if age == 1 else f'{age} days'} of a file's first access. Far to the right are files that "
+        "are read for a long time."
         if found.result.hits
         else "There was no hit.",
         figures=[
@@ -152,7 +152,7 @@ def _lifetimes(found: Study) -> Section:
 
 
 def _middle(hits_by_day: IntArray) -> int:
-    """Days within which half of the hits fall."""
+    """The number of days within which half of the hits fall."""
     running = np.cumsum(hits_by_day)
     return int(np.searchsorted(running, running[-1] / 2)) + 1
 
@@ -168,8 +168,9 @@ def _quadrants(found: Study) -> Section:
     shares = {name: [value / max(1, sum(values)) for value in values] for name, values in columns.items()}
     return Section(
         title="Reuse by size",
-        note=f"Small is up to {format_bytes(limits.small_file_bytes)}, many is {limits.many_accesses} "
-        "accesses or more. The best files to cache are small and read often: many hits for few bytes.",
+        note=f"Small files have up to {format_bytes(limits.small_file_bytes)}; many accesses are "
+        f"{limits.many_accesses} or more. Files that are small and read often are the best to cache: they "
+        "give many hits for few bytes.",
         figures=[
             Figure(
                 study_plots.grouped_shares([f"{row.size},\n{row.use}" for row in rows], shares),

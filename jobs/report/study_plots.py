@@ -1,4 +1,4 @@
-"""The study's plots: shares as bars told apart by hatch, lines by dash and marker."""
+"""The study's plots: bars differ by hatch, lines by dash and marker."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]],
         crowded = sum(len(line) for group in groups for line in group.split("\n")[-1:]) > 60
         axes.set_xticks(at, groups, rotation=40 if crowded else 0, ha="right" if crowded else "center")
         axes.set(ylabel="share, %", xlabel=xlabel, xlim=(-0.6, max(len(groups), 3) - 0.4))
-        _above(axes)
+        _legend_above(axes)
         return svg(figure)
 
 
 def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequence[int]) -> str:
-    """Bytes requested of each category, parted into those that the cache served and the rest."""
+    """Bytes requested of each category: those that the cache served, and the rest."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure()
         at = np.arange(len(names))[::-1]
@@ -58,7 +58,7 @@ def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequenc
         axes.xaxis.set_major_formatter(_BYTES)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.set(xlabel="bytes requested")
-        _above(axes)
+        _legend_above(axes)
         return svg(figure)
 
 
@@ -72,7 +72,7 @@ def size_distribution(sizes: Sizes) -> str:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(_BYTES)
         axes.set(xlabel="file size", ylabel="share, %")
-        _above(axes)
+        _legend_above(axes)
         return svg(figure)
 
 
@@ -101,7 +101,7 @@ def hits_by_days(lifetimes: Lifetimes, *, by: str) -> str:
         )
         what = "first to last access" if by == "lifetime" else "first access to the hit"
         axes.set(xlabel=f"days from a file's {what}", ylabel="share, %", xlim=(0, None))
-        _above(axes)
+        _legend_above(axes)
         return svg(figure)
 
 
@@ -127,19 +127,19 @@ def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> str:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(_BYTES)
         axes.set(xlabel="capacity", ylabel="hits, %", ylim=(0, None))
-        _above(axes)
+        _legend_above(axes)
         return svg(figure)
 
 
 def fill_level(
     time_s: IntArray, used_bytes: IntArray, *, capacity_bytes: int, watermarks: tuple[float, float]
 ) -> str:
-    """Fill level over time as % of the capacity, with both watermarks; of each stretch the highest."""
+    """Fill level over time in % of the capacity, with both watermarks; points are peaks of intervals."""
     starts = np.arange(0, time_s.size, max(1, time_s.size // MAX_POINTS))
     highest = np.maximum.reduceat(used_bytes, starts)
     with mpl.rc_context(STYLE):
         figure, axes = new_figure()
-        axes.plot(_moments(time_s[starts]), 100 * highest / capacity_bytes, color=DARK)
+        axes.plot(_times(time_s[starts]), 100 * highest / capacity_bytes, color=DARK)
         for level, name in zip(watermarks, ("low", "high"), strict=True):
             axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             side = ("top", -2) if name == "low" else ("bottom", 2)
@@ -159,11 +159,11 @@ def fill_level(
 
 
 def hits_and_misses(day: IntArray, hits: IntArray, misses: IntArray) -> str:
-    """Hits and misses a day as steps, and the two-week running mean of each as a line."""
+    """Hits and misses per day as steps, and the two-week running mean of each as a line."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure()
-        edges = _moments(np.append(day, day[-1] + 1) * DAY_S)
-        noon = _moments(day * DAY_S + DAY_S // 2)
+        edges = _times(np.append(day, day[-1] + 1) * DAY_S)
+        noon = _times(day * DAY_S + DAY_S // 2)
         axes.stairs(hits, edges, fill=True, color=LIGHT, label="hits")
         axes.stairs(misses, edges, color="#111111", linestyle=(0, (1, 1)), label="misses")
         axes.plot(noon, running_mean(hits), color=DARK, linewidth=2, label="hits, two-week mean")
@@ -173,12 +173,12 @@ def hits_and_misses(day: IntArray, hits: IntArray, misses: IntArray) -> str:
             color=WARM,
             linewidth=2,
             linestyle=(0, (5, 2)),
-            label="misses, the same",
+            label="misses, two-week mean",
         )
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
-        axes.set(ylabel="accesses a day", ylim=(0, None))
+        axes.set(ylabel="accesses per day", ylim=(0, None))
         dated(axes)
-        _above(axes)
+        _legend_above(axes)
         return svg(figure)
 
 
@@ -205,9 +205,9 @@ def _shares(amounts: IntArray) -> FloatArray:
     return np.asarray(amounts / max(1, int(amounts.sum())), np.float64)
 
 
-def _moments(time_s: IntArray) -> npt.NDArray[np.datetime64]:
+def _times(time_s: IntArray) -> npt.NDArray[np.datetime64]:
     return time_s.astype("datetime64[s]")
 
 
-def _above(axes: Axes) -> None:
+def _legend_above(axes: Axes) -> None:
     axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))

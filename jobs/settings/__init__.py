@@ -1,1 +1,1 @@
-"""Settings: one tree of frozen sections, one loader."""
+"""The settings: one tree of frozen models, read once from conf/*.toml, conf/local/ and the environment."""

@@ -1,4 +1,4 @@
-"""What the DAGs are told by configuration: the table `[airflow]`, read without any other room's settings."""
+"""The settings of the DAGs: the table `[airflow]`, read without those of any other room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.settings.values import Name, Seconds, Section, checked
 
 
 class QueueInput(Section):
-    """Where a queue of jobs tells what is in it; `site`: whose jobs, where its entries do not tell."""
+    """A queue of jobs. `input`: where its entries are read; `site`: of entries that name no site."""
 
     input: str = pydantic.Field(min_length=1)
     site: str = ""
@@ -52,17 +52,17 @@ class AirflowSettings(Section):
 
     @property
     def records(self) -> dict[str, str]:
-        """Of `pull` the sources that are read."""
+        """The sources of `pull` that are files, with their paths."""
         return {source: path for source, path in self.pull.items() if source not in SERVERS}
 
     @property
     def servers(self) -> dict[str, str]:
-        """Of `pull` those that are asked, and for what."""
-        return {source: asked for source, asked in self.pull.items() if source in SERVERS}
+        """The sources of `pull` that are servers, with the request."""
+        return {source: request for source, request in self.pull.items() if source in SERVERS}
 
 
 def _is_usable(url: str) -> bool:
-    """Whether a client takes it: one that does not would show it, with its secret, in an error."""
+    """Whether an HTTP client accepts it: if not, its error would show the URL with its secret."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -72,7 +72,7 @@ def _is_usable(url: str) -> bool:
 
 
 class Scheduling(NamedTuple):
-    """`[airflow]`, with the cycle of plans and the days that a promotion is decided on."""
+    """`[airflow]`, with the cycle of plans and the number of days that decide a promotion."""
 
     airflow: AirflowSettings
     cycle_s: int
@@ -80,7 +80,10 @@ class Scheduling(NamedTuple):
 
 
 def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
-    """What the DAGs are made from: some milliseconds, as Airflow asks often. Raises ConfigError."""
+    """The settings that the DAGs are made from. Raises ConfigError.
+
+    It takes a few milliseconds, because Airflow parses DAGs often.
+    """
     values, where = layered(env=env)
     settings = checked(AirflowSettings, values["airflow"], f"{where}: airflow")
     cycle = values["features"]["cycle"]

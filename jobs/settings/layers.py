@@ -1,4 +1,4 @@
-"""Where settings come from, one layer over the other: shipped file, site, environment, command line."""
+"""The layers that settings come from: shipped file, site, environment, command line; later ones win."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from features.errors import ConfigError
 
 ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
-MOST_BYTES = 2**20
-"""No file of settings is larger; a few such lines can take a parser hours."""
+MAX_FILE_BYTES = 2**20
+"""Largest file of settings: a parser can take hours for a few lines of a larger one."""
 
 
 def layered(
@@ -26,10 +26,10 @@ def layered(
     line: Mapping[str, Any] | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[dict[str, Any], str]:
-    """The values of all layers together, and where the site's are (for errors). Raises ConfigError.
+    """The merged values of all layers, and the path of the site's layer for error messages.
 
-    `conf`: the site's file or folder, else CACHECAST_CONF; it is laid over `base`, another such. `line`: the
-    command line's values, which win over all others.
+    `conf`: the site's file or folder, by default CACHECAST_CONF; it overrides `base`, another one. `line`:
+    values of the command line, which override all others. Raises ConfigError.
     """
     path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
     sites = [_site(one) for one in (base, path) if one is not None]
@@ -43,29 +43,29 @@ def _shipped() -> dict[str, Any]:
 
 
 def read_toml(where: str, text: str) -> dict[str, Any]:
-    """The values in `text`. Raises ConfigError naming `where` it stands."""
+    """The values in TOML `text`. Raises ConfigError naming `where` it was read."""
     try:
         values = tomllib.loads(text)
         has_nul = _has_nul(values)
     except ValueError as error:
-        raise ConfigError(where, f"not TOML that can be read: {error}") from None
+        raise ConfigError(where, f"not TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(where, "not TOML that can be read: nested too deep") from None
+        raise ConfigError(where, "not TOML: nested too deep") from None
     if has_nul:
-        raise ConfigError(where, "holds a NUL character, which no name, path or URL can; remove it")
+        raise ConfigError(where, "contains a NUL character, which no name, path or URL may have; remove it")
     return values
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """The values in a TOML file. Raises ConfigError naming it."""
     try:
-        # A device has no end, and a pipe may never begin.
+        # Reading a device or a pipe might never end.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(str(path), "not a plain file; give a TOML file")
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ConfigError(str(path), f"larger than {MOST_BYTES >> 10} KiB; settings are not so long")
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ConfigError(str(path), f"larger than {MAX_FILE_BYTES >> 10} KiB, the limit for settings")
         return read_toml(str(path), content.decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"cannot be read ({type(error).__name__}); check the path") from None
@@ -94,13 +94,13 @@ def _site(path: Path) -> dict[str, Any]:
         if cache.get("name") != file.stem:
             raise ConfigError(f"{file}: name", f"must be {file.stem!r}, the name of its file")
         if file.stem in caches:
-            raise ConfigError(str(file), f"the same cache stands in {base} too; keep one of them")
+            raise ConfigError(str(file), f"the same cache is defined in {base}; keep one of them")
         caches[file.stem] = cache
     return {**values, "caches": caches}
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """What variables as `CACHECAST_PLAN__HORIZON` say."""
+    """The values of variables like `CACHECAST_PLAN__HORIZON`."""
     values: dict[str, Any] = {}
     for key, text in env.items():
         section, separator, name = key.removeprefix(ENV_PREFIX).lower().partition("__")
@@ -110,14 +110,14 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _environment_value(text: str) -> object:
-    """A TOML array or table where the text is one, else the text: pydantic turns it into the key's type."""
+    """The value of a TOML array or table; any other text as it is, for pydantic to convert."""
     if text.startswith(("[", "{")):
         return read_toml("environment", f"value = {text}")["value"]
     return text
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, table by table."""
+    """`base`, overridden by the values of `over`, table by table."""
     both = dict(base)
     for key, value in over.items():
         known = both.get(key)

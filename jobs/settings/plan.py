@@ -1,4 +1,4 @@
-"""Settings of a plan: its value, limits, rules and sources; conf/base.toml says what each means."""
+"""The settings of `[plan]`: value, limits, rules and sources; conf/base.toml explains the keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replay.benefit import Cluster, best_cached_fraction
 
 
 class RuleSettings(Section):
-    """One rule; patterns take `*` and `?`."""
+    """One rule; its patterns may contain `*` and `?`."""
 
     action: Literal["include", "exclude", "pin", "never"]
     tiers: tuple[str, ...] = ()
@@ -31,19 +31,19 @@ class RuleSettings(Section):
 
     @property
     def rule(self) -> Rule:
-        """The same as the planner knows it."""
+        """The rule in the planner's type."""
         return Rule(self.action, self.tiers, self.names, self.users)
 
 
 class SourceSettings(Section):
-    """What origins may be asked to deliver: patterns of hosts or RSEs, the first that fits counts."""
+    """The limit of an origin; `hosts`: patterns of hosts or RSEs; the first source that matches counts."""
 
     hosts: tuple[str, ...] = pydantic.Field(min_length=1)
     per_hour: Bytes
 
 
 class ClusterSettings(Section):
-    """The site of KIT's Eq. 1; rates in bytes a second."""
+    """The site of KIT's Eq. 1; rates in bytes per second."""
 
     network: Bytes
     cache_per_node: Bytes
@@ -87,7 +87,7 @@ class PlanSettings(Section):
 
     @property
     def source_limits(self) -> SourceLimits:
-        """When an origin is left alone, by plans and by pushes."""
+        """When plans and pushes stop fetching from an origin."""
         return SourceLimits(self.source_failures, self.reconsider_source)
 
     @pydantic.field_validator("quiet_hours")

@@ -8,7 +8,7 @@ from jobs.settings.values import Seconds, Section
 
 
 class QueueSettings(Section):
-    """How queues of jobs are asked, and how long they are believed."""
+    """How queues of jobs are queried, and how long their entries are valid."""
 
     stale: Seconds
     timeout: Seconds

@@ -37,7 +37,9 @@ class RucioSettings(Section):
         for name in ("url", "auth_url"):
             url = getattr(self, name)
             if url and (not url.startswith(("http://", "https://")) or "@" in url):
-                raise ValueError(f"{name} must be as https://rucio.example.org, without a user")
+                raise ValueError(
+                    f"{name} must be a URL without a user, for example https://rucio.example.org"
+                )
         if self.in_use % 86400:
             raise ValueError("in_use must be whole days")
         return self

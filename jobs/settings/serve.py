@@ -1,4 +1,4 @@
-"""Settings of the placement service."""
+"""The settings of `[serve]`: the placement service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs.settings.values import Bytes, Seconds, Section, Share
 
 
 class SiteSettings(Section):
-    """What one site's network, caches and job slots manage; what is not given is as in [serve]."""
+    """Capacity of one site's network, caches and job slots; the default of each key is that of [serve]."""
 
     network: Bytes | None = None
     cache_read: Bytes | None = None

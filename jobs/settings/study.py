@@ -11,7 +11,7 @@ from replay.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint
 
 
 class StudySettings(Section):
-    """The study's cache, and when a category is worth its place in it."""
+    """The study's cache, and the thresholds at which a category of files should be cached."""
 
     capacity_fraction: float = pydantic.Field(gt=0, le=1)
     min_saved_per_byte: float = pydantic.Field(gt=0)
@@ -47,12 +47,12 @@ class BenefitSettings(Section):
         if self.medium not in self.read_rates:
             raise ValueError(f"medium must be one of read_rates ({', '.join(self.read_rates)})")
         if missing := {"ssd", "hdd"} - set(self.read_rates):
-            raise ValueError(f"read_rates must tell that of {' and '.join(sorted(missing))}")
+            raise ValueError(f"read_rates must have a rate for {' and '.join(sorted(missing))}")
         return self
 
     @property
     def model(self) -> BenefitModel:
-        """The same as the replay room knows it. Raises ConfigError."""
+        """The same values in the type of the replay room. Raises ConfigError."""
         return BenefitModel(
             points=tuple(EfficiencyPoint(p.rtt_ms, p.cpu_efficiency, p.source) for p in self.points),
             unknown_remote_efficiency=self.unknown_remote_efficiency,
@@ -66,7 +66,7 @@ class BenefitSettings(Section):
 
 
 class OriginSettings(Section):
-    """One region of origins: patterns of hosts or RSEs, and how far it is."""
+    """One region of origins: patterns of hosts or RSEs, and its round-trip time."""
 
     hosts: tuple[str, ...] = pydantic.Field(min_length=1)
     rtt_ms: float | None = pydantic.Field(default=None, ge=0)

@@ -1,8 +1,8 @@
-"""Settings: TOML files and the environment, read once, checked by shape and then by meaning.
+"""The tree of settings, read once from TOML files and the environment, and validated.
 
 The shipped `conf/base.toml` holds every default. `--conf` (or CACHECAST_CONF) names a TOML file, or a folder
-with `base.toml` and `caches/*.toml`, that overrides it; an environment variable `CACHECAST_PLAN__HORIZON`
-overrides both. Rooms below receive values, never this module.
+with `base.toml` and `caches/*.toml`, that overrides it. An environment variable, for example
+`CACHECAST_PLAN__HORIZON`, overrides both. Rooms below jobs receive values, never this module.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class TablesSettings(Section):
     @pydantic.field_validator("root")
     @classmethod
     def _without_login(cls, root: str) -> str:
-        # It is shown and written everywhere.
+        # Messages and files show it.
         if secrets_of(root):
-            raise ValueError("root must hold no key; give keys by the environment (docs/secure.md)")
+            raise ValueError("root must not contain a key; give keys in the environment (docs/secure.md)")
         return root
 
 
@@ -92,7 +92,7 @@ class FeatureSettings(Section):
 
     @property
     def spec(self) -> FeatureSpec:
-        """The same as the feature room knows it."""
+        """The same values in the type of the features room."""
         return FeatureSpec(
             cycle_s=self.cycle,
             windows_s=self.windows,
@@ -122,7 +122,7 @@ class TrainingSettings(Section):
 
 
 class MlflowSettings(Section):
-    """Where runs and models are recorded, and which models serve."""
+    """Where runs and models are recorded, and which models make predictions."""
 
     uri: str
     artifacts: str
@@ -152,7 +152,7 @@ class PushSettings(Section):
 
 
 class SourcesSettings(Section):
-    """What a site knows that its records do not tell."""
+    """What access records lack: the hosts of caches, and the sources that count as demand."""
 
     cache_hosts: tuple[str, ...]
     demand: dict[str, str]
@@ -166,7 +166,7 @@ class SourcesSettings(Section):
 
 
 class MetricsSettings(Section):
-    """Where jobs leave figures for Prometheus."""
+    """Where jobs write metrics for Prometheus."""
 
     folder: str
 
@@ -178,7 +178,7 @@ class UsersSettings(Section):
 
 
 class CollectSettings(Section):
-    """How much the collector keeps, and how long."""
+    """How many captures the collector keeps, and how long."""
 
     quota: Bytes
     keep: Seconds
@@ -213,7 +213,7 @@ class CacheSettings(Section):
         if self.kind == "xcache" and not self.url.startswith(("root://", "roots://")):
             raise ValueError("url must start with root:// or roots://")
         if self.kind == "directory" and self.origin is None:
-            raise ValueError("a directory cache needs origin, the folder its files come from")
+            raise ValueError("a directory cache needs origin, the folder that its files are fetched from")
         return self
 
     @property
@@ -223,7 +223,7 @@ class CacheSettings(Section):
 
 
 def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]]:
-    """Bytes of `caches` by site and name: what planner and placement service share out files by."""
+    """Capacity of `caches` by site and name, by which planner and placement service distribute files."""
     sites: dict[str, dict[str, int]] = {}
     for cache in caches:
         sites.setdefault(cache.at_site, {})[cache.name] = cache.capacity
@@ -231,7 +231,7 @@ def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]
 
 
 class Settings(Section):
-    """Everything a job may be told by configuration."""
+    """All settings."""
 
     tables: TablesSettings
     spark: SparkSettings
@@ -263,7 +263,7 @@ class Settings(Section):
 
     @pydantic.model_validator(mode="after")
     def _caches_by_their_names(self) -> Settings:
-        # Journal, tables and receipts know a cache by its name: two of one name would share their plans.
+        # Journal and tables identify a cache by its name: two of the same name would share their plans.
         for key, cache in self.caches.items():
             if cache.name != key:
                 raise ValueError(f"caches.{key}: name {cache.name!r} must be {key!r}, the name of its table")
@@ -280,7 +280,8 @@ class Settings(Section):
     ) -> Settings:
         """The settings of this run. Raises ConfigError.
 
-        `conf`: a site's file or folder, laid over `base`, another such; `tables`: the command line's root.
+        `conf`: the site's file or folder, which overrides `base`, another one; `tables`: root given on the
+        command line.
         """
         line = {} if tables is None else {"tables": {"root": tables}}
         values, where = layered(conf, base=base, line=line, env=env)

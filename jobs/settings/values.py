@@ -1,4 +1,4 @@
-"""What tables of settings are made of: frozen sections, and values written with their unit."""
+"""Types of settings: frozen sections, and values written with their unit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _with_unit(parse: Any) -> pydantic.BeforeValidator:
     return pydantic.BeforeValidator(convert)
 
 
-# What is longer or larger is a mistake, and would not fit a date or 64 bits.
+# Larger values are mistakes, and would not fit into a date or 64 bits.
 _CENTURY_S = 100 * 366 * 86400
 _MOST_BYTES = 2**62
 Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0, le=_CENTURY_S)]
@@ -32,7 +32,7 @@ Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$
 
 
 class Section(pydantic.BaseModel):
-    """A frozen table of settings that knows every key it may hold."""
+    """A frozen table of settings; unknown keys are errors."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -41,7 +41,7 @@ SectionType = TypeVar("SectionType", bound=Section)
 
 
 def checked(section: type[SectionType], values: Mapping[str, Any], where: str) -> SectionType:
-    """`values` as `section`. Raises ConfigError that names the first key in `where` that cannot be."""
+    """`values` as `section`. Raises ConfigError naming the first invalid key in `where`."""
     try:
         return section.model_validate(values)
     except pydantic.ValidationError as error:

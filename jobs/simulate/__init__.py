@@ -1,1 +1,1 @@
-"""Replays, curves and studies of past accesses; generated workloads."""
+"""Replays of a trace or of the site's tables: policies, fleets, LRU curves and the caching study."""

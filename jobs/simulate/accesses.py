@@ -1,4 +1,4 @@
-"""The accesses that a simulation replays: a trace's, or those of days in the site's tables."""
+"""The accesses to replay: those of a trace, or of days in the site's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def loaded(
     last_day_s: int | None,
     site: str | None,
 ) -> LoadedTrace:
-    """The accesses of `trace`, or without one those of the tables, with the history that warms caches."""
+    """The accesses of `trace`; or those of days in the tables, after the history that warms the caches.
+
+    Raises InputError, StaleInputError.
+    """
     if trace is not None:
         return trace.load()
     first_s, last_s = days_of_tables(first_day_s, last_day_s)
@@ -31,7 +34,7 @@ def loaded(
 
 
 def days_of_tables(first_day_s: int | None, last_day_s: int | None) -> tuple[int, int]:
-    """Both days, which accesses of the tables need. Raises InputError if one is not given."""
+    """Both days, which a replay of the tables needs. Raises InputError if one is missing."""
     if first_day_s is None or last_day_s is None:
         raise InputError("give --trace, or the days of the tables to replay with --from and --to")
     return first_day_s, last_day_s

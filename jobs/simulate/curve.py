@@ -1,4 +1,4 @@
-"""LRU at every capacity: the curve at chosen points, the best that can be, and what planners ask."""
+"""LRU at every capacity: points of the curve, the bound at some of them, and sentences for planners."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from replay.read import LoadedTrace
 from replay.result import Result
 from replay.trace import Trace
 
-N_POINTS, N_IDEAL = 20, 5
+N_POINTS = 20
+"""Capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read."""
 LEAST_FRACTION = 0.001
+N_IDEAL = 5
+"""Capacities at which clairvoyant and bound are shown too."""
 
 Ratios = tuple[float, float]
 _Key = tuple[str, int]
@@ -31,8 +34,10 @@ _Key = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """LRU at one capacity. `doubling_adds_…`: what twice the capacity has more; `replayed`: the point lies
-    below the largest file, so that LRU itself was replayed. The last two are given at a few points.
+    """LRU at one capacity.
+
+    `doubling_adds_…`: what twice the capacity adds. `replayed`: the capacity is below the largest file's
+    size, so that LRU itself was replayed. The last two fields are given at a few points only.
     """
 
     capacity_bytes: int
@@ -50,7 +55,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The least capacity with which LRU has a `ratio` of the `kind` hit or byte hit; None: none has.
+    """The smallest capacity at which LRU has a `ratio` of the `kind` hit or byte hit; None: no capacity.
 
     `reachable`: the ratio of a cache that holds everything.
     """
@@ -64,7 +69,7 @@ class Need:
 
 @dataclasses.dataclass(frozen=True)
 class CurveAnswer:
-    """The curve of a trace. `exact_from_bytes`: its largest file, see `Point.replayed`."""
+    """The curve of a trace. `exact_from_bytes`: size of the largest file read, see `Point.replayed`."""
 
     requests: int
     bytes_requested: int
@@ -90,9 +95,10 @@ def run(
     workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
-    """LRU at every capacity, on `trace`, or without one on days of the tables after their history.
+    """The LRU curve of `trace`, or of days in the tables after the history that warms the cache.
 
-    Of the tables, the effect of doubling is shown for the configured caches where no capacity is asked for.
+    For the tables, the effect of doubling is shown for the configured caches, unless capacities are given.
+    Raises InputError, StaleInputError.
     """
     on_progress(0, 1, "reading")
     if trace is None and not (capacities or fractions):
@@ -110,7 +116,7 @@ def run(
 
 
 def _configured(settings: Settings, site: str | None) -> list[int]:
-    """The total capacity of the caches of `site`, or of the region; nothing where there is none."""
+    """The total capacity of the caches of `site`, or of the region; empty if there is no cache."""
     total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
     return [total] if total else []
 
@@ -126,14 +132,14 @@ def curve(
     workers: int | None,
     on_progress: Advance,
 ) -> CurveAnswer:
-    """The curve at some twenty capacities and those asked for, and the capacities that ratios need.
+    """The curve at about twenty capacities and the given ones, and the capacities that given ratios need.
 
     Accesses before `count_from_s` warm the cache. Raises InputError.
     """
     trace = loaded.trace
     footprint = trace.footprint_bytes
     if not footprint:
-        raise InputError("all files read are empty: every cache serves them alike; choose another trace")
+        raise InputError("all files read are empty, so that every cache is the same; choose another trace")
     asked = sizes(trace, capacities=capacities, fractions=fractions)
     on_progress(0, 1, "every capacity")
     curve = lru_curve(trace, count_from_s=count_from_s)
@@ -158,7 +164,10 @@ def curve(
         exact_from_bytes=curve.exact_from_bytes,
         points=points,
         needs=needs,
-        answers=[_told(need) for need in needs] + _doubling([p for p in points if p.capacity_bytes in asked]),
+        answers=[
+            *(_sentence(need) for need in needs),
+            *_doubling([point for point in points if point.capacity_bytes in asked]),
+        ],
         notes=loaded.notes,
     )
 
@@ -178,7 +187,7 @@ def _replays(
     workers: int | None,
     on_progress: Advance,
 ) -> dict[_Key, Result]:
-    """What no curve gives: LRU below the largest file, and at the `ideal` points the best that can be."""
+    """Replays that the curve needs: LRU below the largest file, clairvoyant and bound at `ideal`."""
 
     def replay(key: _Key) -> Result:
         policy, size = key
@@ -186,7 +195,7 @@ def _replays(
             return byte_bound(trace, size, count_from_s=count_from_s)
         return run_policy(policy, trace, size, count_from_s=count_from_s)
 
-    # A point needs LRU at twice its capacity, too.
+    # A point needs LRU at twice its capacity too.
     small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
     keys = [("lru", size) for size in sorted(small)]
     keys += [(policy, size) for policy in ("clairvoyant", "bound") for size in sorted(ideal)]
@@ -237,7 +246,7 @@ def _need(
     return Need("byte hit", byte_hit_ratio, curve.byte_hit_ratio_at(footprint), size, share)
 
 
-def _told(need: Need) -> str:
+def _sentence(need: Need) -> str:
     wanted = f"a {need.kind} ratio of {percent(need.ratio, 1)}"
     if need.capacity_bytes is None or need.capacity_fraction is None:
         return (

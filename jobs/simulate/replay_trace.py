@@ -1,4 +1,4 @@
-"""Replay of a trace: policies and the bound at several capacities, as rows."""
+"""Replay of a trace: policies and the bound at several capacities."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from replay.trace import Trace
 class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
-    `watermarks` None: every policy decides at each access; else LRU is an XCache, checked every
-    `purge_interval_s`. `scores`: a file that says how much each item is worth, for the policies that ask.
+    `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
+    each access. `scores`: a file with a score per item, for the policies that need scores.
     """
 
     policies: Sequence[str]
@@ -37,14 +37,14 @@ class Caches:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayAnswer:
-    """A row per capacity and policy, and what became of rows of the trace that were changed or dropped."""
+    """A row per capacity and policy, and notes on rows of the trace that were changed or dropped."""
 
     rows: list[dict[str, object]]
     notes: tuple[str, ...]
 
 
 def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
-    """Replay a trace that a person names; raises as `replay`."""
+    """Read a trace from its file and replay it. Raises as `replay`."""
     on_progress(0, 1, "reading")
     return replay(trace.load(), caches, count_from_s=count_from_s, on_progress=on_progress)
 
@@ -60,7 +60,7 @@ def replay(
     if PLAN in policies:
         raise ConfigError(
             "--policy",
-            f"{PLAN} needs the site's tables, with predictions; leave out --trace, or leave it out",
+            f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
     trace = loaded.trace
     chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
@@ -79,7 +79,7 @@ def replay(
 
 
 def xcache(caches: Caches) -> CacheConfig | None:
-    """The XCache by its watermarks; its capacity is given by what replays it."""
+    """The XCache with these watermarks, if any; `compare` replaces its capacity."""
     if caches.watermarks is None:
         return None
     low, high = caches.watermarks
@@ -87,12 +87,12 @@ def xcache(caches: Caches) -> CacheConfig | None:
 
 
 def own_policies(caches: Caches, trace: Trace) -> dict[str, Policy]:
-    """The policies that follow the file of scores, if there is one."""
+    """The policies that need the file of scores, if there is one."""
     return {} if caches.scores is None else score_policies(read_scores(caches.scores, trace))
 
 
 def named_policies(caches: Caches) -> list[str]:
-    """The policies by their proper names. Raises ConfigError for one that is unknown or lacks its scores."""
+    """The policies' canonical names. Raises ConfigError for one that is unknown or lacks its scores."""
     names = [name if name == PLAN else canonical(name) for name in caches.policies]
     for name in names:
         if name not in (*POLICIES, PLAN) and caches.scores is None:
@@ -101,7 +101,7 @@ def named_policies(caches: Caches) -> list[str]:
 
 
 def summary(row: Row, footprint_bytes: int) -> dict[str, object]:
-    """A row of a comparison, flat. The bound on bytes says nothing about hits."""
+    """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
     result, is_bound = row.result, row.policy == BOUND
     return {
         "policy": row.policy,

@@ -1,4 +1,4 @@
-"""Replay of the site's own accesses: policies, LRU + plan and the bound, kept in the tables."""
+"""Replay of the site's own accesses: policies, LRU + plan and the bound; results go into the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import Settings
 from jobs.simulate.accesses import days_of_tables
 from jobs.simulate.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
-from jobs.store.tables import Key, Tables
+from jobs.store.keys import Key
+from jobs.store.tables import Tables
 from jobs.store.traces import from_tables, sizes
 from replay.compare import PLAN, Row, compare
 
@@ -30,7 +31,7 @@ def run(
     site: str | None = None,
     on_progress: Advance,
 ) -> ReplayAnswer:
-    """Replay days of the site's tables as XCaches with its watermarks; raises InputError and as `replay`."""
+    """Replay days of the site's tables as XCaches with its watermarks. Raises InputError, and as `replay`."""
     first_s, last_s = days_of_tables(first_day_s, last_day_s)
     return replay(
         Tables(settings.tables.root),
@@ -61,12 +62,13 @@ def replay(
     cycle_s: int,
     on_progress: Advance,
 ) -> ReplayAnswer:
-    """Replay the days from `first_day_s` to `last_day_s` (first seconds of days, both count) into the tables.
+    """Replay the days from `first_day_s` to `last_day_s` and write the results into the tables.
 
-    The `history_s` before them warm the caches. Fractions are of the bytes of all files read in those days
-    and the history. `demand_sources`: the source whose rows count, by cache or site. The policy lru+plan
-    plans as production does, by `plan`: predictions must be there for every cycle of the counted days.
-    Returns the rows of the replays table, and what more is known of each.
+    Both are first seconds of days, and both days count. The `history_s` before them warm the caches.
+    Fractions are of the bytes of all files read in the history and those days. `demand_sources`: the source
+    whose rows count, by cache or site. The policy lru+plan plans with `plan` as production does, and needs
+    predictions for every cycle of the counted days. Returns the rows of the replays table with further
+    columns. Raises ConfigError, InputError, StaleInputError.
     """
     policies = named_policies(caches)
     loaded = from_tables(
@@ -99,8 +101,9 @@ def replay(
 
 
 def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:
-    there = {as_of for _, as_of, _ in tables.snapshot(PREDICTIONS).select(owner=region)}
-    missing = [label for at in range(since_s, until_s, cycle_s) if (label := as_of_label(at)) not in there]
+    predicted = {as_of for _, as_of, _ in tables.snapshot(PREDICTIONS).select(owner=region)}
+    boundaries = [as_of_label(at) for at in range(since_s, until_s, cycle_s)]
+    missing = [label for label in boundaries if label not in predicted]
     if missing:
         raise StaleInputError(
             f"no predictions for {len(missing)} of the replayed plan boundaries, the first at {missing[0]}; "

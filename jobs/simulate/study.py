@@ -20,13 +20,13 @@ from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
 
 DETAILS = ("category", "tier", "dataset", "origin", "site")
-"""Columns beside the trace that a study reads, where there are any."""
+"""Columns beside the trace that a study uses, if they exist."""
 N_STAGES = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class StudySummary:
-    """What a study wrote, and its first answers. Ratios are those of LRU between the watermarks."""
+    """The page that was written, and main results; ratios are those of LRU between the watermarks."""
 
     report: str
     size_bytes: int
@@ -54,7 +54,7 @@ def run(
     out: Path,
     on_progress: Advance,
 ) -> StudySummary:
-    """Write the caching study of a trace, from `since_s` on; raises as `write_study`."""
+    """Write the caching study of a trace, from `since_s` on. Raises as `write_study`."""
     on_progress(0, 1, "reading")
     return write_study(
         trace.load(keep=DETAILS, since_s=since_s),
@@ -79,10 +79,10 @@ def write_study(
     out: Path,
     on_progress: Advance,
 ) -> StudySummary:
-    """Study `loaded`, called `what` on the page, and write the page to `out`.
+    """Study `loaded`, which the page calls `what`, and write the page to `out`.
 
-    The capacity is `capacity_bytes`, else `capacity_fraction` of the bytes of all files read, else that of
-    the settings; watermarks also have their setting. Raises ConfigError, InputError.
+    The capacity is `capacity_bytes`, else `capacity_fraction` of the bytes of all files read, else the one in
+    the settings. `watermarks` also default to the settings. Raises ConfigError, InputError.
     """
     started = time.perf_counter()
     trace = loaded.trace
@@ -98,16 +98,16 @@ def write_study(
     )
     done = 0
 
-    def told(what_is_done: str) -> None:
+    def advance(stage: str) -> None:
         nonlocal done
         done += 1
-        on_progress(done, N_STAGES, what_is_done)
+        on_progress(done, N_STAGES, stage)
 
-    found = study(trace, loaded.details, config, on_done=told)
+    found = study(trace, loaded.details, config, on_done=advance)
     html = study_page(found, what=what, notes=loaded.notes)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html)
-    told("the page")
+    advance("the page")
     return _summary(found, loaded, out, html, time.perf_counter() - started)
 
 
@@ -131,7 +131,7 @@ def _summary(found: Study, loaded: LoadedTrace, out: Path, html: str, seconds: f
 
 
 def thresholds(study: StudySettings) -> Thresholds:
-    """The verdicts' thresholds as the replay room knows them."""
+    """The verdicts' thresholds from the settings."""
     return Thresholds(
         min_saved_per_byte=study.min_saved_per_byte,
         min_reread_share=study.min_reread_share,

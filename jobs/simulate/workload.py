@@ -1,4 +1,4 @@
-"""Generated accesses, written as a trace and its catalogue, or as the raw files that a site has."""
+"""Generated accesses, written as a trace with its catalogue, or as the raw files of a site."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from replay.workload.report import Line, calibration
 from replay.workload.tables import ROWS_AT_ONCE
 
 PUBLISHED_AFTER_S = 5.0
-"""Seconds from the end of a read until its trace is known."""
+"""Seconds from the end of a read until its trace is published."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkloadSummary:
-    """What was written: a trace and its catalogue; of raw files, what `pull` takes as input.
+    """What was written: paths of a trace and its catalogue, or of raw files as `pull` takes them.
 
-    `size_bytes`: of all files, read or not. `calibration`: one line per published figure, if asked for.
+    `size_bytes`: of all files, read or not. `calibration`: one line per published figure, if requested.
     """
 
     traces: str
@@ -62,9 +62,9 @@ def run(
     pull_too: bool,
     on_progress: Advance,
 ) -> WorkloadSummary:
-    """Generate accesses; `conf`: a folder that may hold scenarios of its own in `workloads/`.
+    """Generate the accesses of `scenario`; `conf`: a folder that may have its own scenarios in `workloads/`.
 
-    `pull_too` writes raw files and pulls them, dated to their first day. Raises as `load` and `write`.
+    `pull_too`: write raw files and pull them, as of their first day. Raises as `load` and `write`.
     """
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     chosen = str(own) if own is not None and own.is_file() else scenario
@@ -97,7 +97,7 @@ def write(
         traces, catalogue = (_write_raw if raw else _write_trace)(workload, out)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error}") from None
-    on_progress(2, 3, "comparing with what is published")
+    on_progress(2, 3, "comparing with published figures")
     return WorkloadSummary(
         traces=str(traces),
         catalogue=str(catalogue),
@@ -118,13 +118,13 @@ def load(
     scale: float | None = None,
     accesses: int | None = None,
 ) -> WorkloadConfig:
-    """The config of `scenario`, a name in conf/workloads or a TOML file, with what is given in its place.
+    """The config of `scenario`, a name in conf/workloads or a TOML file; other arguments override its keys.
 
-    `scale` multiplies accesses and files; `accesses` chooses the scale that gives so many.
+    `scale` multiplies accesses and files; `accesses` chooses the scale that gives so many accesses.
     Raises ConfigError.
     """
     if scale is not None and accesses is not None:
-        raise ConfigError("--accesses", "says the scale already; leave --scale out")
+        raise ConfigError("--accesses", "determines the scale already; leave --scale out")
     given: dict[str, Any] = {"seed": seed, "days": days, "scale": scale}
     if start_s is not None:
         given["start"] = dt.datetime.fromtimestamp(start_s, dt.UTC)
@@ -142,7 +142,7 @@ def written(summary: WorkloadSummary) -> dict[str, object]:
 
 
 def calibration_rows(lines: Sequence[Line]) -> list[dict[str, object]]:
-    """The calibration as people read it."""
+    """The calibration as rows of text."""
     return [
         {
             "what": line.what,
@@ -179,7 +179,7 @@ def _write_trace(workload: Workload, out: Path) -> tuple[Path, Path]:
 
 
 def _write_parquet(tables: Iterator[pa.Table], path: Path) -> None:
-    """One row group per table; the file appears when it is whole."""
+    """Write one row group per table; the file appears under its name when it is complete."""
     first = next(tables)
     part = path.with_suffix(".part")
     coded = [field.name for field in first.schema if pa.types.is_dictionary(field.type)]
@@ -209,7 +209,7 @@ def _write_raw(workload: Workload, out: Path) -> tuple[Path, Path]:
 
 
 def _traces(reads: pd.DataFrame) -> pd.DataFrame:
-    """Rucio traces, one row each; fields and values as a pilot sends them (trace schema of Rucio 41)."""
+    """Rucio traces, one per row; fields and values as a pilot sends them (trace schema of Rucio 41)."""
     start, end = _unix(reads["accessed_at"]), _unix(reads["closed_at"])
     analysis = reads["activity"] == "analysis"
     return pd.DataFrame(
@@ -236,7 +236,7 @@ def _traces(reads: pd.DataFrame) -> pd.DataFrame:
 
 
 def _catalogue(files: pd.DataFrame) -> pd.DataFrame:
-    """The lines of Rucio's bulk file listing, with the creation time of each file."""
+    """Lines of Rucio's bulk file listing, with the creation time of each file."""
     parent = files["dataset"].astype(str).str.partition(":")
     return pd.DataFrame(
         {

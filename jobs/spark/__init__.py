@@ -1,1 +1,1 @@
-"""The Spark session, and tables as DataFrames."""
+"""The Spark session, tables as DataFrames, and the code that Spark's executors need."""

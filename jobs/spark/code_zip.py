@@ -1,6 +1,6 @@
-"""The rooms as a zip, for Spark's workers on other machines: what `spark-submit --py-files` takes.
+"""The packages as a zip for Spark's workers on other machines, for `spark-submit --py-files`.
 
-A wheel would be taken too, and silently not be importable.
+A wheel would be accepted too, but its modules could not be imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write(path: Path) -> Path:
-    """Write the zip at `path`, replaced whole; equal code makes equal bytes. Returns `path`."""
+    """Write the zip at `path`, atomically; equal code makes equal bytes. Returns `path`."""
     draft = path.with_name(f".{path.name}.draft")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in _files():

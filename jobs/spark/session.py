@@ -19,7 +19,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit started this process."""
 
-# Before a session exists only a log4j file keeps start-up chatter off the user's terminal.
+# Before a session exists, only a log4j file can silence the messages of its start.
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -34,9 +34,9 @@ logger.gateway.level = error
 
 
 def spark_session(settings: SparkSettings) -> SparkSession:
-    """A running SparkSession (the process's one, if there is one already).
+    """A running SparkSession, which may be the existing one of the process.
 
-    `settings.conf` wins over everything set here, except that its `spark.driver.extraJavaOptions`
+    `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
     are added to ours. Timestamps are UTC; Parquet holds them as int64 microseconds. Workers elsewhere than in
     this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
     spark-submit its own --master counts.
@@ -59,7 +59,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
 
 @functools.cache
 def _rooms() -> Path:
-    """The zip of the rooms; workers ask for it at any time, so it stays until this process ends."""
+    """The zip of the rooms; workers may request it at any time, so it stays until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="cachecast-rooms-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return code_zip.write(folder / "cachecast-rooms.zip")
@@ -78,9 +78,9 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "512",
         # Feature plans generate more classes than the default keeps; without room each run compiles anew.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # The JVM never compiles a method of more than 8000 bytes: Spark must not make such of many columns.
+        # The JVM never compiles a method of more than 8000 bytes, so Spark must not generate any.
         "spark.sql.codegen.hugeMethodLimit": "8000",
-        # Each call that makes a column would note its place in our code: most of the time to build a plan.
+        # Recording the line of code of each column takes most of the time of building a plan.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

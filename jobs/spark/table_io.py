@@ -1,4 +1,4 @@
-"""Spark's door to the table store: read a snapshot, replace partitions in one write."""
+"""Tables as DataFrames: read a snapshot, replace partitions in one write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 from features.errors import SchemaError
 from features.schema import Table
 from features.spark.schema import struct_type
-from jobs.store.tables import Key, Partition, Snapshot, StagedPartition, Tables
+from jobs.store.keys import Key
+from jobs.store.tables import Partition, Snapshot, StagedPartition, Tables
 
 _WIDENS: Final[set[tuple[type[DataType], type[DataType]]]] = {
     (IntegerType, LongType),
@@ -42,7 +43,7 @@ def read(
     as_of: str | None = None,
     owner: str | None = None,
 ) -> DataFrame:
-    """The rows of the chosen partitions of the table as it is now, lazily but of this one snapshot.
+    """The rows of the chosen partitions of the current snapshot of the table, read lazily.
 
     Columns: the table's, then its partition columns as strings. `since` and `until` are inclusive days
     (`2026-03-01`), `owner` a region or cache. Raises StaleInputError if the table has no commit.
@@ -76,7 +77,7 @@ def replace(
 ) -> Snapshot:
     """Replace the partitions present in `df`, and those of `cover`, leave out those of `drop`; others stay.
 
-    `df` has the table's columns and its partition columns as strings; further ones are dropped. Rows are
+    `df` has the table's columns and its partition columns as strings; other columns are dropped. Rows are
     sorted by key within a file, so equal rows make equal files, and no new commit. `base`: the snapshot
     `df` was made from, if any. `gather`: bring each partition's rows together, for few files; not needed if
     all are of one partition, and come from a shuffle. Raises SchemaError, ConflictError (another run replaced
@@ -130,7 +131,7 @@ def _from_path(name: str) -> Column:
 
 
 def _staged(written: Sequence[str]) -> dict[Key, StagedPartition]:
-    """What Spark wrote into a staging folder, by partition."""
+    """The files that Spark wrote into a staging folder, by partition."""
     names: dict[str, list[str]] = {}
     for path in written:
         folder, _, name = path.rpartition("/")

@@ -1,1 +1,1 @@
-"""The table store: snapshots, commits, locks, file systems."""
+"""Tables of Parquet files with atomic commits, on a local folder, HDFS or S3; locks, leases and rejects."""

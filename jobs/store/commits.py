@@ -1,4 +1,4 @@
-"""Commits of a table: what a snapshot is, how it is kept, and how only one writer gets a number."""
+"""Commits of a table: snapshots, and their files, of which only one writer can create each number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from features import strict_json
 from features.errors import SchemaError
 from features.schema import Table
 from jobs.store.filesystems import Store
-from jobs.store.schema_check import Key
+from jobs.store.keys import Key
 
 COMMITS = "_commits"
 _COMMIT = re.compile(r"(\d{12})\.json")
@@ -22,7 +22,7 @@ _COMMIT = re.compile(r"(\d{12})\.json")
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
-    """One partition as committed. `path` is relative to the table; `digest` is over the files' bytes."""
+    """One committed partition. `path` is relative to the table; `digest` is over the files' bytes."""
 
     path: str
     n_rows: int
@@ -42,7 +42,8 @@ class StagedPartition:
 class Snapshot:
     """A table at one commit. `id` is the version of its data: equal content has an equal id.
 
-    `number` is the commit's, 0 before the first; `root` the table's folder, as Spark and `store_at` name it.
+    `number`: that of the commit, 0 before the first; `root`: the table's folder, as named by Spark and
+    `store_at`.
     """
 
     table: Table
@@ -87,7 +88,7 @@ class Snapshot:
 
 
 def seal(table: Table, store: Store, staged: StagedPartition) -> Partition:
-    """Make staged files last, count their rows and check their required columns; `store` is the table's."""
+    """Make staged files durable, count their rows and check required columns; `store` is the table's."""
     required = {column.name for column in table.columns if column.required}
     n_rows, digests = 0, []
     for name in staged.files:
@@ -123,7 +124,7 @@ def dump(snapshot: Snapshot) -> str:
 
 
 def load(table: Table, store: Store, number: int) -> Snapshot:
-    """The table as commit `number` left it. Raises SchemaError if the commit is damaged."""
+    """The table at commit `number`. Raises SchemaError if the commit is damaged."""
     name = commit_name(number)
     try:
         raw = strict_json.loads(store.read(name))

@@ -1,6 +1,6 @@
-"""One at a time on a file system of many machines: a file that names its holder, created once.
+"""Locks on a file system shared by many machines: a file that names its holder and is created only once.
 
-No kernel takes it back when its holder dies: it stays until the holder ends, or a person breaks it.
+No kernel releases it when its holder dies: it stays until the holder removes it, or an operator breaks it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from features.errors import ConflictError
 
 
 class LeaseStore(Protocol):
-    """What a lease needs of its store; see `Store`."""
+    """The part of `Store` that a lease needs."""
 
     @property
     def root(self) -> str: ...
@@ -33,17 +33,17 @@ class LeaseStore(Protocol):
 
 
 @contextmanager
-def leased(store: LeaseStore, name: str, what: str) -> Iterator[None]:
-    """Hold the lease `name` while the block runs; `what` says who is at work, as `pull`.
+def leased(store: LeaseStore, name: str, work: str) -> Iterator[None]:
+    """Hold the lease `name` while the block runs; `work`: the kind of work, for example `pull`.
 
-    It is given back however the block ends, also by SIGTERM; only SIGKILL or a lost machine leave it behind.
-    Raises ConflictError at once, naming the holder.
+    The lease is released however the block ends, also by SIGTERM, but not by SIGKILL or the loss of the
+    machine. Raises ConflictError at once, naming the holder, if the lease is held.
     """
-    lease = json.dumps(_holder() | {"what": what}).encode()
+    lease = json.dumps(_holder() | {"what": work}).encode()
     if not store.put_if_absent(name, lease):
         raise ConflictError(
-            f"another {what} ({_told(_read(store, name))}) is at work on {store.root}; wait for it to end. "
-            f"If it died, break its lock: cachecast unlock --tables {store.root}"
+            f"another {work} ({_holder_label(_read(store, name))}) is at work on {store.root}; wait for it "
+            f"to end. If it died, break its lock: cachecast unlock --tables {store.root}"
         )
     try:
         with _terminable():
@@ -54,12 +54,12 @@ def leased(store: LeaseStore, name: str, what: str) -> Iterator[None]:
 
 
 def broken(store: LeaseStore, name: str) -> str | None:
-    """Take the lease `name` away, whoever holds it; its holder in words, None if there is none."""
+    """Break the lease `name`; returns a description of its holder, None if nobody held it."""
     lease = _read(store, name)
     if lease is None:
         return None
     store.remove(name)
-    return _told(lease)
+    return _holder_label(lease)
 
 
 def _holder() -> dict[str, str]:
@@ -75,7 +75,7 @@ def _holder() -> dict[str, str]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number without a name
+    except (KeyError, OSError):  # a container's user may have no name
         return f"user {os.getuid()}"
 
 
@@ -86,7 +86,7 @@ def _read(store: LeaseStore, name: str) -> bytes | None:
         return None
 
 
-def _told(lease: bytes | None) -> str:
+def _holder_label(lease: bytes | None) -> str:
     try:
         words = {key: str(value) for key, value in strict_json.loads(lease or b"{}").items()}
         return f"{words['owner']} on {words['host']}, process {words['pid']}, since {words['since']}"
@@ -96,7 +96,7 @@ def _told(lease: bytes | None) -> str:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind the block; by default it ends the process where it stands."""
+    """Let SIGTERM unwind the block; by default it ends the process without cleaning up."""
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -1,4 +1,4 @@
-"""One at a time: a lock held by a process, released by the kernel when it ends, however it ends."""
+"""Locks of one machine, held by a process; the kernel releases them however the process ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from features.errors import ConflictError
 
 
 @contextmanager
-def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file `path` while the block runs; `what` says who is at work, as `pull`.
+def exclusive(path: Path, work: str) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs; `work`: the kind of work, for example `pull`.
 
-    The file stays and holds the last holder's process id. Raises ConflictError at once, naming the
+    The file stays, and contains the process id of its last holder. Raises ConflictError at once, naming the
     holder, if another process has it. Local file systems only.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read(20).strip() or "unknown"
             raise ConflictError(
-                f"another {what} (process {holder}) is at work on {path.parent}; wait for it to end"
+                f"another {work} (process {holder}) is at work on {path.parent}; wait for it to end"
             ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

@@ -1,4 +1,4 @@
-"""What a reader refused, in the rejects table: the reasons of one input replace what it was told before."""
+"""Rejected rows: the reasons of one input replace its earlier ones in the rejects table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import REJECTS, arrow_schema
-from jobs.store.tables import Key, Tables, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Tables, read_partitions
 
 
 def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
-    """Make `rejects` the only refusals of these inputs of `source` on `day`."""
+    """Replace the rejects of these inputs of `source` on `day`."""
     base = tables.head(REJECTS)
     key: Key = (day,)
     if not rejects.num_rows and key not in base.partitions:

@@ -1,4 +1,4 @@
-"""Rows as a table wants them: right columns, right types, right partition values."""
+"""Conversion of rows to the columns, types and partition values of a table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from features.errors import SchemaError
 from features.schema import Table, arrow_schema
+from jobs.store.keys import Key
 
-Key = tuple[str, ...]
 _FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -43,7 +43,7 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
 
 
 def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
-    """Each partition of `data` (as `conform` gives it) with its rows; rows keep their order."""
+    """Each partition of `data`, a result of `conform`, with its rows; rows keep their order."""
     names = list(table.partition)
     if not names:
         yield (), data
@@ -57,13 +57,13 @@ def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Tab
 
 
 def partition_path(table: Table, key: Key) -> str:
-    """The folder of a partition below its data folder, as Spark writes it; empty for no partition."""
+    """The folder of a partition below its data folder, named as by Spark; empty without partition columns."""
     names = zip(table.partition, checked_key(table, key), strict=True)
     return "/".join(f"{name}={value.replace(':', '%3A')}" for name, value in names)
 
 
 def checked_key(table: Table, key: Key) -> Key:
-    """`key`, safe to become a path. Raises SchemaError for a malformed partition value."""
+    """`key`, checked to be safe in a path. Raises SchemaError for a malformed partition value."""
     if len(key) != len(table.partition):
         raise SchemaError(f"table {table.name}: {key} is no partition of {table.partition}")
     for name, value in zip(table.partition, key, strict=True):
@@ -82,7 +82,7 @@ def _is_moment(text: str, form: str) -> bool:
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast from `found` to `wanted` keeps the meaning: it widens, or only stores otherwise."""
+    """Whether a cast from `found` to `wanted` keeps all values: it widens, or only changes the encoding."""
     if pa.types.is_dictionary(found):
         return _fits(found.value_type, wanted)
     if pa.types.is_null(found) or found == wanted:

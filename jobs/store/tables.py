@@ -1,14 +1,16 @@
-"""The table store: Parquet files, snapshots that readers see whole, commits that never overwrite.
+"""The table store: Parquet files, consistent snapshots, and commits that never overwrite.
 
-    <root>/<table>/_commits/000000000012.json    immutable; the highest one is the table
+    <root>/<table>/_commits/000000000012.json    immutable; the highest one is current
     <root>/<table>/data-<random>/day=2026-03-01/as_of=2026-03-01T04%3A00%3A00Z/*.parquet
 
-A commit names every partition's directory and files. A reader takes the highest commit once and reads what
-it names, so it never sees half; a crash leaves only directories that no commit names, for `vacuum`.
+A commit names the directory and files of every partition. A reader loads the highest commit once and reads
+the files it names, so it never sees half of a write. A crash leaves only directories that no commit names;
+`vacuum` removes them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 import uuid
@@ -32,33 +34,34 @@ from jobs.store.commits import (
     snapshot_id,
 )
 from jobs.store.filesystems import Store, store_at
-from jobs.store.schema_check import Key, checked_key, conform, partition_groups, partition_path
+from jobs.store.keys import Key
+from jobs.store.schema_check import checked_key, conform, partition_groups, partition_path
 
-__all__ = ["Key", "Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
+__all__ = ["Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
 
 
 class Tables:
     """The tables under one root: a local folder, or one on HDFS or S3."""
 
     def __init__(self, root: str) -> None:
-        """`root` as `store_at` takes it; created by the first write. Raises ConfigError for others."""
+        """`root`: see `store_at`; created by the first write. Raises ConfigError."""
         self._store = store_at(root)
         self.root = self._store.root
 
     def names(self) -> list[str]:
-        """The tables that were ever committed."""
+        """The names of the tables with a commit."""
         return sorted(name for name in self._store.folders() if self._store.names(f"{name}/{COMMITS}"))
 
-    def exclusive(self, what: str) -> AbstractContextManager[None]:
-        """Hold the lock of `what` (as `pull`) on these tables while a block runs. Raises ConflictError."""
-        return self._store.exclusive(f".{what}.lock", what)
+    def exclusive(self, work: str) -> AbstractContextManager[None]:
+        """Hold the lock of `work`, for example `pull`, on these tables in a block. Raises ConflictError."""
+        return self._store.exclusive(f".{work}.lock", work)
 
-    def unlock(self, what: str) -> str | None:
-        """Break the lock of `what`; who held it. Raises InputError on a local folder: no need to there."""
-        return self._store.unlock(f".{what}.lock")
+    def unlock(self, work: str) -> str | None:
+        """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
+        return self._store.unlock(f".{work}.lock")
 
     def exists(self, table: Table) -> bool:
-        """Whether the table was ever committed."""
+        """Whether the table has a commit."""
         return self.head(table).number > 0
 
     def snapshot(self, table: Table) -> Snapshot:
@@ -71,14 +74,30 @@ class Tables:
         return head
 
     def head(self, table: Table) -> Snapshot:
-        """Like `snapshot`, but an empty one (number 0) where there is no commit."""
+        """The same as `snapshot`, but an empty snapshot (number 0) if there is no commit."""
         store = self._store.below(table.name)
         while numbers := commit_numbers(store):
             try:
                 return load(table, store, numbers[-1])
             except FileNotFoundError:
-                continue  # vacuumed since it was listed: a higher one is there
+                continue  # vacuumed since it was listed, so there is a higher one
         return Snapshot(table, store.root, 0, snapshot_id(table, {}), {})
+
+    def newest(
+        self, table: Table, *, owner: str | None = None, after: str | None = None, until: str | None = None
+    ) -> Snapshot:
+        """The table with only its newest partition, or with none if no partition fits.
+
+        `owner`: only partitions of this region or cache. `after` and `until`: only those whose as_of
+        (`2026-03-01T04:00:00Z`) is later than `after`, and not later than `until`.
+        """
+        head = self.head(table)
+        keys = [
+            key
+            for key in head.select(owner=owner)
+            if (after is None or key[1] > after) and (until is None or key[1] <= until)
+        ]
+        return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
 
     def read_arrow(
         self,
@@ -90,7 +109,7 @@ class Tables:
         owner: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The rows of the chosen partitions, in no promised order.
+        """The rows of the chosen partitions, in no particular order.
 
         Columns: the table's, then its partition columns as strings; or just `columns`, in that order.
         `since` and `until` are inclusive days (`2026-03-01`), `owner` a region or cache.
@@ -106,8 +125,8 @@ class Tables:
     ) -> Snapshot:
         """Replace the partitions present in `data`, and those of `cover`; other partitions stay.
 
-        `data` has the table's columns and its partition columns as strings; further ones are dropped.
-        A partition of `cover` without a row becomes empty. `base`: the snapshot `data` was made from, if
+        `data` has the table's columns and its partition columns as strings; other columns are dropped. A
+        partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
         any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
         """
         base = base or self.head(table)
@@ -123,9 +142,9 @@ class Tables:
         return self.commit(table, staged, base=base)
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
-        """Replace one partition by `rows`, few and by column name; without a row it becomes empty.
+        """Replace one partition by `rows`, by column name; without rows it becomes empty.
 
-        For what is small by nature (summaries, plans). Raises as `replace_arrow`.
+        For small tables only, such as summaries. Raises as `replace_arrow`.
         """
         data = pa.Table.from_pylist(list(rows), arrow_schema(table))
         for name, value in zip(table.partition, key, strict=True):
@@ -140,7 +159,7 @@ class Tables:
 
     @contextmanager
     def scratch(self, table: Table) -> Iterator[str]:
-        """A fresh folder as Spark names it, gone with the block; after a crash `vacuum` removes it."""
+        """A new folder for Spark, removed after the block; after a crash `vacuum` removes it."""
         name = self.staging(table)
         try:
             yield self.location(table, name)
@@ -148,7 +167,7 @@ class Tables:
             self._store.below(table.name).remove(name)
 
     def location(self, table: Table, name: str) -> str:
-        """A folder of the table, as Spark names it."""
+        """The path of a folder of the table for Spark."""
         return self._store.below(f"{table.name}/{name}").root
 
     def files(self, table: Table, folder: str) -> list[str]:
@@ -163,10 +182,10 @@ class Tables:
         base: Snapshot | None,
         drop: Collection[Key] = (),
     ) -> Snapshot:
-        """Replace `partitions` and leave out those of `drop`, in one step; the new snapshot.
+        """Replace `partitions` and drop those of `drop` in one step; returns the new snapshot.
 
-        `base` is the snapshot the new data was made from, None for an empty table. Equal content makes no
-        commit: the present snapshot is returned. Raises ConflictError if a partition was replaced since
+        `base`: the snapshot that the new data was made from, None for an empty table. Equal content makes no
+        commit, and the current snapshot is returned. Raises ConflictError if a partition was replaced since
         `base`, SchemaError if a required column holds a null or a partition value is malformed.
         """
         store = self._store.below(table.name)
@@ -185,10 +204,10 @@ class Tables:
                 return new
 
     def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
-        """Delete what no reader can need; the number of data folders deleted.
+        """Delete files that no reader needs; returns the number of data folders deleted.
 
-        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, what those name, and
-        folders younger than `grace_s` (a writer may be at work there).
+        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
+        name, and folders younger than `grace_s`, which a writer may still use.
         """
         store = self._store.below(table.name)
         oldest = time.time() - grace_s

@@ -1,4 +1,4 @@
-"""Where a replay's accesses come from: a file that a person names, or the site's own tables."""
+"""The accesses of a replay, from a trace file or from the site's tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _READ = [
 
 @dataclasses.dataclass(frozen=True)
 class TraceFile:
-    """A trace as the command line names it; the fields mean what they mean to `read_trace`."""
+    """A trace given on the command line; the fields are the parameters of `read_trace`."""
 
     path: Path
     columns: Mapping[str, str]
@@ -38,7 +38,7 @@ class TraceFile:
     until_s: int | None
 
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
-        """The trace, from `since_s` on, with the columns `keep` beside it. Raises InputError."""
+        """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
         return read_trace(
             self.path,
             columns=self.columns,
@@ -61,9 +61,9 @@ def from_tables(
     site: str | None = None,
     known_before_s: int | None = None,
 ) -> LoadedTrace:
-    """The accesses of the days of `since_s` to `until_s` (both count), with the files table as catalogue.
+    """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
 
-    `known_before_s`: only those with known_at before it, and as early themselves.
+    `known_before_s`: only accesses that were known, and happened, before it.
     Raises StaleInputError if there is none, InputError.
     """
     accesses = tables.read_arrow(ACCESSES, since=day_label(since_s), until=day_label(until_s), columns=_READ)
@@ -82,7 +82,7 @@ def from_tables(
 
 
 def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
-    """Those that were known, and had happened, before `instant_s`."""
+    """The accesses that were known, and happened, before `instant_s`."""
     if instant_s is None:
         return accesses
     instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))
@@ -95,8 +95,5 @@ def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]
     footprint = trace.footprint_bytes
     found = [*capacities, *(int(share * footprint) for share in fractions)]
     if any(size <= 0 for size in found):
-        raise InputError(
-            f"a cache needs room, and a capacity asked for has none; the files read hold "
-            f"{format_bytes(footprint)}"
-        )
+        raise InputError(f"a cache needs room: give more than 0 bytes of the {format_bytes(footprint)} read")
     return list(dict.fromkeys(found))

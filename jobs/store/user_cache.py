@@ -1,4 +1,4 @@
-"""Where we keep what can be had again: login tokens, programs that scripts of conf/deploy fetch."""
+"""The user's cache folder, for files that can be recreated: login tokens, programs fetched by conf/deploy."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def user_cache(name: str) -> Path:
-    """Our folder of that name in the user's cache; made by who writes there."""
+    """The folder `name` in the user's cache; its writer creates it."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachecast" / name

@@ -1,1 +1,1 @@
-"""Features, labels, trainings, predictions and forecasts."""
+"""Jobs from accesses to predictions: features, training, delivery of models, prediction, series forecasts."""

@@ -1,4 +1,4 @@
-"""What the clairvoyant would have kept: its hits over a training window's accesses, and nothing later."""
+"""The hits of the clairvoyant on the accesses of a training window."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from replay.policies.clairvoyant import clairvoyant_bypass
 def clairvoyant_hits(
     tables: Tables, *, since_s: int, until_s: int, share: float, demand_sources: Mapping[str, str]
 ) -> pa.Table:
-    """did, at (seconds; unique together): where a file's first read of a second was a hit.
+    """Columns did, at (seconds; unique together): the seconds in which the first read of a file was a hit.
 
-    The cache starts empty at `since_s` and holds `share` of the bytes of all files read; the clairvoyant
-    knows the reads that were known before `until_s`, to whose end it so counts as never again. Raises
-    StaleInputError without accesses.
+    The cache starts empty at `since_s` and holds `share` of the bytes of all files read. The clairvoyant
+    knows the reads that were known before `until_s`; after the last of them, a file counts as never read
+    again. Raises StaleInputError without accesses.
     """
     loaded = from_tables(
         tables,
@@ -31,10 +31,10 @@ def clairvoyant_hits(
     )
     trace = loaded.trace
     if trace.names is None:
-        raise SchemaError("table accesses: the replay has no names to tell its files by")
+        raise SchemaError("table accesses: the replay has no names for its files")
     hit = np.zeros(trace.n_accesses, np.bool_)
     clairvoyant_bypass(trace, max(1, int(share * trace.footprint_bytes)), hit)
-    # A stable sort by file leaves each file's accesses in time order: the first of a second is a change.
+    # A stable sort by file keeps the accesses of a file in time order: a new second is a change.
     order = np.argsort(trace.item, kind="stable")
     item, at = trace.item[order], trace.time_s[order]
     is_first = np.ones(len(order), np.bool_)

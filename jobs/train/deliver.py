@@ -1,4 +1,4 @@
-"""From the spool into MLflow and the tables of figures: at the end of a training, or later by `--resume`."""
+"""Deliver a training from the spool to MLflow and the tables of metrics, at its end or by `--resume`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from features.errors import InputError, ServiceError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from features.schema import Table
-from features.times import as_of_label, day_label
 from jobs.settings.tree import MlflowSettings, Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import patiently
 from models.serving.spool import Training, waiting
@@ -19,7 +19,7 @@ from models.training.recording import ModelReport
 
 @dataclasses.dataclass(frozen=True)
 class TrainingAnswer:
-    """What a training gave. `version`: the region's new candidate in MLflow, as `cachecast-emea/3`.
+    """The result of a training. `version`: the region's new candidate in MLflow, like `cachecast-emea/3`.
 
     `dropped`: horizons without a model, and why.
     """
@@ -30,10 +30,10 @@ class TrainingAnswer:
 
 
 def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> TrainingAnswer:
-    """Upload `training`, write its figures into the tables, and delete it from the spool.
+    """Upload `training`, write its metrics into the tables, and delete it from the spool.
 
-    While MLflow is away it is tried again for `patience` seconds. Raises ServiceError then: the figures are
-    in the tables without run ids, and the training stays in the spool.
+    Raises ServiceError if MLflow stays unavailable for `patience` seconds: the metrics are then in the tables
+    without run ids, and the training stays in the spool.
     """
     answer = training.answer
     reports = [ModelReport(**row) for row in answer["models"]]
@@ -47,16 +47,16 @@ def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> Train
     except ServiceError as error:
         _write(tables, training, reports)
         raise ServiceError(
-            f"{error}; the training is complete and kept in {training.folder}: when MLflow is back, run "
+            f"{error}; the training is complete and kept in {training.folder}: when MLflow is available, run "
             "`cachecast train --resume`"
         ) from error
-    numbered = [
+    reports_with_runs = [
         dataclasses.replace(report, run_id=run_id)
         for report, run_id in zip(reports, done.run_ids, strict=True)
     ]
-    _write(tables, training, numbered)
+    _write(tables, training, reports_with_runs)
     training.remove()
-    return TrainingAnswer(done.version, answer["dropped"], numbered)
+    return TrainingAnswer(done.version, answer["dropped"], reports_with_runs)
 
 
 def run(settings: Settings) -> list[TrainingAnswer]:
@@ -65,7 +65,7 @@ def run(settings: Settings) -> list[TrainingAnswer]:
 
 
 def resume(tables: Tables, *, spool: str, mlflow: MlflowSettings) -> list[TrainingAnswer]:
-    """Deliver what waits in the spool, the oldest first, so that the newest becomes the candidate.
+    """Deliver the trainings in the spool, oldest first, so that the newest becomes the candidate.
 
     Raises InputError if nothing waits, and as `deliver`.
     """
@@ -76,9 +76,9 @@ def resume(tables: Tables, *, spool: str, mlflow: MlflowSettings) -> list[Traini
 
 
 def _write(tables: Tables, training: Training, reports: list[ModelReport]) -> None:
-    """Replace this training's rows in the tables of figures."""
+    """Replace the rows of this training in the tables of metrics."""
     answer, until_s = training.answer, int(training.answer["until_s"])
-    where = {"day": day_label(until_s), "as_of": as_of_label(until_s), "region": training.region}
+    key = MomentKey.at(until_s, training.region)
     written: dict[Table, list[dict[str, object]]] = {
         MODEL_METRICS: [dataclasses.asdict(report) for report in reports],
         RELIABILITY: answer["reliability"],
@@ -86,4 +86,4 @@ def _write(tables: Tables, training: Training, reports: list[ModelReport]) -> No
         MODEL_HOLDINGS: answer["holdings"],
     }
     for table, rows in written.items():
-        tables.replace_rows(table, rows, tuple(where[name] for name in table.partition))
+        tables.replace_rows(table, rows, key)

@@ -18,7 +18,7 @@ from models.series.series import Series, read_series
 
 @dataclasses.dataclass(frozen=True)
 class ForecastSummary:
-    """What was forecast. `models`: by horizon, what made it; `rows`: written to `out`."""
+    """The summary of a forecast. `models`: by horizon; `rows`: written to `out`."""
 
     as_of: str
     datasets: int
@@ -44,8 +44,8 @@ class HorizonQuality(Figures):
 def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> ForecastSummary:
     """Write `dataset,horizon,probability,expected_accesses` for every dataset with a record up to as_of.
 
-    `series`, `as_of`: see `models.series.series.read_series`; horizons are in its units, as_of is the last
-    unit known, and nothing after it matters. `probability`: chance of an access in the units as_of + 1
+    `series`, `as_of`: see `models.series.series.read_series`; horizons are in its units; as_of is the last
+    known unit, and later ones are not used. `probability`: chance of an access in the units as_of + 1
     … as_of + horizon. Rows are sorted. The file is replaced whole. Raises InputError, SchemaError.
     """
     wanted = _checked(horizons)
@@ -63,10 +63,10 @@ def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> Fore
 def judge(
     *, series: Path, as_of: str, horizons: Sequence[int], cuts: Sequence[int], out: Path
 ) -> list[HorizonQuality]:
-    """How good forecasts made at `cuts` were, as far as their horizons end by as_of; a mean per horizon.
+    """The mean quality per horizon of forecasts made at `cuts` whose horizons end by as_of.
 
-    `cuts`: weeks, or days numbered from 1 for the first. `out` gets a row per cut and horizon, the columns
-    those of `models.series.rolling.CutQuality`. Raises InputError, SchemaError.
+    `cuts`: weeks, or days numbered from 1. `out` gets a row per cut and horizon with the columns of
+    `models.series.rolling.CutQuality`. Raises InputError, SchemaError.
     """
     wanted = _checked(horizons)
     known = read_series(series, as_of)

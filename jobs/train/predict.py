@@ -12,27 +12,27 @@ from features.errors import ModelError, ServiceError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
-from features.times import as_of_label, day_label
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.spark.session import spark_session
 from jobs.spark.table_io import read_partitions, replace
-from jobs.store.tables import Key, Snapshot, Tables
+from jobs.store.keys import MomentKey
+from jobs.store.tables import Snapshot, Tables
+from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
 from jobs.train.written import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
-from models.serving.registry import Registry
 from models.serving.scoring import LoadedModels, ServedModels, score_spark
 
 DRIFT_ROWS = 20_000
-"""Rows of an as_of that are compared with training: a PSI of so many is exact to about 0.001."""
-_TOLD = 5
+"""Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
+_N_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Predicted(Written):
-    """The predictions table after the step; `alarms`: what an operator should look at."""
+    """The predictions table after the step; `alarms`: for the operator."""
 
     model_version: str
     alarms: tuple[str, ...]
@@ -40,7 +40,7 @@ class Predicted(Written):
 
 @dataclasses.dataclass(frozen=True)
 class PredictAnswer:
-    """The predictions as they are now, which models made them, and what an operator should look at."""
+    """The predictions, the version of the models that made them, and alarms for the operator."""
 
     snapshot: Snapshot
     model_version: str
@@ -48,7 +48,7 @@ class PredictAnswer:
 
 
 def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> Predicted:
-    """Score the candidates at `as_ofs`; `alias`: with its models, not those that serve. Raises as `score`."""
+    """Score the candidates at `as_ofs` by the models of `alias` (default: `[mlflow] serve`); see `score`."""
     spec = settings.features.spec
     check_on_grid(as_ofs, spec.cycle_s)
     chosen = settings.mlflow if alias is None else settings.mlflow.model_copy(update={"serve": (alias,)})
@@ -75,21 +75,21 @@ def score(
     mlflow: MlflowSettings,
     max_age_s: int,
 ) -> PredictAnswer:
-    """Replace the predictions at every as_of (seconds since 1970) by those of the models that serve.
+    """Replace the predictions at every as_of (seconds since 1970).
 
-    These are the first of the aliases `mlflow.serve` that exists. A second run changes nothing. What was
-    scored is compared with training in the table drift. Without usable models there are no predictions, so
-    that no plan is made: raises StaleInputError (no features at an as_of, no models, or too old ones),
-    ModelError (models of other settings, or that have seen later data than an as_of), ServiceError.
+    The models are those of the first alias in `mlflow.serve` that exists. A second run changes nothing. The
+    table drift compares the scored rows with training. Without usable models there are no predictions, and so
+    no plan: raises StaleInputError (no features at an as_of, no models, or too old ones), ModelError (models
+    of other settings, or trained on data later than an as_of), ServiceError.
     """
     features = tables.snapshot(spec.features_table)
     base = tables.head(PREDICTIONS)
-    keys = [(day_label(as_of), as_of_label(as_of), region) for as_of in sorted(set(as_ofs))]
-    if missing := [key[1] for key in keys if key not in features.partitions]:
+    keys = [MomentKey.at(as_of, region) for as_of in sorted(set(as_ofs))]
+    if missing := [key.as_of for key in keys if key not in features.partitions]:
         raise StaleInputError(f"no features at {missing[0]}; run `cachecast features` for it first")
     with _no_predictions(keys):
         models = patiently(
-            lambda: Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment).load(region, mlflow.serve),
+            lambda: registry(mlflow).load(region, mlflow.serve),
             patience_s=mlflow.patience,
         )
         models.bundle.check(spec=spec, region=region)
@@ -103,20 +103,20 @@ def score(
 
 
 @contextlib.contextmanager
-def _no_predictions(keys: Sequence[Key]) -> Iterator[None]:
-    """Say in the error what it means for the caches."""
+def _no_predictions(keys: Sequence[MomentKey]) -> Iterator[None]:
+    """Add the consequence for the caches to an error."""
     try:
         yield
     except (ModelError, ServiceError, StaleInputError) as error:
         raise type(error)(
-            f"no predictions at {keys[0][1]}, so no plan: caches run plain LRU. {error}"
+            f"no predictions at {keys[0].as_of}, so no plan: caches run plain LRU. {error}"
         ) from error
 
 
 def _watch(
-    tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels, spec: FeatureSpec
+    tables: Tables, features: Snapshot, keys: Sequence[MomentKey], models: ServedModels, spec: FeatureSpec
 ) -> tuple[str, ...]:
-    """Write the drift of every as_of; an alarm per as_of with columns that drifted."""
+    """Write the drift of every as_of; one alarm per as_of with drifted columns."""
     loaded, alarms = models.load(), []
     for key in keys:
         part = features.partitions[key]
@@ -129,15 +129,15 @@ def _watch(
         ]
         tables.replace_rows(DRIFT, rows, key)
         if moved := [one for one in found if one.drifted]:
-            worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_TOLD])
+            worst = ", ".join(f"{one.column} {one.psi:.2f}" for one in moved[:_N_NAMED])
             alarms.append(
-                f"{key[1]}: {len(moved)} of {len(found)} columns have drifted from training (PSI: {worst}); "
-                "see the table drift, and train again if it lasts"
+                f"{key.as_of}: {len(moved)} of {len(found)} columns have drifted from training "
+                f"(PSI: {worst}); see the table drift, and train again if it lasts"
             )
     return tuple(alarms)
 
 
-def _drift(models: LoadedModels, features: Snapshot, key: Key, spec: FeatureSpec) -> list[Drift]:
+def _drift(models: LoadedModels, features: Snapshot, key: MomentKey, spec: FeatureSpec) -> list[Drift]:
     part, bundle = features.partitions[key], models.bundle
     sample = feature_sample(features, key, part, spec=spec, share=DRIFT_ROWS / part.n_rows)
     if not sample.num_rows:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from features.errors import StaleInputError
 from features.spec import FeatureSpec
 from features.times import as_of_label, parse_as_of
-from jobs.store.tables import Key, Partition, Snapshot, read_partitions
+from jobs.store.keys import Key
+from jobs.store.tables import Partition, Snapshot, read_partitions
 from models.learning.frame import sampled
 
 
@@ -18,8 +19,8 @@ def training_sample(
 ) -> pd.DataFrame:
     """At most about `max_rows` rows of features ⋈ labels, as_of by as_of, with dataset, and as_of in seconds.
 
-    Features are float32: all that is held at a time is the sample and one as_of. Raises StaleInputError if no
-    label of the shortest horizon has matured by `until_s`.
+    Features are float32; only the sample and one as_of are in memory at the same time. Raises StaleInputError
+    if no label of the shortest horizon has matured by `until_s`.
     """
     soonest = min(spec.horizons_s)
     chosen = {

@@ -1,4 +1,4 @@
-"""Step `train`: every horizon's models from the features and labels, judged on later days, kept in MLflow."""
+"""Step `train`: models of every horizon from features and labels, tested on later days, into MLflow."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from models.training.training import Effort, train
 def run(
     settings: Settings, *, until_s: int, search_s: float = 0, sample_share: float = 1.0, on_progress: Advance
 ) -> TrainingAnswer:
-    """Label what has matured by `until_s`, train, and record the comparison; raises as `train_and_record`.
+    """Compute the labels matured by `until_s`, train and record the models; raises as `train_and_record`.
 
-    `sample_share`: below 1, train on the samples that `features.run` took, whatever their share.
+    `sample_share`: if below 1, train on the samples that `features.run` took, of any share.
     """
     tables = Tables(settings.tables.root)
     spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
@@ -68,19 +68,19 @@ def train_and_record(
     search_s: float = 0,
     on_progress: Advance,
 ) -> TrainingAnswer:
-    """Train, compare on the last `test_share` of the as_ofs, record all; the best of each horizon serves.
+    """Train models of every horizon, compare them on the last `test_share` of the as_ofs, and record all.
 
-    Only labels matured by `until_s` count; a horizon without enough of them is dropped, with the reason. Of
-    each horizon the learner with the least log loss on validation rows is fitted anew on all rows; together
-    they become the region's `candidate`. `search_s`: seconds to search LightGBM's settings in. Figures also
-    go to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels), ModelError (no
-    horizon has enough), ServiceError (MLflow is unavailable: the training waits in the spool for `cachecast
-    train --resume`).
+    Only labels matured by `until_s` count; a horizon without enough of them is dropped, with the reason. For
+    each horizon the learner with the least log loss on validation rows is fitted again on all rows; together
+    they become the region's `candidate`. `search_s`: seconds for the search of LightGBM's settings. Metrics
+    are also written to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels),
+    ModelError (no horizon has enough), ServiceError (MLflow is unavailable: the training waits in the spool
+    for `cachecast train --resume`).
     """
-    rows_of, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
+    features_table, labels = tables.snapshot(spec.features_table), tables.snapshot(spec.labels_table)
     on_progress(0, len(spec.horizons_s), "reading")
     rows = training_sample(
-        rows_of, labels, spec=spec, region=region, max_rows=training.max_rows, until_s=until_s
+        features_table, labels, spec=spec, region=region, max_rows=training.max_rows, until_s=until_s
     )
     effort = Effort(
         test_share=training.test_share,
@@ -90,7 +90,7 @@ def train_and_record(
         search_s=search_s,
         search_trials=training.search_trials,
     )
-    tags = {"features_snapshot": rows_of.id, "labels_snapshot": labels.id, **code_version()}
+    tags = {"features_snapshot": features_table.id, "labels_snapshot": labels.id, **code_version()}
     with _spool(training.spool) as spool:
         trained = train(
             rows,
@@ -100,7 +100,7 @@ def train_and_record(
             until_s=until_s,
             effort=effort,
             tags=tags,
-            say=on_progress,
+            on_progress=on_progress,
         )
         done = spool.finish(
             f"{region} {as_of_label(until_s)}",
@@ -112,7 +112,7 @@ def train_and_record(
                 "max_rows": training.max_rows,
                 **dataclasses.asdict(effort),
             },
-            tags=tags | _in_short(trained.bundle, rows),
+            tags=tags | _summary_tags(trained.bundle, rows),
             answer={
                 "until_s": until_s,
                 "dropped": trained.bundle.dropped,
@@ -124,20 +124,20 @@ def train_and_record(
     return deliver(tables, done, mlflow)
 
 
-def _in_short(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
-    """Which model, on which data, and may it push: tags for the columns of MLflow's page of experiments."""
+def _summary_tags(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
+    """Model, data and permission to push as tags, for the columns of MLflow's page of experiments."""
     days = [day_label(int(at)) for at in (rows["as_of_s"].min(), rows["as_of_s"].max())]
     n_moments = rows["as_of_s"].nunique()
     return {
         "model": ", ".join(f"{duration_label(one.horizon_s)} {one.learner}" for one in bundle.models),
-        "data": f"{len(rows)} rows of {n_moments} moments, {days[0]} to {days[1]}",
+        "data": f"{len(rows)} rows at {n_moments} decision times, {days[0]} to {days[1]}",
         MAY_PUSH_TAG: "no: not evaluated yet",
     }
 
 
 @contextlib.contextmanager
 def _spool(root: str) -> Iterator[Spool]:
-    """A spooled training that is discarded if the block fails, as a full disk is told in one line."""
+    """A spooled training that is discarded if the block fails. Raises ModelError if the disk is full."""
     spool = Spool(Path(root))
     try:
         yield spool

@@ -1,4 +1,4 @@
-"""What a step reports of the table it has written, and the grid of decision times."""
+"""The summary of a table written by a step, and the check of decision times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.store.tables import Snapshot
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A table after a step: its rows at the as_ofs asked for, and the snapshot that holds them."""
+    """A table after a step: its rows at the given as_ofs, and the snapshot that contains them."""
 
     table: str
     as_ofs: int
@@ -28,7 +28,7 @@ def written(snapshot: Snapshot, as_ofs: Sequence[int]) -> Written:
 
 
 def check_on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
-    """Raise InputError unless every as_of begins a cycle."""
+    """Raise InputError unless every as_of is the start of a cycle."""
     for at in as_ofs:
         if at % cycle_s:
             raise InputError(

@@ -1,1 +1,1 @@
-"""Metrics, rivals in replay, and the decision about a champion."""
+"""How good models are: metrics, plots, replays against rivals, and the promotion rule."""

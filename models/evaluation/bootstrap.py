@@ -1,6 +1,6 @@
-"""How sure a mean over days is, when neighbouring days are alike: the circular block bootstrap.
+"""Confidence bounds of a mean over days that depend on their neighbours: the circular block bootstrap.
 
-Politis and Romano (1992): means of series made of whole blocks of consecutive days, drawn with replacement.
+Politis and Romano (1992): resamples are made of blocks of consecutive days, drawn with replacement.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from features.arrays import IntArray
+
 RESAMPLES = 4000
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A mean, and the bounds that the true mean lies above and below with probability `confidence` each."""
+    """A mean with one-sided bounds: the true one is above `lower`, or below `upper`, at this confidence."""
 
     mean: float
     lower: float
@@ -29,7 +30,7 @@ def mean_interval(
 ) -> Interval:
     """The mean of `days` (one number per day, in order) with one-sided percentile bounds.
 
-    `block`: days that are drawn together. Raises ValueError without days or with a block below 1.
+    `block`: number of days drawn together. Raises ValueError without days or with a block below 1.
     """
     values = np.asarray(days, dtype=np.float64)
     means = values[_drawn(len(values), block, seed, resamples)].mean(axis=1)
@@ -46,9 +47,9 @@ def ratio_interval(
     seed: int = 1,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """The sum of `above` over that of `below` (a number per day each) with bounds as `mean_interval` has.
+    """The sum of `above` over that of `below` (one number per day each), with bounds as in `mean_interval`.
 
-    None if `below` sums to 0, of all days or of days that were drawn together. Raises as `mean_interval`.
+    None if `below` sums to 0 over all days, or over the days of a resample. Raises as `mean_interval`.
     """
     top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     drawn = _drawn(len(top), block, seed, resamples)
@@ -59,11 +60,11 @@ def ratio_interval(
     return Interval(float(top.sum() / bottom.sum()), float(lower), float(upper), confidence)
 
 
-def _drawn(n: int, block: int, seed: int, resamples: int) -> npt.NDArray[np.int64]:
-    """Which of `n` days each resample holds, int64[resamples, n]: whole blocks, around the end."""
+def _drawn(n: int, block: int, seed: int, resamples: int) -> IntArray:
+    """Indices of the `n` days of each resample, int64[resamples, n]; blocks wrap around the end."""
     if not n or block < 1:
         raise ValueError(f"need days and a block of at least 1, got {n} and {block}")
     block = min(block, n)
     starts = np.random.default_rng(seed).integers(0, n, (resamples, -(-n // block)))
-    days: npt.NDArray[np.int64] = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
+    days: IntArray = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
     return days

@@ -1,16 +1,13 @@
-"""The plots that a model's run keeps."""
+"""Plots of one model's quality, stored with its MLflow run."""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from features.arrays import FloatArray
 from models.evaluation.metrics import Quality
-
-Floats = npt.NDArray[np.float64]
 
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
@@ -27,16 +24,18 @@ def calibration_figure(title: str, quality: Quality) -> Figure:
     return figure
 
 
-def roc_figure(title: str, y: Floats, scores: Floats, quality: Quality) -> Figure:
-    """Share of the read files found against share of the unread ones taken for read; needs both classes."""
-    figure, axes = _unit_square(f"{title}: AUC {quality.auc:.3f}", "unread taken for read", "read found")
+def roc_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
+    """True positive rate against false positive rate; needs both classes."""
+    figure, axes = _unit_square(
+        f"{title}: AUC {quality.auc:.3f}", "false positive rate", "true positive rate"
+    )
     false_positive, true_positive, _ = roc_curve(y, scores)
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
     axes.plot(false_positive, true_positive)
     return figure
 
 
-def precision_recall_figure(title: str, y: Floats, scores: Floats, quality: Quality) -> Figure:
+def precision_recall_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
     """Precision against recall; the line is the share of rows that were read. Needs both classes."""
     figure, axes = _unit_square(
         f"{title}: average precision {quality.average_precision:.3f}", "recall", "precision"

@@ -1,4 +1,4 @@
-"""How good scores and probabilities are. Every function takes labels (0 or 1) and scores of equal length."""
+"""Quality of scores and probabilities. Every function takes labels (0 or 1) and scores of equal length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-Floats = npt.NDArray[np.float64]
+from features.arrays import FloatArray
+
 _EPSILON = 1e-6
 N_BINS = 10
 
@@ -28,7 +29,7 @@ class Quality:
     """The figures of one model on one set of rows.
 
     `auc` and `average_precision` are NaN with one class; `log_loss`, `brier` and `calibration_error` are NaN,
-    and `reliability` empty, for scores that are no probabilities.
+    and `reliability` is empty, for scores that are not probabilities.
     """
 
     auc: float
@@ -42,7 +43,7 @@ class Quality:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Every finite figure by name, without the curve."""
+        """All finite figures by name, without the reliability curve."""
         flat = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "reliability"}
         return {name: float(value) for name, value in flat.items() if math.isfinite(value)}
 
@@ -50,7 +51,7 @@ class Quality:
 def quality(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> Quality:
-    """All figures at once. Raises ValueError on empty input or unequal lengths."""
+    """All figures of probabilities. Raises ValueError on empty input or unequal lengths."""
     y, p, w = _checked(labels, probabilities, weights)
     curve = reliability(y, p, w)
     return Quality(
@@ -68,7 +69,7 @@ def quality(
 def ranking_quality(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> Quality:
-    """The figures of scores that are no probabilities: how well they rank. Raises as `quality`."""
+    """The figures of scores that are not probabilities: how well they rank. Raises as `quality`."""
     y, s, w = _checked(labels, scores, weights)
     ranked = auc(y, s, w), average_precision(y, s, w)
     return Quality(*ranked, math.nan, math.nan, math.nan, (), len(y), float(np.average(y, weights=w)))
@@ -109,7 +110,7 @@ def reliability(
     weights: npt.ArrayLike | None = None,
     n_bins: int = N_BINS,
 ) -> tuple[ReliabilityBin, ...]:
-    """Bins of equal mass in order of probability; equal probabilities share a bin, so there may be fewer."""
+    """Bins of equal weight by rising probability. Equal probabilities share a bin, so there may be fewer."""
     y, p, w = _checked(labels, probabilities, weights)
     _, inverse = np.unique(p, return_inverse=True)
     mass = np.bincount(inverse, w)
@@ -128,7 +129,7 @@ def reliability(
 
 def _checked(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     y = np.asarray(labels, dtype=np.float64)
     s = np.asarray(scores, dtype=np.float64)
     w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Whether a challenger becomes champion: by the WAN bytes its plans save in replay, day by day."""
+"""The promotion rule: a challenger becomes champion if its plans save WAN bytes in replay, day by day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from models.evaluation.bootstrap import mean_interval
 
 MIN_DAYS = 21
 BLOCK_DAYS = 7
-"""A week's days are drawn together: jobs have a weekly rhythm."""
+"""The bootstrap draws whole weeks, because jobs have a weekly rhythm."""
 CONFIDENCE = 0.95
 
 Days = Mapping[str, int]
@@ -21,8 +21,8 @@ Days = Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Walk:
-    """WAN bytes of every policy of one walk-forward replay at one capacity."""
+class DailyWan:
+    """WAN bytes per policy and day of a walk-forward replay at one capacity."""
 
     capacity_fraction: float
     wan_bytes: Mapping[str, Days]
@@ -30,9 +30,9 @@ class Walk:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The challenger against one rival at one capacity: the mean daily WAN saving and its bounds, in bytes.
+    """The challenger against one rival at one capacity: its mean saving of WAN bytes per day, with bounds.
 
-    `saving_share`: of the rival's WAN. `won`: the lower bound is above 0.
+    `saving_share`: as a share of the rival's WAN bytes. `won`: the lower bound is above 0.
     """
 
     against: str
@@ -47,55 +47,54 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """`reasons`: in words, one per fault or per comparison."""
+    """Whether to promote. `reasons`: one sentence per fault of the evaluation, or per comparison."""
 
     promote: bool
     reasons: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
 
 
-def decide(walks: Sequence[Walk], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:
-    """Promote if the challenger's plans beat every rival at every capacity replayed, else refuse.
+def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:
+    """Promote if the challenger's plans beat every rival at every replayed capacity, else refuse.
 
-    Rivals are plain LRU, S3-FIFO's counts put through the same planner, and the present champion where
-    `has_champion`. To beat one, the lower 95 % bound of the mean daily WAN saving must be above 0, by a block
-    bootstrap (weeks) over at least `min_days` days that both were replayed on. The same rows give the same
-    decision.
+    Rivals are plain LRU, plans by S3-FIFO's counts, and with `has_champion` plans by the present champion. A
+    rival is beaten if the lower 95 % bound of the mean WAN saving per day is above 0, by a bootstrap of weeks
+    over at least `min_days` days on which both were replayed. The decision is deterministic.
     """
     rivals = [LRU, S3FIFO_PLAN, *([CHAMPION_PLAN] if has_champion else [])]
-    faults = [fault for walk in walks for fault in _faults(walk, rivals, max(min_days, 1))]
-    if not walks:
+    faults = [fault for replay in replays for fault in _faults(replay, rivals, max(min_days, 1))]
+    if not replays:
         faults = ["the evaluation has no rows"]
     if faults:
         return Decision(False, tuple(faults), ())
-    compared = tuple(_compared(walk, rival) for walk in walks for rival in rivals)
-    return Decision(all(one.won for one in compared), tuple(_told(one) for one in compared), compared)
+    compared = tuple(_compared(replay, rival) for replay in replays for rival in rivals)
+    return Decision(all(one.won for one in compared), tuple(_in_words(one) for one in compared), compared)
 
 
-def _faults(walk: Walk, rivals: Sequence[str], min_days: int) -> list[str]:
-    at = f"at {walk.capacity_fraction:.0%} capacity"
-    if missing := [policy for policy in (CHALLENGER_PLAN, *rivals) if not walk.wan_bytes.get(policy)]:
+def _faults(replay: DailyWan, rivals: Sequence[str], min_days: int) -> list[str]:
+    at = f"at {replay.capacity_fraction:.0%} capacity"
+    if missing := [policy for policy in (CHALLENGER_PLAN, *rivals) if not replay.wan_bytes.get(policy)]:
         return [f"{policy} was not replayed {at}" for policy in missing]
-    days = set(walk.wan_bytes[CHALLENGER_PLAN])
+    days = set(replay.wan_bytes[CHALLENGER_PLAN])
     faults = [
-        f"{rival} was replayed on other days than the challenger {at}"
+        f"{rival} and the challenger were replayed on different days {at}"
         for rival in rivals
-        if set(walk.wan_bytes[rival]) != days
+        if set(replay.wan_bytes[rival]) != days
     ]
     if len(days) < min_days:
         faults.append(f"{len(days)} test days {at} are too few; {min_days} are needed")
     return faults
 
 
-def _compared(walk: Walk, rival: str) -> Comparison:
-    mine, theirs = walk.wan_bytes[CHALLENGER_PLAN], walk.wan_bytes[rival]
+def _compared(replay: DailyWan, rival: str) -> Comparison:
+    mine, theirs = replay.wan_bytes[CHALLENGER_PLAN], replay.wan_bytes[rival]
     days = sorted(mine)
     saved = np.array([theirs[day] - mine[day] for day in days], dtype=np.float64)
     found = mean_interval(saved, block=BLOCK_DAYS, confidence=CONFIDENCE)
     total = sum(theirs.values())
     return Comparison(
         against=rival,
-        capacity_fraction=walk.capacity_fraction,
+        capacity_fraction=replay.capacity_fraction,
         n_days=len(days),
         saving_bytes=found.mean,
         lower_bytes=found.lower,
@@ -105,10 +104,10 @@ def _compared(walk: Walk, rival: str) -> Comparison:
     )
 
 
-def _told(one: Comparison) -> str:
-    verdict = "beats" if one.won else "does not surely beat"
+def _in_words(one: Comparison) -> str:
+    verdict = "beats" if one.won else "is not significantly better than"
     return (
         f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves "
-        f"{format_bytes(one.saving_bytes)} of WAN a day ({one.saving_share:.1%}), "
+        f"{format_bytes(one.saving_bytes)} of WAN bytes per day ({one.saving_share:.1%}), "
         f"at least {format_bytes(one.lower_bytes)} with {CONFIDENCE:.0%} confidence, over {one.n_days} days"
     )

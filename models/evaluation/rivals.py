@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from features.arrays import IntArray
 from features.results import LRU
 from features.times import DAY_S, day_label
 from models.evaluation.bootstrap import Interval, ratio_interval
@@ -17,14 +18,14 @@ from prefetch.plan.cycle import fitting_cycle_s as within_grid
 from replay.bounds import byte_bound
 from replay.config import CacheConfig
 from replay.engine import simulate
-from replay.planner import Actions, CacheState, IntArray, Planner
+from replay.planner import Actions, CacheState, Planner
 from replay.policies import run_policy
 from replay.result import Result
 from replay.trace import Trace
 
 BOUND = "bound"
 IN_LINE = ("s3fifo", "clairvoyant")
-"""Policies that decide at each access, as no plan can."""
+"""Policies that decide at each access, unlike plans."""
 
 _NOTHING = np.zeros(0, np.int64)
 _IDLE = Actions(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
@@ -32,7 +33,7 @@ _IDLE = Actions(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replayed:
-    """One policy's replay; `requested_bytes`: asked for on each day of `result.daily`."""
+    """One policy's replay. `requested_bytes`: sizes of the files read, summed per day of `result.daily`."""
 
     policy: str
     result: Result
@@ -40,29 +41,29 @@ class Replayed:
 
     @property
     def days(self) -> list[str]:
-        """The days counted, in order."""
+        """The counted days, in order."""
         return [day_label(day * DAY_S) for day in self.result.daily.day.tolist()]
 
     @cached_property
     def prefetch_bytes(self) -> IntArray:
-        """Prefetched by day: what came over the WAN and was no miss."""
+        """Prefetched bytes per day: WAN bytes that were not misses."""
         daily = self.result.daily
         prefetched: IntArray = daily.wan_bytes - (self.requested_bytes - daily.hit_bytes)
         return prefetched
 
     @cached_property
     def wasted_bytes(self) -> IntArray:
-        """The waste by day: of each day's prefetches the same share, as the replay tells only the sum."""
+        """Wasted bytes per day: the replay reports only their sum, split here in proportion to prefetches."""
         sums = np.cumsum(self.prefetch_bytes)
         total = max(1, int(sums[-1]))
-        # Whole numbers that add up to the sum: differences of what is rounded down.
+        # Differences of rounded cumulative sums: integers that add up to the sum.
         upto = [self.result.wasted_bytes * int(part) // total for part in sums]
         return np.array(upto, np.int64) - np.array([0, *upto[:-1]], np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rivals:
-    """Every policy at one capacity, by name; plans were made each `cycle_s`."""
+    """Every policy's replay at one capacity, by name; plans were made each `cycle_s`."""
 
     capacity_fraction: float
     cycle_s: int
@@ -87,10 +88,10 @@ def replay_rivals(
     from_s: int,
     on_done: Callable[[str], None],
 ) -> Rivals:
-    """LRU and each of `planners` in `cache`, what decides at each access, and the bound on bytes.
+    """Replay LRU, LRU with each of `planners`, the policies `IN_LINE`, and the bound on byte hits.
 
-    All see the accesses before `from_s`, are counted from then on, and plan from then on. The last ones get
-    the most that any of the caches held.
+    All see the accesses before `from_s`; counting and planning begin at `from_s`. The policies `IN_LINE` and
+    the bound have as many bytes as any of the planned caches held at its peak.
     """
     results: dict[str, Result] = {}
     counted = partial(simulate, trace, cache, count_from_s=from_s)
@@ -108,22 +109,22 @@ def replay_rivals(
 
 
 def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:
-    """Median age at which LRU purged in the later half of the time before `until_s`; None: it never did."""
-    watcher = _Watcher([])
+    """Median age at which LRU purges, in the later half of the time before `until_s`; None: it never did."""
+    recorder = _AgeRecorder([])
     past = trace.first_at(until_s)
     if not past:
         return None
     before = Trace(trace.time_s[:past], trace.item[:past], trace.size_bytes)
     begin_s = (int(trace.time_s[0]) + until_s) // 2
-    simulate(before, cache, planner=watcher, cycle_s=every_s, plan_from_s=begin_s)
-    return int(np.median(watcher.ages_s)) if watcher.ages_s else None
+    simulate(before, cache, planner=recorder, cycle_s=every_s, plan_from_s=begin_s)
+    return int(np.median(recorder.ages_s)) if recorder.ages_s else None
 
 
 def fitting_cycle_s(age_s: int | None, grid_s: int) -> int:
-    """How often to plan in a cache of that LRU age: a tenth of it at most, where `grid_s` is of predictions.
+    """How often to plan for a cache of this LRU age, with predictions on a grid of `grid_s`.
 
-    The longest multiple of `grid_s` that divides a day; with an age too short for that, as production has it:
-    a part of `grid_s`. None (nothing was ever purged): a day.
+    At most a tenth of the age: the longest multiple of `grid_s` that divides a day, or for shorter ages a
+    part of `grid_s` as in production. A day if the age is None (nothing was ever purged).
     """
     most = DAY_S if age_s is None else min(DAY_S, age_s // CYCLES_PER_AGE)
     if most < grid_s or DAY_S % grid_s:
@@ -132,20 +133,20 @@ def fitting_cycle_s(age_s: int | None, grid_s: int) -> int:
 
 
 @dataclasses.dataclass
-class _Watcher:
-    """Plans nothing, and notes how old what LRU purged was."""
+class _AgeRecorder:
+    """A planner that plans nothing, and records the age at which LRU last purged."""
 
     ages_s: list[int]
 
     def actions(self, state: CacheState) -> Actions:
-        """Nothing to do."""
+        """Record the LRU age; plan nothing."""
         if state.lru_age_s is not None:
             self.ages_s.append(state.lru_age_s)
         return _IDLE
 
 
 def _requested(trace: Trace, result: Result) -> IntArray:
-    """Bytes asked for on each counted day."""
+    """Sizes of the files read, summed per counted day."""
     days = result.daily.day
     edges = np.searchsorted(trace.time_s, np.append(days, days[-1] + 1) * DAY_S)
     edges[0] = trace.n_accesses - result.requests
@@ -157,9 +158,9 @@ def _requested(trace: Trace, result: Result) -> IntArray:
 def day_rows(
     rivals: Sequence[Rivals], *, model_version: str, scored_by: Mapping[str, str]
 ) -> list[dict[str, object]]:
-    """The rows of the table evaluations: one day of one policy at one capacity each.
+    """Rows of the table evaluations, one per capacity, policy and day.
 
-    `scored_by`: by policy, the version of the models that its plans followed.
+    `scored_by`: by policy, the version of the models that its plans follow.
     """
     return [
         {

@@ -1,1 +1,1 @@
-"""Learners, baselines, calibration, and the fit of one model."""
+"""Learners, baselines and calibration: from feature rows to a calibrated model of one horizon."""

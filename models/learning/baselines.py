@@ -1,7 +1,7 @@
-"""What a model must beat: scores that need no learning.
+"""Baselines that a model must beat: scores that need no training.
 
-Each is a learner too whose fit changes nothing, so that it can be calibrated and put through the same planner
-as a model (`models.learning.fit.fit_calibrated`).
+Each is also a learner whose fit changes nothing, so that it can be calibrated and planned by like a model
+(`models.learning.fit.fit_calibrated`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray
 from features.spec import DATASET_PREFIX, FeatureSpec
 from features.units import duration_label
+from models.learning.learners import WithKnobs
 
-Floats = npt.NDArray[np.float64]
 _MOST_READS = 3
-"""S3-FIFO's counter has two bits."""
+"""The largest value of S3-FIFO's counter, which has two bits."""
 
 
 class Baseline(Protocol):
@@ -27,94 +27,89 @@ class Baseline(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         ...
 
     @property
     def knobs(self) -> Mapping[str, float]:
-        """What was set, for the record."""
+        """The settings, for the record."""
         ...
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """One score per row; higher means likelier to be read."""
         ...
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> Self:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
         """Itself."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
-class _Unlearned:
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Durations, in seconds."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
-
-    def fit(self, x: pd.DataFrame, y: Floats) -> Self:
-        """Itself: there is nothing to learn."""
+class _Untrained(WithKnobs):
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
+        """Itself."""
         del x, y
         return self
 
 
 @dataclasses.dataclass(frozen=True)
-class Recency(_Unlearned):
-    """The later read, the higher. Never read is lowest."""
+class Recency(_Untrained):
+    """Higher for files read more recently; lowest for files never read."""
 
     name: str = "recency"
 
-    def score(self, x: pd.DataFrame) -> Floats:
-        """In (0, 1]: 1 / (1 + recency in hours); 0 where nothing was ever read."""
-        return _lateness(x, "recency_s")
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """In (0, 1]: 1 / (1 + hours since the last read); 0 for files never read."""
+        return _recency_score(x, "recency_s")
 
 
 @dataclasses.dataclass(frozen=True)
-class DecayedFrequency(_Unlearned):
-    """Reads that fade with a half-life: the more and the later, the higher."""
+class DecayedFrequency(_Untrained):
+    """The count of reads, decayed with a half-life."""
 
     half_life_s: int
     name: str = "decayed_frequency"
 
-    def score(self, x: pd.DataFrame) -> Floats:
-        """In [0, 1): n / (1 + n) of the decayed count n."""
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """In [0, 1): n / (1 + n) for the decayed count n."""
         return _saturated(x, f"decayed_{duration_label(self.half_life_s)}")
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetPopularity(_Unlearned):
-    """The reads of the file's dataset, fading with a half-life: all that is known of a file never read."""
+class DatasetPopularity(_Untrained):
+    """The decayed count of the dataset's reads: all that is known of a file that was never read."""
 
     half_life_s: int
     name: str = "dataset_popularity"
 
-    def score(self, x: pd.DataFrame) -> Floats:
-        """In [0, 1): n / (1 + n) of the dataset's decayed count n."""
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """In [0, 1): n / (1 + n) for the dataset's decayed count n."""
         return _saturated(x, f"{DATASET_PREFIX}decayed_{duration_label(self.half_life_s)}")
 
 
 @dataclasses.dataclass(frozen=True)
-class S3FifoCounts(_Unlearned):
-    """S3-FIFO's order at one moment: main queue before small queue, by its capped counter, then by age.
+class S3FifoCounts(_Untrained):
+    """S3-FIFO's order at one time: main queue before small queue, then by the capped counter, then by age.
 
-    A file read in more than one cycle of the window would have been moved to the main queue; its counter is
-    the reads beyond the first, at most 3.
+    A file read in more than one cycle of the window counts as in the main queue. Its counter is the number of
+    reads after the first, at most 3.
     """
 
     window_s: int
     name: str = "s3fifo_counts"
 
-    def score(self, x: pd.DataFrame) -> Floats:
-        """In [0, 1]: (queue and counter + lateness of the last read) / 5; 0 where nothing was ever read."""
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """In [0, 1]: (queue and counter + recency score) / 5; 0 for files never read."""
         window = duration_label(self.window_s)
         again = _number(x, f"n_access_{window}") - 1
         counter = np.clip(again, 0, _MOST_READS)
         in_main = _number(x, f"n_active_{window}") > 1
         level = np.where(in_main, 1 + counter, 0.0)
-        return np.asarray((level + _lateness(x, "recency_s")) / (2 + _MOST_READS), dtype=np.float64)
+        return np.asarray((level + _recency_score(x, "recency_s")) / (2 + _MOST_READS), dtype=np.float64)
 
 
 def baselines(spec: FeatureSpec, horizon_s: int) -> list[Baseline]:
-    """Every baseline, with the half-life and the window nearest to the horizon."""
+    """All baselines, with the half-life and the window nearest to the horizon."""
     window_s = _nearest(spec.windows_s, horizon_s)
     counted: list[Baseline] = [Recency(), S3FifoCounts(window_s)]
     if not spec.half_lives_s:
@@ -127,15 +122,15 @@ def _nearest(durations: Sequence[int], wanted: int) -> int:
     return min(durations, key=lambda d: (abs(np.log(d / wanted)), d))
 
 
-def _number(x: pd.DataFrame, column: str) -> Floats:
+def _number(x: pd.DataFrame, column: str) -> FloatArray:
     return np.asarray(np.nan_to_num(x[column].to_numpy(dtype=np.float64), nan=0.0), dtype=np.float64)
 
 
-def _saturated(x: pd.DataFrame, column: str) -> Floats:
+def _saturated(x: pd.DataFrame, column: str) -> FloatArray:
     count = _number(x, column)
     return np.asarray(count / (1 + count), dtype=np.float64)
 
 
-def _lateness(x: pd.DataFrame, column: str) -> Floats:
+def _recency_score(x: pd.DataFrame, column: str) -> FloatArray:
     hours = x[column].to_numpy(dtype=np.float64) / 3600
     return np.asarray(np.nan_to_num(1 / (1 + hours), nan=0.0), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""From scores to probabilities and expected reads: two maps, each a list of knots that JSON can hold."""
+"""Calibration: maps from scores to probabilities and to expected reads, as lists of knots."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from features.arrays import FloatArray, IntArray
 from models.evaluation.metrics import log_loss
 
-Floats = npt.NDArray[np.float64]
-Fit = Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], "Knots"]
+Fit = Callable[[FloatArray, FloatArray], "Knots"]
 _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
 _CLEARLY = 0.98
+"""Largest ratio of log losses at which one map counts as clearly better than another."""
 _FAR = 40.0
-"""Of log-odds: beyond those of any probability that a float can tell from 0 or 1."""
+"""Log-odds beyond those of any float between 0 and 1."""
 _N_BINS = 10
 _WINSOR = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """A piecewise linear map: `y` at the increasing `x`, constant outside. `kind` says how it was made."""
+    """A piecewise linear map: `y` at increasing `x`, constant outside. `kind`: how it was fitted."""
 
     kind: str
     x: tuple[float, ...]
     y: tuple[float, ...]
 
-    def __call__(self, values: Floats) -> Floats:
+    def __call__(self, values: FloatArray) -> FloatArray:
         """The mapped values; NaN stays NaN."""
         return np.asarray(np.interp(values, self.x, self.y), dtype=np.float64)
 
@@ -43,15 +43,15 @@ class Knots:
 IDENTITY = Knots("identity", (0.0, 1.0), (0.0, 1.0))
 
 
-def isotonic(probabilities: Floats, labels: Floats) -> Knots:
-    """The best monotone map of `probabilities` to `labels`, kept off 0 and 1 by half a row."""
+def isotonic(probabilities: FloatArray, labels: FloatArray) -> Knots:
+    """The best monotone map of `probabilities` to `labels`, at least half a row away from 0 and 1."""
     fitted = IsotonicRegression(out_of_bounds="clip").fit(probabilities, labels)
     margin = 0.5 / (len(labels) + 1)
     ys = np.clip(fitted.y_thresholds_, margin, 1 - margin)
     return Knots("isotonic", _floats(fitted.X_thresholds_), _floats(ys))
 
 
-def platt(probabilities: Floats, labels: Floats) -> Knots:
+def platt(probabilities: FloatArray, labels: FloatArray) -> Knots:
     """A logistic map of the log-odds of `probabilities` (Platt), on a grid; identity if it would decrease."""
     model = LogisticRegression(C=1e4).fit(_logit(probabilities)[:, None], labels)
     slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
@@ -61,10 +61,10 @@ def platt(probabilities: Floats, labels: Floats) -> Knots:
     return Knots("platt", _floats(_GRID), _floats(ys))
 
 
-def shift(probabilities: Floats, labels: Floats) -> Knots:
-    """The log-odds moved by one number, so that the mean of the probabilities is that of `labels`; on a grid.
+def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
+    """A constant shift of the log-odds that makes the mean probability that of `labels`, on a grid.
 
-    For what ranks and spreads right, but learned at another base rate. Identity with one class.
+    For scores that are right but for the base rate. Identity with one class.
     """
     odds, mean = _logit(probabilities), float(np.mean(labels))
     if not 0 < mean < 1:
@@ -73,19 +73,18 @@ def shift(probabilities: Floats, labels: Floats) -> Knots:
     return Knots("shift", _floats(_GRID), _floats(expit(_logit(_GRID) + by)))
 
 
-def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64]) -> Knots:
-    """A shift, or a map with more freedom where that holds through time; fitted on all rows.
+def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:
+    """Choose between a shift, Platt and isotonic maps, and fit the chosen one on all rows.
 
-    Platt or isotonic serve only where, fitted on either half of the rows, they have clearly less log loss
-    than the shift on the other half: what helps a little, or one way alone, does not last until the next
-    weeks. Halves are cut between two as_ofs (between rows if there is one). With few rows or one class:
-    identity.
+    Platt and isotonic maps are chosen only if, fitted on either half of the rows, they have clearly less log
+    loss than the shift on the other half; smaller gains do not last until the next weeks. The halves are
+    split in time by as_of (alternate rows if there is one as_of). Identity with few rows or one class.
     """
     early = as_of < np.median(as_of) if len(np.unique(as_of)) > 1 else np.arange(len(labels)) % 2 == 0
-    if any(_too_little(part) for part in (labels[early], labels[~early])):
+    if any(_is_too_little(part) for part in (labels[early], labels[~early])):
         return IDENTITY
 
-    def losses(fit: Fit) -> Floats:
+    def losses(fit: Fit) -> FloatArray:
         halves = ((early, ~early), (~early, early))
         maps = ((fit(probabilities[a], labels[a]), b) for a, b in halves)
         return np.array([log_loss(labels[b], knots(probabilities[b])) for knots, b in maps])
@@ -95,11 +94,11 @@ def calibrate(probabilities: Floats, labels: Floats, as_of: npt.NDArray[np.int64
     return min(lasting or [shift], key=lambda fit: by[fit].sum())(probabilities, labels)
 
 
-def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
-    """Mean reads of rows with at least one, by probability: what turns a chance into an expected count.
+def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:
+    """Mean reads of rows with at least one read, by probability; with it a chance gives an expected count.
 
-    Rows with a read are put into up to ten bins of equal mass by probability, the means made increasing.
-    Reads above their 99th percentile count as that: they are heavy-tailed. A constant 1 without rows.
+    Rows with a read go into up to ten bins of equal size by probability, and the bin means are made monotone.
+    Reads are capped at their 99th percentile, because they are heavy-tailed. Constant 1 without such rows.
     """
     some = reads > 0
     p, n = probabilities[some], reads[some]
@@ -116,14 +115,14 @@ def reads_if_any(probabilities: Floats, reads: Floats) -> Knots:
     return Knots("bins", _floats(xs[distinct]), _floats(np.maximum(rising[distinct], 1.0)))
 
 
-def _too_little(labels: Floats) -> bool:
+def _is_too_little(labels: FloatArray) -> bool:
     return len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels)
 
 
-def _logit(p: Floats) -> Floats:
+def _logit(p: FloatArray) -> FloatArray:
     p = np.clip(p, _EPSILON, 1 - _EPSILON)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=np.float64)
 
 
-def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+def _floats(values: FloatArray) -> tuple[float, ...]:
     return tuple(float(v) for v in values)

@@ -1,4 +1,4 @@
-"""One model for one horizon: calibrated by fits that had not seen the rows they score, then fitted on all."""
+"""Fit of one horizon's model: calibrated on rows that the fits have not seen, then fitted on all rows."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray
 from features.errors import ModelError
 from models.evaluation.metrics import log_loss
 from models.learning.calibration import IDENTITY, Knots, calibrate, reads_if_any
 from models.learning.frame import Sample, time_split
 from models.learning.learners import Learner, Scorer
 
-Floats = npt.NDArray[np.float64]
 VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2
-"""Into which the as_ofs before the validation are cut: a quarter alone tells too little of other weeks."""
+"""Number of blocks before the validation that the calibration also uses, to see other weeks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CalibratedModel:
-    """A scorer with its two maps.
+    """A scorer with its calibration, and the map to mean reads.
 
-    `validation_log_loss` is of the uncalibrated probabilities, on rows a horizon after those fitted on; None
-    where the history is too short for that (then `calibration` is the identity).
+    `validation_log_loss`: of uncalibrated probabilities, on rows at least a horizon after those fitted on;
+    None if the history is too short for a validation (then `calibration` is the identity).
     """
 
     name: str
@@ -35,24 +34,26 @@ class CalibratedModel:
     reads: Knots
     validation_log_loss: float | None
 
-    def predict(self, x: pd.DataFrame) -> tuple[Floats, Floats]:
+    def predict(self, x: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
         """Probability and expected reads of every row of a model matrix."""
         return probability_and_reads(self.scorer.score(x), self.calibration, self.reads)
 
 
-def probability_and_reads(scores: Floats, calibration: Knots, reads: Knots) -> tuple[Floats, Floats]:
-    """Probability = calibration(score); expected reads = probability × mean reads of those read at all."""
+def probability_and_reads(
+    scores: FloatArray, calibration: Knots, reads: Knots
+) -> tuple[FloatArray, FloatArray]:
+    """Probability = calibration(score); expected reads = probability × mean reads of files that are read."""
     probability = calibration(scores)
     return probability, probability * reads(probability)
 
 
 def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> CalibratedModel:
-    """Fit `learner` on `sample`, whose labels all lie in the past.
+    """Fit `learner` on `sample`, whose labels are all known.
 
-    The last quarter of the as_ofs validates a fit on those at least a horizon earlier. The calibration
-    follows from these scores and from those of earlier blocks, each scored by a fit on all that lies at least
-    a horizon before or after it; the scorer returned is then fitted on all rows, under that calibration. Too
-    short a past is not calibrated. Raises ModelError with one class.
+    The last quarter of the as_ofs validates a fit on those at least a horizon earlier. The calibration uses
+    these scores, and scores of earlier blocks by fits on rows at least a horizon away from the block. The
+    scorer itself is fitted on all rows. Without enough history there is no calibration. Raises ModelError if
+    all rows have one label.
     """
     if not 0 < sample.y.sum() < len(sample):
         raise ModelError(f"all {len(sample)} training rows have one label; train on more days")
@@ -76,9 +77,9 @@ def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> Calib
 
 
 def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tuple[Sample, Sample]]:
-    """Rows to fit on and rows to score, for each block of consecutive as_ofs before `until_s`.
+    """Rows to fit on and rows to score, per block of consecutive as_ofs before `until_s`.
 
-    No label of the one reaches into the other. Blocks that lack a class, or leave none, are left out.
+    The labels of the two do not overlap in time. A block is left out if either part lacks a class.
     """
     as_ofs = np.unique(sample.as_of[sample.as_of < until_s])
     for block in np.array_split(as_ofs, EARLIER_BLOCKS):

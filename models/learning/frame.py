@@ -1,4 +1,4 @@
-"""From feature and label rows to what a model is fitted on: matrix, sample, and splits in time."""
+"""Model matrices, samples and splits in time, made of feature and label rows."""
 
 from __future__ import annotations
 
@@ -6,39 +6,38 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from features.errors import ModelError, SchemaError
 from features.spec import FeatureSpec
 from features.units import duration_label
 
 Vocabulary = Mapping[str, Sequence[str]]
-Floats = npt.NDArray[np.float64]
 MAX_WORDS = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """Rows to fit or judge on: `x` is a model matrix, `reads` the reads within the horizon, `as_of` seconds.
+    """Rows to fit or test on; all fields have one entry per row, in the same order.
 
-    All have one entry per row, in one order. `dataset`: a number per dataset, each row without one its own;
-    None where nobody asks.
+    `x`: model matrix; `reads`: reads within the horizon; `as_of`: seconds since 1970; `dataset`: a number per
+    dataset, and one of its own for each row without a dataset; None if it is not needed.
     """
 
     x: pd.DataFrame
-    reads: Floats
-    as_of: npt.NDArray[np.int64]
-    dataset: npt.NDArray[np.int64] | None = None
+    reads: FloatArray
+    as_of: IntArray
+    dataset: IntArray | None = None
 
     @property
-    def y(self) -> Floats:
-        """1 where there was a read within the horizon, else 0."""
+    def y(self) -> FloatArray:
+        """1 if there was a read within the horizon, else 0."""
         return (self.reads > 0).astype(np.float64)
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Sample:
+    def where(self, keep: BoolArray) -> Sample:
         """The rows where `keep` holds."""
         dataset = None if self.dataset is None else self.dataset[keep]
         return Sample(self.x[keep].reset_index(drop=True), self.reads[keep], self.as_of[keep], dataset)
@@ -49,16 +48,16 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Two sets of as_ofs, both in order: every label of `before` is known when `after` begins."""
+    """Two sets of as_ofs, each in order: all labels of `before` are known when `after` begins."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
 
 def time_split(as_ofs: Sequence[int], *, horizon_s: int, share: float) -> Split:
-    """The last `share` of the as_ofs, and those at least one horizon earlier than the first of them.
+    """Split off the last `share` of the as_ofs; `before` ends at least one horizon before they begin.
 
-    Raises ModelError if either part would be empty.
+    Raises ModelError if either part is empty.
     """
     known = sorted(set(as_ofs))
     n_after = min(max(1, round(len(known) * share)), len(known))
@@ -67,13 +66,13 @@ def time_split(as_ofs: Sequence[int], *, horizon_s: int, share: float) -> Split:
     if not before or not after:
         raise ModelError(
             f"{len(known)} as_ofs are too few for a split with a gap of {horizon_s} s; "
-            "compute features for more days, or ask for shorter horizons"
+            "compute features for more days, or choose shorter horizons"
         )
     return Split(tuple(before), tuple(after))
 
 
 def learn_vocabulary(rows: pd.DataFrame, spec: FeatureSpec) -> dict[str, list[str]]:
-    """The commonest words of every categorical column, most frequent first, at most 200 each."""
+    """The most frequent words of each categorical column, at most 200, the most frequent first."""
     words = {}
     for name in spec.categorical_columns:
         counts = rows[name].dropna().astype(str).value_counts()
@@ -85,14 +84,14 @@ def learn_vocabulary(rows: pd.DataFrame, spec: FeatureSpec) -> dict[str, list[st
 def model_matrix(
     rows: pd.DataFrame, spec: FeatureSpec, vocabulary: Vocabulary, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """float32 columns of `spec` (or just `columns`), one row per row of `rows`; NaN for null.
+    """The model inputs of `spec` (or only `columns`) as float32, one row per row of `rows`; NaN for null.
 
     A categorical column holds the number of its word in `vocabulary`; NaN for an unknown word. Raises
     SchemaError if a column is missing.
     """
     wanted = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
     _refuse_missing(wanted, list(rows.columns))
-    matrix = np.empty((len(rows), len(wanted)), dtype=np.float32)  # rows lie together, as scoring wants them
+    matrix = np.empty((len(rows), len(wanted)), dtype=np.float32)  # row-major, as scoring needs it
     for i, name in enumerate(wanted):
         column = rows[name]
         words = vocabulary.get(name)
@@ -100,10 +99,8 @@ def model_matrix(
     return pd.DataFrame(matrix, columns=wanted, copy=False)
 
 
-def arrow_matrix(
-    rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]
-) -> npt.NDArray[np.float32]:
-    """As `model_matrix`, of Arrow's rows and as a plain array, float32[n, len(columns)]."""
+def arrow_matrix(rows: pa.RecordBatch, vocabulary: Vocabulary, columns: Sequence[str]) -> Float32Array:
+    """As `model_matrix`, but from Arrow rows and as a plain array: float32[n, len(columns)]."""
     _refuse_missing(columns, rows.schema.names)
     matrix = np.empty((rows.num_rows, len(columns)), dtype=np.float32)
     for i, name in enumerate(columns):
@@ -115,14 +112,16 @@ def arrow_matrix(
 
 def _refuse_missing(wanted: Sequence[str], there: Sequence[str]) -> None:
     if missing := sorted(set(wanted) - set(there)):
-        raise SchemaError(f"features lack the model's columns {missing}; compute the features again")
+        raise SchemaError(
+            f"the features have no columns {missing}, which the model needs; compute the features again"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What one horizon's model may be fitted on: no label in `sample` ends after `until_s`.
+    """Rows that one horizon's model may be fitted on: no label in `sample` ends after `until_s`.
 
-    `vocabulary` was learned in the same rows.
+    `vocabulary`: the one that codes the words of `sample`.
     """
 
     horizon_s: int
@@ -133,10 +132,10 @@ class Known:
 
 @dataclasses.dataclass(frozen=True)
 class HorizonParts:
-    """One horizon's rows: `train` and the later `test` judge a way to learn; `everything` is what is served.
+    """One horizon's rows: learners are compared on `train` and the later `test`, then fitted on `everything`.
 
-    `test` is coded with the vocabulary of `train`; both are among `everything`, which is coded with one that
-    all horizons share.
+    `everything` includes the rows of both. `test` uses the vocabulary of `train`; `everything` uses the one
+    that all horizons share.
     """
 
     train: Known
@@ -153,9 +152,9 @@ def horizon_parts(
     until_s: int,
     vocabulary: dict[str, list[str]],
 ) -> HorizonParts:
-    """The rows of one horizon, split in time: the last `share` of the matured as_ofs is for the test.
+    """The rows of one horizon, split in time: the last `share` of the matured as_ofs is the test.
 
-    `rows`: features ⋈ labels with as_of_s, and dataset if known; `vocabulary`: what is served is coded with.
+    `rows`: features ⋈ labels with as_of_s, and dataset if known; `vocabulary`: of the model that serves.
     Raises ModelError if there are too few as_ofs.
     """
     label, matured = _matured(rows, horizon_s, until_s)
@@ -178,7 +177,7 @@ def known_by(
     until_s: int,
     vocabulary: dict[str, list[str]],
 ) -> Known:
-    """All rows whose labels of one horizon have matured by `until_s`. Raises ModelError if there are none."""
+    """All rows whose labels of one horizon have matured by `until_s`. Raises ModelError without any."""
     label, matured = _matured(rows, horizon_s, until_s)
     if matured.empty:
         raise ModelError(f"no label within {duration_label(horizon_s)} has matured; compute more days")
@@ -211,15 +210,15 @@ def _sample(rows: pd.DataFrame, spec: FeatureSpec, label: str, vocabulary: Vocab
     )
 
 
-def _groups(names: pd.Series) -> npt.NDArray[np.int64]:
+def _groups(names: pd.Series) -> IntArray:
     codes = pd.factorize(names)[0].astype(np.int64)
     alone = codes < 0
     codes[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
     return np.asarray(codes, dtype=np.int64)
 
 
-def sampled(dids: Sequence[str], as_of: str, share: float) -> npt.NDArray[np.bool_]:
-    """Which rows are in a sample of `share`: decided by a hash of did and as_of, alike in every run."""
+def sampled(dids: Sequence[str], as_of: str, share: float) -> BoolArray:
+    """Whether each row is in a sample of `share`, by a hash of did and as_of: the same in every run."""
     if share >= 1:
         return np.ones(len(dids), dtype=bool)
     words = np.array([f"{did}\n{as_of}" for did in dids], dtype=object)
@@ -227,7 +226,7 @@ def sampled(dids: Sequence[str], as_of: str, share: float) -> npt.NDArray[np.boo
     return hashes < np.uint64(max(share, 0.0) * 2.0**64)
 
 
-def _number(column: pd.Series) -> npt.NDArray[np.float32]:
+def _number(column: pd.Series) -> Float32Array:
     return column.to_numpy(dtype=np.float32, na_value=np.nan)
 
 
@@ -235,6 +234,6 @@ def _words(column: pd.Series) -> pa.Array:
     return pa.array(column.astype(object), type=pa.string(), from_pandas=True)
 
 
-def _coded(column: pa.Array, words: Sequence[str]) -> npt.NDArray[np.float32]:
+def _coded(column: pa.Array, words: Sequence[str]) -> Float32Array:
     numbers = pc.index_in(column, value_set=pa.array(words, pa.string())).cast(pa.float32())
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float32)

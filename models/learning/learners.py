@@ -1,4 +1,4 @@
-"""What learns: each learner turns a matrix and labels into a scorer with a native, portable payload."""
+"""Learners: each turns a matrix and labels into a scorer that can be stored in its library's own format."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Protocol
 
 import lightgbm as lgb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import skops.io
 from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from features.arrays import FloatArray
 from features.errors import ModelError
-from models.serving.skops_file import TRUSTED
+from models.learning.skops_file import TRUSTED
 
-Floats = npt.NDArray[np.float64]
 CATEGORICAL = ("tier", "campaign")
 _MANY_ROWS = 50_000
 _RISING = ("n_access_", "n_active_", "decayed_", "dataset_n_access_", "dataset_n_active_", "dataset_decayed_")
@@ -28,17 +27,17 @@ _FALLING = ("recency_s", "dataset_recency_s")
 class Scorer(Protocol):
     """Scores rows of a model matrix."""
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """One score per row; higher means likelier to be read."""
         ...
 
 
 class Fitted(Scorer, Protocol):
-    """A learned scorer whose scores are (uncalibrated) probabilities, and which can travel."""
+    """A trained scorer of (uncalibrated) probabilities that can be stored."""
 
     @property
     def flavour(self) -> str:
-        """The MLflow flavour that can hold it: lightgbm or sklearn."""
+        """The MLflow flavour of its format: lightgbm or sklearn."""
         ...
 
     def payload(self) -> bytes:
@@ -51,28 +50,38 @@ class Fitted(Scorer, Protocol):
 
 
 class Learner(Protocol):
-    """A way to learn; holds knobs, keeps nothing between fits."""
+    """A learning algorithm with its settings; it keeps nothing between fits."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         ...
 
-    def fit(self, x: pd.DataFrame, y: Floats) -> Scorer:
-        """Learn `y` (0 or 1). The same input gives the same model."""
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Scorer:
+        """Fit to labels `y` (0 or 1). The same input gives the same model."""
         ...
 
     @property
     def knobs(self) -> Mapping[str, float]:
-        """What was set, for the record."""
+        """The settings, for the record."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
-class LightGBM:
+class WithKnobs:
+    """Base of learners whose settings are their fields."""
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """All settings except the name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
+
+
+@dataclasses.dataclass(frozen=True)
+class LightGBM(WithKnobs):
     """Gradient-boosted trees of LightGBM.
 
-    `monotone`: more reads never lower a score and a longer silence never raises it, of a file or its dataset.
+    `monotone`: more reads, or a shorter time since the last one, never lower the score of a file.
     """
 
     trees: int = 150
@@ -87,13 +96,8 @@ class LightGBM:
     seed: int = 1
     name: str = "lightgbm"
 
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Every setting but the name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
-
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedLightGBM:
-        """Learn by binary log loss."""
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedLightGBM:
+        """Fit by binary log loss."""
         categorical = [name for name in CATEGORICAL if name in x.columns]
         threads = _threads(len(x), self.threads)
         quiet = {"verbosity": -1, "num_threads": threads}
@@ -113,7 +117,7 @@ class LightGBM:
             "lambda_l2": self.l2,
             "seed": self.seed,
             "deterministic": True,
-            "force_col_wise": True,  # a fifth less time than by rows, for the same trees
+            "force_col_wise": True,  # faster than by rows, for the same trees
             "verbosity": -1,
         }
         if self.monotone:
@@ -132,7 +136,7 @@ class FittedLightGBM:
         """lightgbm."""
         return "lightgbm"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """Probabilities before calibration."""
         rows = x.to_numpy(dtype=np.float32)  # plain values: a DataFrame would be copied
         return np.asarray(self.booster.predict(rows, num_threads=1), dtype=np.float64)
@@ -149,7 +153,7 @@ class FittedLightGBM:
 
 
 @dataclasses.dataclass(frozen=True)
-class HistBoosting:
+class HistBoosting(WithKnobs):
     """Histogram gradient boosting of scikit-learn."""
 
     trees: int = 150
@@ -161,13 +165,8 @@ class HistBoosting:
     seed: int = 1
     name: str = "hist_boosting"
 
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Every setting but the name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
-
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
-        """Learn by binary log loss, without early stopping."""
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
+        """Fit by binary log loss, without early stopping."""
         model = HistGradientBoostingClassifier(
             max_iter=self.trees,
             max_leaf_nodes=self.leaves,
@@ -193,7 +192,7 @@ class FittedSklearn:
         """sklearn."""
         return "sklearn"
 
-    def score(self, x: pd.DataFrame) -> Floats:
+    def score(self, x: pd.DataFrame) -> FloatArray:
         """Probabilities before calibration."""
         with threadpool_limits(1):  # Spark's tasks are the parallel part
             return np.asarray(self.model.predict_proba(x)[:, 1], dtype=np.float64)
@@ -203,7 +202,7 @@ class FittedSklearn:
         return bytes(skops.io.dumps(self.model))
 
     def importance(self) -> Mapping[str, float]:
-        """A forest's share of the impurity that each column takes away; empty for the others."""
+        """Share of the impurity reduction by column, for a forest; empty for other models."""
         gains = getattr(self.model, "feature_importances_", None)
         if gains is None:
             return {}
@@ -223,12 +222,12 @@ def load_payload(flavour: str, payload: bytes) -> Fitted:
 
 
 def _threads(n_rows: int, most: int) -> int:
-    """One for few rows: threads that wait for each other cost more than they bring on a busy machine."""
+    """One for few rows, where the threads' waiting costs more time than they save."""
     return most if n_rows >= _MANY_ROWS else 1
 
 
 def _without_empty(x: pd.DataFrame) -> pd.DataFrame:
-    """`x` with 0 in columns without any value, which histogram boosting cannot bin."""
+    """`x` with 0 in columns that have no value, which histogram boosting cannot bin."""
     empty = [name for name in x.columns if x[name].isna().all()]
     return x.assign(**dict.fromkeys(empty, np.float32(0))) if empty else x
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
@@ -18,19 +16,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from models.learning.learners import CATEGORICAL, FittedSklearn
+from features.arrays import FloatArray, IntArray
+from models.learning.learners import CATEGORICAL, FittedSklearn, WithKnobs
 
-Floats = npt.NDArray[np.float64]
-_BEYOND = 1.1
-"""A missing time counts as longer than the longest one seen, which is 1 after scaling."""
+_MISSING = 1.1
+"""Value of a missing time: longer than the longest one seen, which is 1 after scaling."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Forest:
-    """A random forest, fitted on at most `max_rows` rows: it costs far more than boosting and gains little.
-
-    The rows are drawn evenly over the as_ofs, by `seed`.
-    """
+class Forest(WithKnobs):
+    """A random forest, fitted on a random sample of at most `max_rows` rows, because it is slow."""
 
     trees: int = 60
     min_rows: int = 20
@@ -40,14 +35,9 @@ class Forest:
     seed: int = 1
     name: str = "forest"
 
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """Every setting but the name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "name"}
-
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
-        """Learn by Gini impurity, on a sample that holds both classes as often as `y` does."""
-        keep = _spread(y, self.max_rows, self.seed)
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
+        """Fit by Gini impurity, on a sample with the class shares of `y`."""
+        keep = _sampled_rows(y, self.max_rows, self.seed)
         model = RandomForestClassifier(
             n_estimators=self.trees,
             min_samples_leaf=self.min_rows,
@@ -55,28 +45,26 @@ class Forest:
             n_jobs=self.threads,
             random_state=self.seed,
         ).fit(x.iloc[keep], y[keep])
-        return FittedSklearn(model.set_params(n_jobs=1))  # threads would sum the trees in any order
+        return FittedSklearn(model.set_params(n_jobs=1))  # with threads the order of the sum would vary
 
 
 @dataclasses.dataclass(frozen=True)
-class Logistic:
-    """Logistic regression on standardised inverse hyperbolic sines of all numbers, and on the words."""
+class Logistic(WithKnobs):
+    """Logistic regression on standardised inverse hyperbolic sines of the numbers, and on one-hot words.
+
+    `c`: inverse strength of the L2 penalty.
+    """
 
     c: float = 0.01
     name: str = "logistic"
 
-    @property
-    def knobs(self) -> Mapping[str, float]:
-        """The inverse strength of the L2 penalty."""
-        return {"c": self.c}
-
-    def fit(self, x: pd.DataFrame, y: Floats) -> FittedSklearn:
-        """Learn by L2-penalised log loss."""
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
+        """Fit by L2-penalised log loss."""
         known = [str(name) for name in x.columns if x[name].notna().any()]
         numbers = make_pipeline(
             FunctionTransformer(np.arcsinh),  # like a logarithm, for 0 and negative numbers too
             MaxAbsScaler(),
-            SimpleImputer(strategy="constant", fill_value=_BEYOND),
+            SimpleImputer(strategy="constant", fill_value=_MISSING),
             StandardScaler(),
         )
         words = OneHotEncoder(handle_unknown="ignore")
@@ -87,13 +75,13 @@ class Logistic:
             ]
         )
         model = make_pipeline(columns, LogisticRegression(C=self.c, max_iter=300))
-        with threadpool_limits(1), warnings.catch_warnings():  # sums in one order: the same model again
+        with threadpool_limits(1), warnings.catch_warnings():  # one thread: the same model again
             warnings.simplefilter("ignore", ConvergenceWarning)
             return FittedSklearn(model.fit(x, y))
 
 
-def _spread(y: Floats, n_rows: int, seed: int) -> npt.NDArray[np.int64]:
-    """Sorted places of at most about `n_rows` rows, the same share of each class."""
+def _sampled_rows(y: FloatArray, n_rows: int, seed: int) -> IntArray:
+    """Sorted indices of at most about `n_rows` rows, the same share of each class."""
     if len(y) <= n_rows:
         return np.arange(len(y), dtype=np.int64)
     rng = np.random.default_rng(seed)

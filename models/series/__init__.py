@@ -1,1 +1,1 @@
-"""Forecasts of plain popularity series."""
+"""Forecasts of a popularity series: accesses per dataset and day or week, read from a CSV file."""

@@ -1,4 +1,4 @@
-"""How many reads a dataset gets within a horizon, if it is read at all."""
+"""Model of the number of reads of a dataset within a horizon, given that it is read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import dataclasses
 
 import lightgbm as lgb
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-Floats = npt.NDArray[np.float64]
+from features.arrays import FloatArray
+
 _MIN_ROWS = 50
 _MAX_ROWS = 30_000
 _PARAMETERS: dict[str, object] = {
@@ -31,22 +31,22 @@ _TREES = 150
 
 @dataclasses.dataclass(frozen=True)
 class CountModel:
-    """`booster` predicts ln(reads); without one, `constant` reads are predicted."""
+    """A model of reads: `booster` predicts ln(reads); without one, `constant` is predicted."""
 
     booster: lgb.Booster | None
     constant: float
 
-    def predict(self, x: pd.DataFrame) -> Floats:
+    def predict(self, x: pd.DataFrame) -> FloatArray:
         """The median number of reads of each row, given that there is one; at least 1."""
         if self.booster is None:
             return np.full(len(x), self.constant)
         return np.maximum(np.exp(np.asarray(self.booster.predict(x, num_threads=1), np.float64)), 1.0)
 
 
-def fit_counts(x: pd.DataFrame, reads: Floats) -> CountModel:
-    """Learn the rows with reads, the latest 30 000: least absolute error of ln(reads).
+def fit_counts(x: pd.DataFrame, reads: FloatArray) -> CountModel:
+    """Fit the latest 30 000 rows with reads, by the absolute error of ln(reads).
 
-    Reads span six orders of magnitude: a fit of means follows a few datasets.
+    Reads span six orders of magnitude, so that a fit of the mean would follow a few datasets.
     """
     some = np.flatnonzero(reads > 0)[-_MAX_ROWS:]
     if len(some) < _MIN_ROWS:

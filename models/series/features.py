@@ -1,17 +1,15 @@
-"""Features of a plain series: what each dataset did, and what its neighbours by name and age do."""
+"""Features of a series: each dataset's own reads, and those of its neighbours by name and age."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import AnyFloatArray, BoolArray, Float32Array, IntArray
 from models.series.series import Series
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 _WINDOWS = (1, 2, 4, 8, 13, 26, 52)
 _VOLUME_WINDOWS = (1, 4, 13, 52)
 _HALF_LIVES = (1, 2, 4, 13, 26)
@@ -19,8 +17,8 @@ _VOLUME_HALF_LIVES = (1, 4, 13)
 _GROUP_HALF_LIVES = (1, 4, 13)
 _N_GAPS = 4
 _HISTORY = 208
-# What neighbours have in common, as parts of the name between slashes. Names of LHCb and CMS say on the left
-# where data comes from, and on the right what it holds.
+# Parts of the name (between slashes) that neighbours share. In names of LHCb and CMS the left parts say where
+# data come from, the right parts what they hold.
 _GROUPS: dict[str, Callable[[Sequence[str]], Hashable]] = {
     "prefix2": lambda parts: tuple(parts[:2]),
     "prefix3": lambda parts: tuple(parts[:3]),
@@ -34,9 +32,9 @@ _GROUPS: dict[str, Callable[[Sequence[str]], Hashable]] = {
 
 
 class SeriesFeatures:
-    """The features of a series at any unit; those at `unit` use nothing later.
+    """The features of a series at any unit; features at a unit use nothing later.
 
-    Of reads, the last 208 units before `series.now` are held, as datasets × units.
+    Reads of the last 208 units before `series.now` are held in memory, as datasets × units.
     """
 
     def __init__(self, series: Series) -> None:
@@ -52,12 +50,12 @@ class SeriesFeatures:
         self._decayed_volume = {h: _decayed(self._volume, h) for h in _VOLUME_HALF_LIVES}
         self._groups = _groups(series)
 
-    def known(self, unit: int) -> Ints:
-        """Codes of the datasets with a record by `unit`, rising."""
+    def known(self, unit: int) -> IntArray:
+        """Codes of the datasets with a record by `unit`, in order."""
         return np.flatnonzero(self.series.born <= unit)
 
     def at(self, unit: int) -> pd.DataFrame:
-        """float32 columns, a row per dataset of `known(unit)`; NaN where there is nothing to measure.
+        """float32 columns, a row per dataset of `known(unit)`; NaN where undefined.
 
         `recency`, `age`, `gap1` …: units; `n_active_{w}`, `n_reads_{w}`: units with reads, and reads, in the
         last w units; `decayed_{h}`, `decayed_volume_{h}`: units with reads, and ln(1 + reads), fading with
@@ -68,7 +66,7 @@ class SeriesFeatures:
         own = self._own(codes, now) | self._neighbours(codes, now)
         return pd.DataFrame({name: np.asarray(column, np.float32) for name, column in own.items()})
 
-    def _own(self, codes: Ints, now: int) -> dict[str, npt.NDArray[np.floating]]:
+    def _own(self, codes: IntArray, now: int) -> dict[str, AnyFloatArray]:
         last = self._last[codes, now]
         age = now + self._start - self.series.born[codes]
         recency = np.where(last > 0, now - last, age + 1).astype(np.float32)
@@ -95,8 +93,8 @@ class SeriesFeatures:
         columns |= {f"decayed_{h}": table[codes, now] for h, table in self._decayed.items()}
         return columns | {f"decayed_volume_{h}": t[codes, now] for h, t in self._decayed_volume.items()}
 
-    def _gaps(self, codes: Ints, last: Ints) -> list[Floats]:
-        """Units between the last active units, latest gap first."""
+    def _gaps(self, codes: IntArray, last: IntArray) -> list[Float32Array]:
+        """Units between the last units with reads, the latest gap first."""
         gaps = []
         for _ in range(_N_GAPS):
             before = np.where(last > 0, self._last[codes, np.maximum(last - 1, 0)], 0)
@@ -104,8 +102,8 @@ class SeriesFeatures:
             last = before
         return gaps
 
-    def _neighbours(self, codes: Ints, now: int) -> dict[str, npt.NDArray[np.floating]]:
-        columns: dict[str, npt.NDArray[np.floating]] = {}
+    def _neighbours(self, codes: IntArray, now: int) -> dict[str, AnyFloatArray]:
+        columns: dict[str, AnyFloatArray] = {}
         for name, group_of in self._groups.items():
             group = group_of[codes]
             others = np.bincount(group)[group] - 1.0
@@ -117,25 +115,25 @@ class SeriesFeatures:
         return columns
 
 
-def _dense(series: Series, start: int) -> Floats:
-    """Reads of each dataset (row) in the units start … now (column); column 0 is kept empty."""
+def _dense(series: Series, start: int) -> Float32Array:
+    """Reads of each dataset (row) in the units start … now (column); column 0 stays empty."""
     reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
     held = series.unit > start
     reads[series.code[held], series.unit[held] - start] = series.reads[held]
     return reads
 
 
-def _running(values: npt.NDArray[np.generic]) -> Floats:
+def _running(values: BoolArray | Float32Array) -> Float32Array:
     return np.asarray(np.cumsum(values, axis=1, dtype=np.float64), np.float32)
 
 
-def _last_active(active: npt.NDArray[np.bool_]) -> Ints:
-    """For each cell the column of the last active one up to it; 0 if there is none."""
+def _last_active(active: BoolArray) -> IntArray:
+    """Per cell, the column of the last active cell up to it in its row; 0 if there is none."""
     columns = np.arange(active.shape[1])
     return np.maximum.accumulate(np.where(active, columns, 0), axis=1)
 
 
-def _decayed(values: Floats, half_life: float) -> Floats:
+def _decayed(values: Float32Array, half_life: float) -> Float32Array:
     faded = np.zeros_like(values)
     keep = np.float32(0.5 ** (1 / half_life))
     for column in range(1, values.shape[1]):
@@ -143,7 +141,7 @@ def _decayed(values: Floats, half_life: float) -> Floats:
     return faded
 
 
-def _groups(series: Series) -> dict[str, Ints]:
+def _groups(series: Series) -> dict[str, IntArray]:
     parts = [name.strip("/").split("/") for name in series.names]
     keys = {name: pd.Series([key(p) for p in parts], dtype=object) for name, key in _GROUPS.items()}
     codes = {name: pd.factorize(values)[0].astype(np.int64) for name, values in keys.items()}

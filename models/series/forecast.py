@@ -1,4 +1,4 @@
-"""Forecasts of a popularity series: one ranking for all horizons, calibrated for each, honest about time."""
+"""Forecasts of a popularity series: one ranking of datasets, calibrated for each horizon."""
 
 from __future__ import annotations
 
@@ -6,41 +6,39 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray
 from models.learning.calibration import platt
 from models.learning.learners import Scorer
 from models.series.counts import fit_counts
 from models.series.past import Past, fit_chance
 from models.series.series import Series
 
-Floats = npt.NDArray[np.float64]
 _RATE_UNITS = 7
 
 
 @dataclasses.dataclass(frozen=True)
 class HorizonForecast:
-    """One horizon: entries in the order of the series' names. `model` says what made them."""
+    """One horizon's forecast, in the order of the series' names. `model`: the method used."""
 
     n_units: int
-    probability: Floats
-    expected: Floats
+    probability: FloatArray
+    expected: FloatArray
     model: str
 
 
 def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
-    """A forecast per horizon (units, rising), for every dataset of the series in order.
+    """A forecast per horizon (in units, rising), for all datasets of the series in order.
 
-    Datasets are ranked by their chance to be read in the **next unit**, whatever the horizon: labels of long
-    horizons are old, and what they taught no longer holds (docs/forecast.md). A horizon maps that score to
-    its own probability, by what such scores came to in the last 52 units whose labels have matured. Expected
-    reads are the mean of two forecasts that err to opposite sides: probability × the median of reads if any,
-    and the rate of as many units before, at most 7.
+    Datasets are ranked by the chance of a read in the **next unit**, for all horizons: the labels of long
+    horizons are old and rank worse (docs/forecast.md). Each horizon maps this score to a probability, fitted
+    on the last 52 units with matured labels. Expected reads are the mean of two estimates whose errors have
+    opposite signs: probability × median reads if any, and the rate of as many past units (at most 7).
 
-    Horizons without matured labels extend the next shorter one at a constant rate; without any, a rate per
-    dataset is used (`rate_forecast`). A longer horizon never has a lower probability or fewer expected reads
-    than a shorter one. Expected reads are never below the probability.
+    A horizon without matured labels extends the next shorter one at a constant rate; without a shorter one,
+    `rate_forecast` is used. A longer horizon never has a lower probability or fewer expected reads than a
+    shorter one. Expected reads are never below the probability.
     """
     past = Past(series)
     scorer = _ranking(past)
@@ -50,12 +48,12 @@ def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
         made = None if scorer is None else _learned(series, past, present, scorer, n_units)
         if made is None:
             made = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
-        results.append(_rising(results[-1] if results else None, made))
+        results.append(_at_least_shorter(results[-1] if results else None, made))
     return results
 
 
 def rate_forecast(series: Series, n_units: int) -> HorizonForecast:
-    """A forecast without learning: each dataset's share of units with reads, fading since its last read.
+    """A forecast without training: each dataset's share of units with reads, decayed since its last read.
 
     Per unit the rate is (active + ½) / (units since its first record + 1), times 2^(-units since the last
     read / units since its first record); the chance within n units is 1 - (1 - rate)^n.
@@ -89,15 +87,15 @@ def _learned(
     labels = (reads > 0).astype(np.float64)
     if not 0 < labels.sum() < len(labels):
         return None
-    # A rising curve: it changes no ranking, and makes no ties as steps would.
+    # Platt's curve is strictly rising: it keeps the ranking and makes no ties.
     probability = platt(scorer.score(rows.x), labels)(scorer.score(present))
     if_any = fit_counts(rows.x, reads).predict(present)
     expected = (probability * if_any + _repeated(series, n_units)) / 2
     return HorizonForecast(n_units, probability, expected, "lightgbm")
 
 
-def _repeated(series: Series, n_units: int) -> Floats:
-    """Reads of every dataset in the next `n_units`, at the rate of as many units before, at most 7."""
+def _repeated(series: Series, n_units: int) -> FloatArray:
+    """Reads of each dataset in the next `n_units`, at the rate of as many past units (at most 7)."""
     everyone = np.arange(len(series.names))
     before = min(n_units, _RATE_UNITS)
     since = np.full(len(everyone), series.now - before)
@@ -114,7 +112,7 @@ def _extended(shorter: HorizonForecast, n_units: int) -> HorizonForecast:
     )
 
 
-def _rising(shorter: HorizonForecast | None, now: HorizonForecast) -> HorizonForecast:
+def _at_least_shorter(shorter: HorizonForecast | None, now: HorizonForecast) -> HorizonForecast:
     probability = np.clip(now.probability, 0, 1)
     expected = np.maximum(now.expected, probability)
     if shorter is not None:

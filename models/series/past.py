@@ -1,20 +1,18 @@
-"""What a series teaches: features of past units, with the reads that followed, none later than now."""
+"""Training rows of a series: features of past units, and the reads that followed up to now."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from models.learning.frame import sampled
 from models.learning.learners import LightGBM, Scorer
 from models.series.features import SeriesFeatures
 from models.series.series import Series
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 _TRAINING_UNITS = 52
 _MIN_HISTORY = 4
 _MIN_ROWS = 50
@@ -23,31 +21,31 @@ _MAX_PAIRS = 400_000
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Features of (dataset, unit) pairs: `x`, and the dataset's `code` and the `unit` of each row."""
+    """Features `x` of (dataset, unit) pairs, with the dataset's `code` and the `unit` of each row."""
 
     x: pd.DataFrame
-    code: Ints
-    unit: Ints
+    code: IntArray
+    unit: IntArray
 
 
 class Past:
-    """Rows of a series to learn from; features are computed once per unit."""
+    """Training rows of a series; features are computed once per unit."""
 
     def __init__(self, series: Series) -> None:
         self._series = series
         self._features = SeriesFeatures(series)
         n_pairs = int(np.minimum(series.now - series.born + 1, _TRAINING_UNITS).sum())
-        self._taught = sampled(series.names, "", _MAX_PAIRS / max(n_pairs, 1))
-        self._tables: dict[int, tuple[pd.DataFrame, Ints]] = {}
+        self._sampled = sampled(series.names, "", _MAX_PAIRS / max(n_pairs, 1))
+        self._tables: dict[int, tuple[pd.DataFrame, IntArray]] = {}
 
     def present(self) -> pd.DataFrame:
         """Features of every dataset, now."""
         return self._features.at(self._series.now)
 
     def matured(self, n_units: int) -> Rows | None:
-        """Rows of the last units, at most 52, whose next `n_units` are known; None if there are none.
+        """Rows of the last 52 units whose next `n_units` are known; None if there are no such units.
 
-        Of every dataset known at the unit; if there are very many, of a sample of the datasets.
+        A unit has a row per dataset known by then, or per dataset of a sample if there are very many.
         """
         last = self._series.now - n_units
         units = range(max(last - _TRAINING_UNITS + 1, self._series.first + _MIN_HISTORY), last + 1)
@@ -57,22 +55,22 @@ class Past:
         when = np.repeat(np.asarray(units, np.int64), [len(code) for code in codes])
         return Rows(pd.concat(tables, ignore_index=True), np.concatenate(codes), when)
 
-    def reads(self, rows: Rows, n_units: int, *, after: int = 0) -> Floats:
-        """Reads of each row in `n_units` units, from `after` units after its own on."""
-        return self._series.reads_within(rows.code, rows.unit + after, n_units)
+    def reads(self, rows: Rows, n_units: int) -> FloatArray:
+        """Reads of each row in the `n_units` units that follow its own."""
+        return self._series.reads_within(rows.code, rows.unit, n_units)
 
-    def _table(self, unit: int) -> tuple[pd.DataFrame, Ints]:
+    def _table(self, unit: int) -> tuple[pd.DataFrame, IntArray]:
         if unit not in self._tables:
             code = self._features.known(unit)
-            keep = self._taught[code]
+            keep = self._sampled[code]
             self._tables[unit] = self._features.at(unit)[keep], code[keep]
         return self._tables[unit]
 
 
-def fit_chance(x: pd.DataFrame, labels: npt.NDArray[np.bool_]) -> Scorer | None:
-    """What tells how likely a label is: a few small trees, since what held last year hardly holds today.
+def fit_chance(x: pd.DataFrame, labels: BoolArray) -> Scorer | None:
+    """Fit a classifier of few small trees, because popularity changes within a year.
 
-    None if there is too little to learn from.
+    None if there are fewer than 50 rows or only one class.
     """
     if len(labels) < _MIN_ROWS or not 0 < labels.sum() < len(labels):
         return None

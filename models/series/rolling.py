@@ -1,4 +1,4 @@
-"""How good forecasts of a series would have been: made at past units, held against what followed."""
+"""Rolling evaluation: forecasts made at past units of a series, compared with the reads that followed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import FloatArray, IntArray
 from models.evaluation.metrics import quality, ranking_quality
 from models.series.forecast import HorizonForecast, forecast
 from models.series.series import Series
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What is told of forecasts for the next `horizon` units; a row is a dataset known when one was made.
+    """Figures of forecasts for the next `horizon` units; a row is a dataset known when the forecast was made.
 
-    `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of the
-    time since the last read alone. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
+    `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of a
+    ranking by the last read. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
     `median_count_error` the median of |expected - reads| / reads over datasets with reads. `last_…` repeats
     the last unit's reads, `season_…` those of the `horizon` units before (at least 7).
     """
@@ -43,16 +41,16 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class CutQuality(Figures):
-    """Of one forecast, made at the end of unit `cut`; `log_loss` is of the probabilities."""
+    """Figures of one forecast, made at the end of unit `cut`; `log_loss`: of the probabilities."""
 
     cut: int
     log_loss: float
 
 
 def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]) -> Iterator[CutQuality]:
-    """The quality of a forecast made at each of `cuts` (units), where the horizon ends by `series.now`.
+    """The quality of a forecast made at each of `cuts` (units), for horizons that end by `series.now`.
 
-    Left out: cuts before the first record, and horizons in which no dataset is read or every one.
+    Cuts before the first record are left out, and horizons in which no dataset or every dataset is read.
     """
     for cut in cuts:
         matured = [n_units for n_units in sorted(set(horizons)) if cut + n_units <= series.now]
@@ -66,7 +64,7 @@ def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]
                 yield _judged(past, result, reads)
 
 
-def _judged(past: Series, result: HorizonForecast, reads: Floats) -> CutQuality:
+def _judged(past: Series, result: HorizonForecast, reads: FloatArray) -> CutQuality:
     n_units, probability = result.n_units, result.probability
     labels = (reads > 0).astype(np.float64)
     last = np.full(len(past.names), -1)
@@ -97,11 +95,11 @@ def _judged(past: Series, result: HorizonForecast, reads: Floats) -> CutQuality:
     )
 
 
-def _reads(series: Series, code: npt.NDArray[np.int64], unit: int, n_units: int) -> Floats:
+def _reads(series: Series, code: IntArray, unit: int, n_units: int) -> FloatArray:
     return series.reads_within(code, np.full(len(code), unit), n_units)
 
 
-def _count_errors(reads: Floats, counts: Floats) -> tuple[float, float]:
+def _count_errors(reads: FloatArray, counts: FloatArray) -> tuple[float, float]:
     some = reads > 0
     total = abs(float(counts.sum()) - float(reads.sum())) / float(reads.sum())
     return total, float(np.median(np.abs(counts - reads)[some] / reads[some]))

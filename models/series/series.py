@@ -1,7 +1,7 @@
-"""A popularity series in memory: what was read of each dataset in each unit of time, up to a moment.
+"""A popularity series in memory: the reads of each dataset in each unit of time, up to a given unit.
 
 CSV of `dataset,week,accesses` (a unit is a week, by its number) or `date,dataset,n_accesses` (a unit is a
-UTC day); further columns are ignored. Only records up to the moment asked for are looked at.
+UTC day); further columns are ignored. Records after the given unit are not used.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from features.arrays import FloatArray, IntArray
 from features.errors import InputError, SchemaError
 from features.times import DAY_S
 
@@ -23,12 +23,11 @@ _MAX_UNIT = 100_000
 _WEEKLY = ("week", "accesses", 7 * DAY_S)
 _DAILY = ("date", "n_accesses", DAY_S)
 _INTEGER = r"\s*\d{1,15}\s*"
-Ints = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """All known at the end of unit `now`. `unit_s`: length of a unit in seconds; unit k begins at k·unit_s.
+    """A series known at the end of unit `now`. `unit_s`: seconds per unit; unit k begins at k·unit_s.
 
     `names`: every dataset with a record, sorted; `born`: its first record's unit, even of 0 reads. `code`
     (place in `names`), `unit` and `reads`: the records with reads, unique and sorted by code and unit.
@@ -37,10 +36,10 @@ class Series:
     unit_s: int
     now: int
     names: list[str]
-    born: Ints
-    code: Ints
-    unit: Ints
-    reads: Ints
+    born: IntArray
+    code: IntArray
+    unit: IntArray
+    reads: IntArray
 
     @property
     def first(self) -> int:
@@ -49,11 +48,11 @@ class Series:
 
     @property
     def offset(self) -> int:
-        """What makes a unit of a number as people give it: weeks have their own, days count from 1."""
+        """Unit minus the number in the command line: 0 for weeks; days are numbered from 1."""
         return 0 if self.unit_s == _WEEKLY[2] else self.first - 1
 
     def until(self, unit: int) -> Series:
-        """The series as known at the end of `unit`, which is neither before its first nor after now."""
+        """The series as known at the end of `unit`, which is between its first unit and now."""
         known = self.born <= unit
         code_then = np.cumsum(known) - 1
         held = self.unit <= unit
@@ -61,7 +60,7 @@ class Series:
         code = code_then[self.code[held]].astype(np.int64)
         return Series(self.unit_s, unit, names, self.born[known], code, self.unit[held], self.reads[held])
 
-    def reads_within(self, code: Ints, unit: Ints, n_units: int) -> npt.NDArray[np.float64]:
+    def reads_within(self, code: IntArray, unit: IntArray, n_units: int) -> FloatArray:
         """Reads of each (dataset, unit) pair in the `n_units` units that follow."""
         stride = _MAX_UNIT * 4
         keys = self.code * stride + self.unit
@@ -79,11 +78,11 @@ def read_series(path: Path, as_of: str) -> Series:
     (unreadable, no record up to as_of, a malformed value up to it), SchemaError (columns).
     """
     raw = _read(path)
-    time, count, unit_s = _form(path, list(raw.columns))
+    time, count, unit_s = _columns(path, list(raw.columns))
     units = _weeks(path, raw[time]) if time == "week" else _days(path, raw[time])
     if units.empty:
         raise InputError(f"{path}: there are no records")
-    now = _moment(as_of, weekly=time == "week", first=int(units.min()))
+    now = _last_unit(as_of, weekly=time == "week", first=int(units.min()))
     known = units <= now
     if not known.any():
         raise InputError(f"{path}: no record up to {as_of}; the first is of unit {units.min()}")
@@ -111,7 +110,7 @@ def _read(path: Path) -> pd.DataFrame:
         raise InputError(f"{path}: cannot be read as CSV: {error}") from None
 
 
-def _form(path: Path, columns: list[str]) -> tuple[str, str, int]:
+def _columns(path: Path, columns: list[str]) -> tuple[str, str, int]:
     for form in (_WEEKLY, _DAILY):
         if {"dataset", *form[:2]} <= set(columns):
             return form
@@ -125,7 +124,7 @@ def _weeks(path: Path, column: pd.Series[str]) -> pd.Series[int]:
 
 def _days(path: Path, column: pd.Series[str]) -> pd.Series[int]:
     times = pd.to_datetime(column, format="%Y-%m-%d", errors="coerce")
-    _refuse(path, column, times.isna(), "a date as 2015-09-30")
+    _refuse(path, column, times.isna(), "a date such as 2015-09-30")
     return (times - pd.Timestamp(_EPOCH)).dt.days.astype(np.int64)
 
 
@@ -141,7 +140,7 @@ def _refuse(path: Path, column: pd.Series[str], bad: pd.Series[bool], wanted: st
         raise InputError(f"{where}: {column.name} is {column.iloc[place]!r}, not {wanted}")
 
 
-def _moment(as_of: str, *, weekly: bool, first: int) -> int:
+def _last_unit(as_of: str, *, weekly: bool, first: int) -> int:
     text = as_of.strip()
     if text.isdecimal() and len(text) <= 5:
         return int(text) if weekly else first + int(text) - 1
@@ -150,5 +149,5 @@ def _moment(as_of: str, *, weekly: bool, first: int) -> int:
             return (dt.date.fromisoformat(text) - _EPOCH).days
         except ValueError:
             pass
-    wanted = "a week's number" if weekly else "a date as 2015-09-30, or a day's number"
+    wanted = "a week's number" if weekly else "a date such as 2015-09-30, or a day's number"
     raise InputError(f"as_of {as_of!r}: need {wanted}")

@@ -1,1 +1,1 @@
-"""A region's models as a bundle: stored, checked, loaded, scored with."""
+"""Trained models in use: bundles, the spool, MLflow, scoring, and drift."""

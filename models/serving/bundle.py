@@ -1,4 +1,4 @@
-"""A region's models but for their libraries' own files, as JSON: inputs, words, calibration, until when."""
+"""The JSON part of a region's models: inputs, vocabulary, calibration and time of training."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MOST_READS = 1e9
 
 @dataclasses.dataclass(frozen=True)
 class HorizonModel:
-    """One horizon's model but for its trees. `trained_until_s`: no label after it was seen (seconds, 1970).
+    """One horizon's model without its trees. `trained_until_s`: end of the latest label used, s since 1970.
 
-    `scores`: how its probabilities were spread over the rows it was fitted on.
+    `scores`: the distribution of its probabilities over the rows it was fitted on.
     """
 
     horizon_s: int
@@ -46,10 +46,10 @@ class HorizonModel:
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """All horizons' models of a region, on one matrix: `columns` in order, words coded by `vocabulary`.
+    """All horizons' models of a region; they share the matrix of `columns`, with words coded by `vocabulary`.
 
-    `until_s`: the moment of the training; nothing known later was used. `dropped`: horizons of the settings
-    that have no model, and why. `spread`: how each column was spread, to see drift by.
+    `until_s`: time of the training; nothing known later was used. `dropped`: horizons of the settings without
+    a model, with the reason. `spread`: the distribution of each column, for the detection of drift.
     """
 
     region: str

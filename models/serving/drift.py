@@ -1,7 +1,8 @@
-"""How far what is scored has moved from what was learned from: the population stability index (PSI).
+"""Drift of scored features from the training data: the population stability index (PSI).
 
-PSI sums (share now − share then) · ln(share now / share then) over the bins of a column: training's tenths,
-and one for null. By the credit industry's rule of thumb 0.1 is a shift and 0.25 a large one.
+The PSI sums (share now − share then) · ln(share now / share then) over the bins of a column: the deciles of
+the training data, and a bin for null. By the credit industry's rule of thumb 0.1 is a shift and 0.25 a large
+one.
 """
 
 from __future__ import annotations
@@ -11,27 +12,26 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+
+from features.arrays import AnyFloatArray, IntArray
 
 LARGE = 0.25
 _TENTHS = np.linspace(0.1, 0.9, 9)
 _LEAST_SHARE = 1e-4
 _LEAST_ROWS = 200
-"""Fewer rows of one as_of than this say nothing about how far as_ofs lie apart."""
+"""An as_of with fewer rows is not used to measure how much as_ofs differ."""
 _USUAL_QUANTILE = 0.9
 _CHANCE = 35.6
-"""χ² of ten degrees of freedom stays below this 9999 times in 10 000."""
-
-AnyFloats = npt.NDArray[np.floating]
+"""The 99.99 % quantile of χ² with ten degrees of freedom."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """How a column was spread in training.
+    """The distribution of a column in training.
 
     `edges`: upper edges of all bins but the last; `shares`: of the bins, then of null, summing to 1;
-    `usual_psi`: what nine in ten of the training's as_ofs stayed below against all of them together.
+    `usual_psi`: 90 % quantile of the PSI of single as_ofs of the training against all of them together.
     """
 
     edges: tuple[float, ...]
@@ -41,7 +41,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """One column against training. `n_rows`: compared."""
+    """One column compared with training. `n_rows`: number of rows compared."""
 
     column: str
     psi: float
@@ -52,17 +52,17 @@ class Drift:
 
     @property
     def drifted(self) -> bool:
-        """Whether an operator should look: the PSI is large, beyond what training's days knew, and no chance.
+        """Whether the PSI is large, larger than usual in training, and not by chance.
 
-        Of equal spreads n · PSI is about χ² with as many degrees of freedom as there are bins less one.
+        For equal distributions n · PSI is about χ² with one degree of freedom fewer than there are bins.
         """
         return self.psi > max(LARGE, self.usual_psi) + _CHANCE / self.n_rows
 
 
-def reference(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> Reference:
-    """The spread of one column over all as_ofs, and how far single as_ofs lie from it."""
-    there = values[~np.isnan(values)]
-    edges = np.unique(np.quantile(there, _TENTHS)) if len(there) else np.empty(0)
+def reference(values: AnyFloatArray, as_of: IntArray) -> Reference:
+    """The distribution of one column over all as_ofs, and how much single as_ofs differ from it."""
+    present = values[~np.isnan(values)]
+    edges = np.unique(np.quantile(present, _TENTHS)) if len(present) else np.empty(0)
     whole = Reference(tuple(float(e) for e in edges), _shares(edges, values), math.inf)
     apart = [
         psi(whole, part) for part in _by_as_of(values, as_of) if len(part) >= min(_LEAST_ROWS, len(values))
@@ -70,10 +70,10 @@ def reference(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> Reference:
     return dataclasses.replace(whole, usual_psi=float(np.quantile(apart, _USUAL_QUANTILE)) if apart else 0.0)
 
 
-def references(matrix: pd.DataFrame, as_of: npt.NDArray[np.int64]) -> dict[str, Reference]:
+def references(matrix: pd.DataFrame, as_of: IntArray) -> dict[str, Reference]:
     """A reference per column of a training matrix.
 
-    Columns that hold one value per as_of (hour, weekday) are left out: they tell the time, and always differ.
+    Columns with one value per as_of (hour, weekday) are left out: they depend on the time alone.
     """
     if len(np.unique(as_of)) > 1:
         steady = matrix.groupby(as_of).nunique(dropna=False).max() <= 1
@@ -83,7 +83,7 @@ def references(matrix: pd.DataFrame, as_of: npt.NDArray[np.int64]) -> dict[str, 
     return {name: reference(matrix[name].to_numpy(), as_of) for name in kept}
 
 
-def psi(then: Reference, now: AnyFloats) -> float:
+def psi(then: Reference, now: AnyFloatArray) -> float:
     """The population stability index of `now`; shares below 1e-4 count as 1e-4. ValueError if empty."""
     if not len(now):
         raise ValueError("no rows to compare with training")
@@ -92,8 +92,8 @@ def psi(then: Reference, now: AnyFloats) -> float:
     return float(np.sum((new - old) * np.log(new / old)))
 
 
-def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloats]) -> list[Drift]:
-    """Every column that has a reference, the farthest first. Raises ValueError if there are no rows."""
+def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatArray]) -> list[Drift]:
+    """The drift of each column with a reference, the largest first. Raises ValueError without rows."""
     found = [
         Drift(
             column=name,
@@ -108,14 +108,14 @@ def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloats]
     return sorted(found, key=lambda drift: (-drift.psi, drift.column))
 
 
-def _shares(edges: AnyFloats, values: AnyFloats) -> tuple[float, ...]:
+def _shares(edges: AnyFloatArray, values: AnyFloatArray) -> tuple[float, ...]:
     null = np.isnan(values)
     bins = np.where(null, len(edges) + 1, np.searchsorted(edges, values))
     counts = np.bincount(bins, minlength=len(edges) + 2)
     return tuple(float(c) for c in counts / max(1, len(values)))
 
 
-def _by_as_of(values: AnyFloats, as_of: npt.NDArray[np.int64]) -> list[AnyFloats]:
+def _by_as_of(values: AnyFloatArray, as_of: IntArray) -> list[AnyFloatArray]:
     order = np.argsort(as_of, kind="stable")
     cuts = np.flatnonzero(np.diff(as_of[order])) + 1
     return np.split(values[order], cuts)

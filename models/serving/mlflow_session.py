@@ -1,4 +1,4 @@
-"""MLflow made quiet, quick to give up, and speaking this house's errors. Import mlflow only through here."""
+"""MLflow with short timeouts, little logging, and cachecast's errors. Import mlflow only through here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import requests
 import sqlalchemy.exc
 import tenacity
 
-with warnings.catch_warnings():  # its own type hints make it warn about itself
+with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     warnings.simplefilter("ignore")
     import mlflow
     import mlflow.artifacts
@@ -42,9 +42,9 @@ __all__ = [
     "Dataset",
     "DatasetInput",
     "Metric",
-    "MlflowAway",
     "MlflowClient",
     "MlflowException",
+    "MlflowUnavailable",
     "Param",
     "Run",
     "RunTag",
@@ -63,15 +63,15 @@ _SERVER_FAULT = 500
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
-class MlflowAway(ServiceError):
-    """It does not answer, or fails: worth trying again."""
+class MlflowUnavailable(ServiceError):
+    """MLflow does not answer, or fails; a later try may succeed."""
 
 
 def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, str]:
-    """A client, and the id of `experiment`, made if needed. MLflow's global tracking URI becomes `uri`.
+    """Return a client and the id of `experiment`, which is created if needed.
 
-    `artifacts`: a folder for the files of a new experiment, used with a SQLite `uri` only. Raises
-    ServiceError within about ten seconds if a server does not answer.
+    MLflow's global tracking URI becomes `uri`. `artifacts`: a folder for the files of a new experiment, used
+    with a SQLite `uri` only. Raises ServiceError within about ten seconds if a server does not answer.
     """
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -90,28 +90,30 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
 
 @contextlib.contextmanager
 def service_errors(uri: str, missing: str | None = None) -> Iterator[None]:
-    """Turn what MLflow raises into ServiceError; what does not exist into StaleInputError(`missing`)."""
+    """Turn MLflow's errors into ServiceError, and "does not exist" into StaleInputError(`missing`)."""
     try:
         yield
     except MlflowException as error:
         if missing is not None and error.error_code == _NOT_FOUND:
             raise StaleInputError(missing) from None
-        away = error.get_http_status_code() >= _SERVER_FAULT  # type: ignore[no-untyped-call]
-        kind = MlflowAway if away else ServiceError
-        told = without_secrets(error.message, *_secrets(uri))
-        raise kind(f"MLflow at {without_login(uri)}: {told}") from None
+        unavailable = error.get_http_status_code() >= _SERVER_FAULT  # type: ignore[no-untyped-call]
+        kind = MlflowUnavailable if unavailable else ServiceError
+        message = without_secrets(error.message, *_secrets(uri))
+        raise kind(f"MLflow at {without_login(uri)}: {message}") from None
     except (requests.RequestException, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
-        told = without_secrets(str(error), *_secrets(uri))
-        raise MlflowAway(f"MLflow at {without_login(uri)} does not answer: {told}; is it running?") from None
+        message = without_secrets(str(error), *_secrets(uri))
+        raise MlflowUnavailable(
+            f"MLflow at {without_login(uri)} does not answer: {message}; is it running?"
+        ) from None
 
 
 def patiently(work: Callable[[], T], *, patience_s: float) -> T:
-    """What `work` returns; while MLflow is away it is tried again, ever more seldom, for `patience_s`.
+    """Call `work` and return its result; while MLflow is unavailable, retry for `patience_s` with backoff.
 
-    Raises what the last try raised. `work` must bear being repeated.
+    Raises the error of the last try. `work` must be safe to repeat.
     """
     tries = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(MlflowAway),
+        retry=tenacity.retry_if_exception_type(MlflowUnavailable),
         wait=tenacity.wait_exponential(multiplier=1, max=_LONGEST_WAIT_S),
         stop=tenacity.stop_before_delay(patience_s),
         reraise=True,
@@ -120,7 +122,7 @@ def patiently(work: Callable[[], T], *, patience_s: float) -> T:
 
 
 def _secrets(uri: str) -> tuple[str, ...]:
-    """How this process logs in: by the URI, or by the variables that MLflow reads itself."""
+    """The credentials of this process: in the URI, or in the variables that MLflow reads."""
     user, password = (os.environ.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD"))
     token = os.environ.get("MLFLOW_TRACKING_TOKEN", "")
     return (*secrets_of(uri), password, token, f"{user}:{password}" if password else "")

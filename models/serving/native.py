@@ -10,10 +10,10 @@ import pandas as pd
 
 from features.errors import ModelError
 from models.learning.learners import Fitted, FittedLightGBM, FittedSklearn, load_payload
-from models.serving.lightgbm_text import checked_text
+from models.learning.lightgbm_text import checked_text
+from models.learning.skops_file import TRUSTED, check_skops
 from models.serving.mlflow_session import infer_signature, mlflow
 from models.serving.provenance import requirements
-from models.serving.skops_file import TRUSTED, check_skops
 
 MODEL_FILES = {"lightgbm": "model.lgb", "sklearn": "model.skops"}
 """By flavour: the one file that is read of a model's folder. MLmodel, which could name another, is not."""

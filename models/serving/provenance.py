@@ -1,4 +1,4 @@
-"""Which code made a model."""
+"""Versions of the code and libraries that made a model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 def code_version() -> dict[str, str]:
-    """`package_version`, and `git_sha` where the package lies in a git checkout with a commit."""
+    """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
     found = {"package_version": importlib.metadata.version("cachecast")}
     sha = _git_sha(Path(__file__).parent)
     return found | ({"git_sha": sha} if sha else {})
 
 
 def requirements(flavour: str) -> list[str]:
-    """What `pip install` needs to load a model of this flavour, pinned to what made it."""
+    """Requirements for `pip install` to load a model of this flavour, pinned to the present versions."""
     own = {"lightgbm": ["lightgbm"], "sklearn": ["scikit-learn", "skops"]}[flavour]
     return [f"{name}=={importlib.metadata.version(name)}" for name in [*own, "numpy", "pandas"]]
 

@@ -1,17 +1,16 @@
-"""Predictions from features: Arrow in, Arrow out, in this process and in Spark's workers alike."""
+"""Predictions from features as Arrow batches, in this process or in Spark's workers."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from features.arrays import Float32Array, FloatArray
 from features.schema import PREDICTIONS, arrow_schema
 from features.spark.schema import struct_type
 from models.learning.fit import probability_and_reads
@@ -19,9 +18,8 @@ from models.learning.frame import arrow_matrix
 from models.learning.learners import Scorer, load_payload
 from models.serving.bundle import Bundle, HorizonModel
 
-Floats = npt.NDArray[np.float64]
 ROWS_AT_A_TIME = 10_000
-"""Of a matrix; the size of Spark's own batches, and small enough for a core's cache."""
+"""Rows of a matrix scored at a time: the size of Spark's batches, and small enough for a core's cache."""
 
 _PARTITION = [pa.field(name, pa.string()) for name in PREDICTIONS.partition]
 _SCHEMA = pa.schema([*(field.with_nullable(True) for field in arrow_schema(PREDICTIONS)), *_PARTITION])
@@ -29,9 +27,9 @@ _SCHEMA = pa.schema([*(field.with_nullable(True) for field in arrow_schema(PREDI
 
 @dataclasses.dataclass(frozen=True)
 class ServedModels:
-    """A region's models as bytes, ready to travel.
+    """A region's models as bytes, to be sent to Spark's workers.
 
-    `payloads`: by horizon, each in its library's format; `version` as MLflow knows the bundle.
+    `payloads`: by horizon, each in its library's format; `version`: of the bundle in MLflow.
     """
 
     bundle: Bundle
@@ -39,14 +37,14 @@ class ServedModels:
     version: str
 
     def load(self) -> LoadedModels:
-        """The models ready to score. Raises ModelError for an unknown flavour."""
+        """Load the models into memory. Raises ModelError for an unknown flavour."""
         fitted = [
             (one, load_payload(one.flavour, self.payloads[one.horizon_s])) for one in self.bundle.models
         ]
         return LoadedModels(self.bundle, tuple(fitted), self.version)
 
     def only(self, horizons_s: Iterable[int]) -> ServedModels:
-        """The same without the models of other horizons."""
+        """Leave out the models of other horizons."""
         wanted = set(horizons_s)
         kept = tuple(one for one in self.bundle.models if one.horizon_s in wanted)
         return dataclasses.replace(self, bundle=dataclasses.replace(self.bundle, models=kept))
@@ -60,11 +58,11 @@ class LoadedModels:
     fitted: tuple[tuple[HorizonModel, Scorer], ...]
     version: str
 
-    def matrix(self, rows: pa.RecordBatch) -> npt.NDArray[np.float32]:
+    def matrix(self, rows: pa.RecordBatch) -> Float32Array:
         """The matrix that all horizons share. Raises SchemaError if a column is missing."""
         return arrow_matrix(rows, self.bundle.vocabulary, self.bundle.columns)
 
-    def probabilities(self, matrix: npt.NDArray[np.float32]) -> Iterator[tuple[HorizonModel, Floats, Floats]]:
+    def probabilities(self, matrix: Float32Array) -> Iterator[tuple[HorizonModel, FloatArray, FloatArray]]:
         """Per horizon: its model, and the probability and expected reads of every row."""
         x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
         for model, scorer in self.fitted:
@@ -73,7 +71,7 @@ class LoadedModels:
     def predictions(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Per horizon one prediction per row of the features table, with its partition columns."""
         kept = {name: rows.column(name) for name in ("did", "dataset", "tier", *PREDICTIONS.partition)}
-        kept |= {"size_bytes": _whole(rows, "size_bytes"), "last_read_s": _whole(rows, "recency_s")}
+        kept |= {"size_bytes": _rounded(rows, "size_bytes"), "last_read_s": _rounded(rows, "recency_s")}
         kept["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
         for model, probability, expected in self.probabilities(self.matrix(rows)):
             made = {
@@ -86,7 +84,7 @@ class LoadedModels:
 
 
 def score_spark(features: DataFrame, models: ServedModels) -> DataFrame:
-    """As `LoadedModels.predictions`, by Spark: each task loads the models once; the numbers are the same."""
+    """`LoadedModels.predictions` in Spark, with the same numbers; each task loads the models once."""
     wanted = dict.fromkeys(
         [
             *("did", "dataset", "tier", "size_bytes", "recency_s"),
@@ -108,5 +106,5 @@ def _scorer(models: ServedModels) -> Callable[[Iterable[pa.RecordBatch]], Iterat
     return score
 
 
-def _whole(rows: pa.RecordBatch, name: str) -> pa.Array:
+def _rounded(rows: pa.RecordBatch, name: str) -> pa.Array:
     return pc.round(rows.column(name)).cast(pa.int64())

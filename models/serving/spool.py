@@ -38,7 +38,7 @@ _RUN_FOLDER = re.compile(r"runs/\d{3,}")
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """A nested run as MLflow shall hold it; its files lie in `folder`, relative to the training's."""
+    """A nested run for MLflow; its files are in `folder`, relative to the training's folder."""
 
     name: str
     params: dict[str, str]
@@ -49,7 +49,7 @@ class RunRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A finished training in `folder`. `answer`: what the job that made it wants back, as JSON holds it."""
+    """A finished training in `folder`. `answer`: JSON values of the job that trained, kept for it."""
 
     folder: Path
     name: str
@@ -65,12 +65,12 @@ class Training:
         return self.folder.name
 
     def remove(self) -> None:
-        """Delete the folder: MLflow has it all."""
+        """Delete the folder, after MLflow has all of it."""
         shutil.rmtree(self.folder)
 
 
 class Spool:
-    """A training being written below `root`; `finish` makes it one."""
+    """A training being written below `root`; `finish` completes it."""
 
     def __init__(self, root: Path) -> None:
         """Make a fresh hidden folder. Raises ModelError if `root` cannot be written."""
@@ -95,7 +95,7 @@ class Spool:
         fitted: Fitted | None = None,
         example: pd.DataFrame | None = None,
     ) -> None:
-        """Keep a run, with its plots (by file name) and its model if it has one that can travel."""
+        """Keep a run with its plots (by file name), and with its model if one is given."""
         folder = self._folder / "runs" / f"{len(self._runs):03}"
         folder.mkdir(parents=True)
         for file, figure in figures.items():
@@ -121,7 +121,7 @@ class Spool:
         tags: Mapping[str, str],
         answer: Mapping[str, Any],
     ) -> Training:
-        """The complete training, under its own name."""
+        """Complete the training, and rename its folder to its id."""
         (self._folder / BUNDLE_FOLDER / BUNDLE_FILE).write_text(bundle.to_json())
         body = {
             "format": _FORMAT,

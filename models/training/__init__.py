@@ -1,1 +1,1 @@
-"""A region's training: all horizons, compared and recorded."""
+"""Compares learners and baselines on held-out days, and keeps the best learner of each horizon."""

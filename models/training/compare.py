@@ -1,13 +1,11 @@
-"""Learners and baselines side by side: fitted on the same past, judged on the same later rows."""
+"""Comparison of learners and baselines: fitted on the same past, tested on the same later rows."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-import numpy.typing as npt
-
+from features.arrays import FloatArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.baselines import Baseline
 from models.learning.fit import CalibratedModel, fit_calibrated
@@ -15,14 +13,12 @@ from models.learning.frame import Known, Sample
 from models.learning.learners import Learner
 from models.training.slices import Holding, Slice, holdings, slices
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """One model on the test rows. `learner` and `model` are None for a baseline, which learns nothing.
+    """One learner or baseline on the test rows. `learner` and `model` are None for a baseline.
 
-    `scores`: of the test rows; probabilities of a model.
+    `scores`: one per test row; probabilities if there is a model.
     """
 
     name: str
@@ -30,13 +26,13 @@ class Evaluation:
     knobs: Mapping[str, float]
     learner: Learner | None
     model: CalibratedModel | None
-    scores: Floats
+    scores: FloatArray
     slices: tuple[Slice, ...]
     holdings: tuple[Holding, ...]
 
 
 def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:
-    """Fit and calibrate on `train` alone; the figures on `test`. Raises ModelError with one class."""
+    """Fit and calibrate on `train`, measure on `test`. Raises ModelError if `train` has one class."""
     model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
     probability, _ = model.predict(test.x)
     return Evaluation(
@@ -52,7 +48,7 @@ def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation
 
 
 def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluation:
-    """How well a score that needs no learning ranks `test`; of `train` it takes the vocabulary alone."""
+    """Measure how well a baseline ranks `test`. Of `train` only the vocabulary is used."""
     scores = baseline.score(test.x)
     return Evaluation(
         baseline.name,
@@ -67,11 +63,7 @@ def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluat
 
 
 def best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """The model with the least log loss on validation rows (never test); None if none was validated."""
-    validated = [e for e in evaluations if e.model and e.model.validation_log_loss is not None]
-    return min(validated, key=_validation_loss, default=None)
-
-
-def _validation_loss(evaluation: Evaluation) -> float:
-    model = evaluation.model
-    return model.validation_log_loss if model and model.validation_log_loss is not None else float("inf")
+    """The evaluation with the least log loss on validation rows (never test); None if none was validated."""
+    losses = [(e.model.validation_log_loss, e) for e in evaluations if e.model]
+    validated = [(loss, evaluation) for loss, evaluation in losses if loss is not None]
+    return min(validated, key=lambda pair: pair[0])[1] if validated else None

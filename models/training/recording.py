@@ -1,4 +1,4 @@
-"""What a training keeps of every model it compared, and the figures it reports."""
+"""The record of a training: a run per model compared, the models that serve, and rows of figures."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NAMES = {"auc", "average_precision", "log_loss", "brier", "calibration_error"}
 
 @dataclasses.dataclass(frozen=True)
 class ModelReport:
-    """One model at one horizon on the test days; None where a figure does not exist.
+    """Figures of one model at one horizon on the test days; None where a figure is undefined.
 
-    `serves`: whether the region's candidate uses this way to learn at this horizon. `run_id`: MLflow's, once
-    it has the training.
+    `serves`: whether the region's candidate uses this learner at this horizon. `run_id`: of the MLflow run;
+    None until the training is uploaded.
     """
 
     model: str
@@ -54,15 +54,15 @@ def record(
     region: str,
     tags: Mapping[str, str],
 ) -> tuple[list[ModelReport], HorizonModel]:
-    """Keep a run per evaluation, and the model that serves: the best way to learn, fitted on all rows.
+    """Keep a run per evaluation, and the model that serves: the best learner, fitted on all rows.
 
-    The best has the least log loss on validation rows; the test days only show how good it is. Raises
-    ModelError if nothing could be validated.
+    The best learner has the least log loss on validation rows; the test days only measure it. Raises
+    ModelError if no learner could be validated.
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
     if chosen is None or chosen.learner is None:
-        raise ModelError(f"too few days to validate a model of {within}; compute features for more")
+        raise ModelError(f"too few days to validate a model for {within}; compute features for more days")
     for evaluation in evaluations:
         spool.add(
             f"{evaluation.name} {within}",
@@ -74,28 +74,28 @@ def record(
             example=_example(part.train.sample),
         )
     reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
-    return reports, _serve(spool, chosen.learner, part.everything)
+    return reports, _keep_to_serve(spool, chosen.learner, part.everything)
 
 
 def portable(model: CalibratedModel | None) -> Fitted | None:
-    """The model in a flavour that can travel, if it has one."""
+    """The fitted model if MLflow has a flavour for it, else None."""
     if model is None or not isinstance(model.scorer, FittedLightGBM | FittedSklearn):
         return None
     return model.scorer
 
 
-def _serve(spool: Spool, learner: Learner, known: Known) -> HorizonModel:
-    """Fit `learner` on everything known and keep it in the bundle."""
+def _keep_to_serve(spool: Spool, learner: Learner, known: Known) -> HorizonModel:
+    """Fit `learner` on all rows with known labels, and keep the model in the bundle."""
     model = fit_calibrated(learner, known.sample, horizon_s=known.horizon_s)
     fitted = portable(model)
     if fitted is None:
-        raise ModelError(f"a model of {learner.name} cannot be kept in MLflow; train with another learner")
+        raise ModelError(f"MLflow has no flavour for a model of {learner.name}; train with another learner")
     spool.add_to_bundle(duration_label(known.horizon_s), fitted, _example(known.sample))
     return horizon_model(model, known, fitted.flavour)
 
 
 def horizon_model(model: CalibratedModel, known: Known, flavour: str) -> HorizonModel:
-    """What a bundle says of `model`, fitted on `known`."""
+    """The bundle's entry for `model`, which was fitted on `known`."""
     probability, _ = model.predict(known.sample.x)
     return HorizonModel(
         horizon_s=known.horizon_s,
@@ -113,36 +113,37 @@ def _example(sample: Sample) -> pd.DataFrame:
 
 
 def _figures(title: str, evaluation: Evaluation, test: Sample) -> dict[str, Figure]:
-    quality, found = evaluation.quality, {}
+    quality, figures = evaluation.quality, {}
     if quality.reliability:
-        found["calibration.png"] = calibration_figure(title, quality)
+        figures["calibration.png"] = calibration_figure(title, quality)
     if math.isfinite(quality.auc):
-        found["roc.png"] = roc_figure(title, test.y, evaluation.scores, quality)
-        found["precision_recall.png"] = precision_recall_figure(title, test.y, evaluation.scores, quality)
-    return found
+        figures["roc.png"] = roc_figure(title, test.y, evaluation.scores, quality)
+        figures["precision_recall.png"] = precision_recall_figure(title, test.y, evaluation.scores, quality)
+    return figures
 
 
 def _test_metrics(evaluation: Evaluation) -> dict[str, float]:
-    """`test_auc` and the like; `byte/cold/auc`; `byte/at_10pct/precision`."""
-    found = {f"test_{name}": value for name, value in evaluation.quality.numbers.items()}
-    for one in evaluation.slices:
-        found |= {f"{_place(one)}/{name}": v for name, v in one.quality.numbers.items() if name in _NAMES}
-    for held in evaluation.holdings:
-        place = f"{held.weighting}/at_{held.capacity_fraction:.0%}".replace("%", "pct")
-        figures = {"precision": held.precision, "recall": held.recall}
-        found |= {f"{place}/{name}": value for name, value in figures.items() if math.isfinite(value)}
-    return found
+    """Metrics by their names in MLflow: `test_auc`, `byte/cold/auc`, `byte/at_10pct/precision` and so on."""
+    metrics = {f"test_{name}": value for name, value in evaluation.quality.numbers.items()}
+    for part in evaluation.slices:
+        prefix = _metric_prefix(part)
+        metrics |= {f"{prefix}/{name}": v for name, v in part.quality.numbers.items() if name in _NAMES}
+    for holding in evaluation.holdings:
+        prefix = f"{holding.weighting}/at_{holding.capacity_fraction:.0%}".replace("%", "pct")
+        figures = {"precision": holding.precision, "recall": holding.recall}
+        metrics |= {f"{prefix}/{name}": value for name, value in figures.items() if math.isfinite(value)}
+    return metrics
 
 
-def _place(one: Slice) -> str:
-    return f"{one.weighting}/{''.join(c if c.isalnum() else '_' for c in one.part)}"
+def _metric_prefix(part: Slice) -> str:
+    return f"{part.weighting}/{''.join(c if c.isalnum() else '_' for c in part.part)}"
 
 
 def _training_metrics(model: CalibratedModel | None, known: Known) -> dict[str, float]:
-    found = {"train_rows": float(len(known.sample)), "train_positive_share": float(known.sample.y.mean())}
+    metrics = {"train_rows": float(len(known.sample)), "train_positive_share": float(known.sample.y.mean())}
     if model and model.validation_log_loss is not None:
-        found["validation_log_loss"] = model.validation_log_loss
-    return found
+        metrics["validation_log_loss"] = model.validation_log_loss
+    return metrics
 
 
 def _report(evaluation: Evaluation, horizon_s: int, serves: bool) -> ModelReport:
@@ -162,27 +163,27 @@ def _report(evaluation: Evaluation, horizon_s: int, serves: bool) -> ModelReport
     )
 
 
-def slice_row(evaluation: Evaluation, one: Slice, horizon_s: int) -> dict[str, object]:
+def slice_row(evaluation: Evaluation, part: Slice, horizon_s: int) -> dict[str, object]:
     """A row of the table model_slices."""
-    q = one.quality
+    q = part.quality
     return {
         "model": evaluation.name,
         "horizon_s": horizon_s,
-        "weighting": one.weighting,
-        "part": one.part,
+        "weighting": part.weighting,
+        "part": part.part,
         **{name: finite(getattr(q, name)) for name in sorted(_NAMES)},
         "positive_share": q.positive_share,
         "n_rows": q.n_rows,
     }
 
 
-def holding_row(evaluation: Evaluation, held: Holding, horizon_s: int) -> dict[str, object]:
+def holding_row(evaluation: Evaluation, holding: Holding, horizon_s: int) -> dict[str, object]:
     """A row of the table model_holdings."""
-    figures = {name: finite(getattr(held, name)) for name in ("precision", "recall", "reads_held")}
-    where = {"weighting": held.weighting, "capacity_fraction": held.capacity_fraction}
+    figures = {name: finite(getattr(holding, name)) for name in ("precision", "recall", "reads_held")}
+    where = {"weighting": holding.weighting, "capacity_fraction": holding.capacity_fraction}
     return {"model": evaluation.name, "horizon_s": horizon_s, **where, **figures}
 
 
 def finite(value: float) -> float | None:
-    """`value`, or None where it does not exist (NaN)."""
+    """`value`, or None if it is not finite."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Settings of LightGBM found by a seeded search (Optuna's TPE) within a budget, judged on later rows."""
+"""Seeded search of LightGBM's settings (Optuna's TPE) within a budget, validated on later rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.learning.learners import LightGBM
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """The best learner found, and what it took."""
+    """The best learner found, with its log loss and that of the default settings."""
 
     learner: LightGBM
     n_trials: int
@@ -23,12 +23,12 @@ class Searched:
 
 
 def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) -> Searched | None:
-    """The settings with the least log loss on rows a horizon later than those fitted on, `start` among them.
+    """Find the settings with the least log loss, beginning from `start`; None if the history is too short.
 
-    Only rows that the comparison of learners fits on are searched: those it validates on stay unseen, or the
-    search would be judged by what it was chosen by. None if the history is too short for that. The order of
-    trials follows from `start.seed`; how many fit into `seconds` follows from the machine, so the same seed
-    gives the same settings where `max_trials` ends the search.
+    A trial is validated on rows a horizon later than those it is fitted on. The rows that the comparison of
+    learners validates on are left out, so that this comparison stays fair. `start.seed` sets the order of the
+    trials, the machine how many fit into `seconds`: equal seeds give equal settings if `max_trials` ends the
+    search.
     """
     compared = validation_parts(train.sample, horizon_s=train.horizon_s)
     parts = compared and validation_parts(compared[0], horizon_s=train.horizon_s)

@@ -1,4 +1,4 @@
-"""Figures by what a row weighs (file, byte, dataset) and by part of the rows (cold, warm, per tier)."""
+"""Test figures by weighting (file, byte, dataset) and by part of the rows (cold, warm, tier)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.frame import Sample
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 _MOST_TIERS = 10
 _LEAST_ROWS = 50
@@ -22,7 +20,7 @@ _LEAST_ROWS = 50
 class Slice:
     """Figures of one part of the test rows under one weighting.
 
-    `weighting`: file (each row 1), byte (its size) or dataset (the rows of a dataset at an as_of share 1);
+    `weighting`: file (each row weighs 1), byte (its size) or dataset (a dataset's rows at an as_of share 1);
     `part`: all, cold (never read before), warm (read before) or `tier NAME`.
     """
 
@@ -33,10 +31,10 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True)
 class Holding:
-    """What a cache would hold that keeps the highest scores up to a share of all candidates' bytes.
+    """A cache that holds the files with the highest scores, up to a share of all candidates' bytes.
 
-    `precision`: share of what it holds that is read within the horizon; `recall`: share of what is read that
-    it holds; by weighting as in Slice. `reads_held`: share of the reads, each counted.
+    `precision`: share of the held files that are read within the horizon; `recall`: share of the files read
+    that are held; both weighted as in Slice. `reads_held`: share of all reads that go to held files.
     """
 
     weighting: str
@@ -47,9 +45,9 @@ class Holding:
 
 
 def slices(
-    sample: Sample, scores: Floats, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
+    sample: Sample, scores: FloatArray, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
 ) -> list[Slice]:
-    """Every weighting of every part of at least 50 rows; rows without weight (size unknown) are left out."""
+    """Figures per weighting and part of at least 50 rows. Rows of weight 0 (size unknown) are left out."""
     found = []
     for weighting, weights in _weightings(sample).items():
         for part, inside in _parts(sample, vocabulary):
@@ -63,11 +61,11 @@ def slices(
 
 
 def holdings(
-    sample: Sample, scores: Floats, fractions: Sequence[float] = CAPACITY_FRACTIONS
+    sample: Sample, scores: FloatArray, fractions: Sequence[float] = CAPACITY_FRACTIONS
 ) -> list[Holding]:
-    """Precision and recall at the bytes a cache holds, each as_of filling a cache of its own.
+    """Precision and recall by capacity; each as_of fills a cache of its own.
 
-    Equal scores keep the rows' order. Rows of unknown size are left out; without any other, nothing is found.
+    Equal scores keep the order of the rows. Rows of unknown size are left out; the list is empty if all are.
     """
     known = sample.x["size_bytes"].to_numpy(dtype=np.float64) > 0
     if not known.any():
@@ -87,8 +85,8 @@ def holdings(
     return found
 
 
-def _filled(size: Floats, scores: Floats, as_of: npt.NDArray[np.int64]) -> Floats:
-    """The share of its as_of's bytes that is on disk once a row is, the highest scores first."""
+def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray:
+    """Per row, the share of its as_of's bytes held once this row is, filling by falling score."""
     order = np.lexsort((-scores, as_of))
     total = np.cumsum(size[order])
     starts = np.concatenate([[True], np.diff(as_of[order]) > 0])
@@ -100,7 +98,7 @@ def _filled(size: Floats, scores: Floats, as_of: npt.NDArray[np.int64]) -> Float
     return share
 
 
-def _weightings(sample: Sample) -> dict[str, Floats]:
+def _weightings(sample: Sample) -> dict[str, FloatArray]:
     size = np.nan_to_num(sample.x["size_bytes"].to_numpy(dtype=np.float64), nan=0.0)
     found = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
     if sample.dataset is not None:
@@ -111,7 +109,7 @@ def _weightings(sample: Sample) -> dict[str, Floats]:
     return found
 
 
-def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Mask]]:
+def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, BoolArray]]:
     warm = sample.x["recency_s"].notna().to_numpy()
     yield "all", np.ones(len(sample), dtype=bool)
     yield "cold", ~warm
@@ -122,6 +120,6 @@ def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[
             yield f"tier {tier}", code == i
 
 
-def _share(part: Floats, whole: Floats) -> float:
+def _share(part: FloatArray, whole: FloatArray) -> float:
     total = float(whole.sum())
     return float(part.sum()) / total if total > 0 else float("nan")

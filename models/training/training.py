@@ -1,11 +1,11 @@
-"""All horizons of a training: learners and baselines compared, the best kept to serve."""
+"""Training of a model per horizon: learners and baselines are compared, and the best learner is kept."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -27,15 +27,19 @@ from models.training.recording import ModelReport, holding_row, horizon_model, r
 from models.training.search import search
 
 Rows = list[dict[str, Any]]
-Say = Callable[[int, int, str], None]
+OnProgress = Callable[[int, int, str], None]
+"""Called with the number of steps done, the number of all steps, and the name of the present one."""
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """What is compared, and how hard it is tried.
+    """What is compared, and how much time it may take.
 
-    `test_share`: the last part of the as_ofs, which judges; `learners`: names of `LEARNERS`; `search_s`:
-    seconds to search LightGBM's settings in, shared by the horizons, 0 for none; `search_trials`: at most.
+    `test_share`: the last part of the as_ofs, used for the test; `learners`: names of `LEARNERS`; `search_s`:
+    seconds for the search of LightGBM's settings, divided among the horizons, 0 for no search;
+    `search_trials`: most trials per horizon.
     """
 
     test_share: float
@@ -48,9 +52,18 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A bundle, the figures of all that was compared, and rows of tables by name."""
+    """A bundle, the figures of all models compared, and rows of tables: reliability, slices, holdings."""
 
     bundle: Bundle
+    reports: list[ModelReport]
+    rows: dict[str, Rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Compared:
+    """One horizon: the model that serves, and the figures of all models as reports and as rows of tables."""
+
+    model: HorizonModel
     reports: list[ModelReport]
     rows: dict[str, Rows]
 
@@ -75,42 +88,26 @@ def train(
     until_s: int,
     effort: Effort,
     tags: Mapping[str, str],
-    say: Say,
+    on_progress: OnProgress,
 ) -> Trained:
-    """Every horizon's comparison into `spool`, and the best of each into its bundle.
+    """Compare learners at every horizon; keep all runs, and a bundle of the best learners, in `spool`.
 
     `rows`: features ⋈ labels, with as_of_s and dataset. A horizon that cannot be trained is dropped, with the
     reason. Raises ModelError if none can.
     """
     vocabulary = learn_vocabulary(rows, spec)
-    models: list[HorizonModel] = []
-    reports: list[ModelReport] = []
-    dropped: dict[str, str] = {}
-    kept: dict[str, Rows] = {"reliability": [], "slices": [], "holdings": []}
-    for n_done, horizon_s in enumerate(spec.horizons_s):
-        within = duration_label(horizon_s)
-        try:
-            part = horizon_parts(
-                rows,
-                spec,
-                horizon_s=horizon_s,
-                share=effort.test_share,
-                until_s=until_s,
-                vocabulary=vocabulary,
-            )
-            evaluations = _evaluations(
-                part, spec, effort, functools.partial(say, n_done, len(spec.horizons_s))
-            )
-            told, model = record(spool, evaluations, part, region=region, tags=tags)
-        except ModelError as error:
-            dropped[within] = str(error)
-            continue
-        models.append(model)
-        reports += told
-        for name, found in _rows(evaluations, horizon_s).items():
-            kept[name] += found
-    if not models:
-        raise _none_trained(until_s, dropped)
+
+    def compare(horizon_s: int) -> _Compared:
+        part = horizon_parts(
+            rows, spec, horizon_s=horizon_s, share=effort.test_share, until_s=until_s, vocabulary=vocabulary
+        )
+        place = spec.horizons_s.index(horizon_s)
+        progress = functools.partial(on_progress, place, len(spec.horizons_s))
+        evaluations = _evaluations(part, spec, effort, progress)
+        reports, model = record(spool, evaluations, part, region=region, tags=tags)
+        return _Compared(model, reports, _rows(evaluations, horizon_s))
+
+    compared, dropped = _by_horizon(spec, until_s, compare)
     matrix = model_matrix(rows, spec, vocabulary)
     bundle = Bundle(
         region=region,
@@ -118,11 +115,15 @@ def train(
         columns=tuple(matrix.columns),
         vocabulary=vocabulary,
         until_s=until_s,
-        models=tuple(models),
+        models=tuple(one.model for one in compared),
         dropped=dropped,
         spread=references(matrix, rows["as_of_s"].to_numpy()),
     )
-    return Trained(bundle, reports, kept)
+    return Trained(
+        bundle,
+        [report for one in compared for report in one.reports],
+        {name: [row for one in compared for row in one.rows[name]] for name in compared[0].rows},
+    )
 
 
 def fit_in_memory(
@@ -134,52 +135,60 @@ def fit_in_memory(
     learner: Callable[[int], Learner],
     version: str,
 ) -> LoadedModels:
-    """Every horizon's model fitted on what is known by `until_s`, ready to score; nothing is recorded.
+    """Fit a model per horizon on what is known by `until_s`, ready to score; nothing is recorded.
 
-    For a walk that learns anew as it moves on. `learner`: by horizon, what learns; a baseline does too, and
-    so gets a calibrated probability. Horizons that cannot be learned are left out, with the reason. Raises
-    ModelError if none can.
+    For evaluations that retrain as they move through time. `learner`: the learner of a horizon (in seconds).
+    A baseline is a learner too, and gets calibrated probabilities this way. Horizons that cannot be trained
+    are dropped, with the reason. Raises ModelError if none can.
     """
     vocabulary = learn_vocabulary(rows, spec)
-    fitted: list[tuple[HorizonModel, Scorer]] = []
-    dropped: dict[str, str] = {}
-    for horizon_s in spec.horizons_s:
-        try:
-            known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
-            model = fit_calibrated(learner(horizon_s), known.sample, horizon_s=horizon_s)
-        except ModelError as error:
-            dropped[duration_label(horizon_s)] = str(error)
-            continue
-        fitted.append((horizon_model(model, known, "in memory"), model.scorer))
-    if not fitted:
-        raise _none_trained(until_s, dropped)
+
+    def fit(horizon_s: int) -> tuple[HorizonModel, Scorer]:
+        known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
+        model = fit_calibrated(learner(horizon_s), known.sample, horizon_s=horizon_s)
+        return horizon_model(model, known, "in memory"), model.scorer
+
+    fitted, dropped = _by_horizon(spec, until_s, fit)
     columns = (*spec.numeric_columns, *spec.categorical_columns)
     models = tuple(model for model, _ in fitted)
     bundle = Bundle(region, spec, columns, vocabulary, until_s, models, dropped, {})
     return LoadedModels(bundle, tuple(fitted), version)
 
 
-def _none_trained(until_s: int, dropped: Mapping[str, str]) -> ModelError:
-    why = "; ".join(f"{within}: {reason}" for within, reason in dropped.items())
-    return ModelError(f"no horizon can be trained as of {as_of_label(until_s)}: {why}")
+def _by_horizon(spec: FeatureSpec, until_s: int, fit: Callable[[int], T]) -> tuple[list[T], dict[str, str]]:
+    """The result of `fit` per horizon, and the reason per dropped horizon. Raises ModelError if all are."""
+    results: list[T] = []
+    dropped: dict[str, str] = {}
+    for horizon_s in spec.horizons_s:
+        try:
+            results.append(fit(horizon_s))
+        except ModelError as error:
+            dropped[duration_label(horizon_s)] = str(error)
+    if not results:
+        reasons = "; ".join(f"{within}: {reason}" for within, reason in dropped.items())
+        raise ModelError(f"no horizon can be trained as of {as_of_label(until_s)}: {reasons}")
+    return results, dropped
 
 
 def _evaluations(
-    part: HorizonParts, spec: FeatureSpec, effort: Effort, say: Callable[[str], None]
+    part: HorizonParts, spec: FeatureSpec, effort: Effort, on_progress: Callable[[str], None]
 ) -> list[Evaluation]:
     within = duration_label(part.train.horizon_s)
-    found = [evaluate_baseline(one, part.train, part.test) for one in baselines(spec, part.train.horizon_s)]
+    evaluations = [
+        evaluate_baseline(baseline, part.train, part.test)
+        for baseline in baselines(spec, part.train.horizon_s)
+    ]
     learners = [LEARNERS[name](effort) for name in effort.learners]
     if effort.search_s:
-        say(f"{within} search")
+        on_progress(f"{within} search")
         start = LightGBM(trees=effort.trees, seed=effort.seed)
         seconds = effort.search_s / len(spec.horizons_s)
         if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
             learners.append(searched.learner)
     for learner in learners:
-        say(f"{within} {learner.name}")
-        found.append(evaluate_learner(learner, part.train, part.test))
-    return found
+        on_progress(f"{within} {learner.name}")
+        evaluations.append(evaluate_learner(learner, part.train, part.test))
+    return evaluations
 
 
 def _rows(evaluations: Sequence[Evaluation], horizon_s: int) -> dict[str, Rows]:

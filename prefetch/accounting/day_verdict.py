@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.times import DAY_S
-from prefetch.plan.items import Action
+from prefetch.actions import Action
 from replay.config import CacheConfig
 from replay.engine import Run, drive, simulate
 from replay.kernels.disk import HIT
@@ -50,7 +50,7 @@ class Inventory(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
-    """What a cache tells: its reads, the bytes of each that it had and had not, and what pushes did.
+    """What a cache reports: its reads, the bytes of each that it had and had not, and what pushes did.
 
     `is_control`: which files are never planned, bool[m]. `begin`: what it held where a replay may begin; None
     if its records do not reach back so far. `n_turns`: how often it turned over from there, or from its first
@@ -92,9 +92,9 @@ class Worth:
 
 
 class Recorded:
-    """The planner of what was done: at each moment of the grid, what was done since the one before.
+    """The planner of what was done: at each time of the grid, what was done since the one before.
 
-    A pin is the touch that it is on a real cache: it is taken back at the next moment, and asked for again by
+    A pin is the touch that it is on a real cache: it is taken back at the next time, and asked for again by
     the next plan.
     """
 
@@ -105,10 +105,10 @@ class Recorded:
         """What was done in the time before `state`."""
         item, action = self._since(state.as_of_s - self._every_s, state.as_of_s)
         return Actions(
-            prefetch=item[action == int(Action.PREFETCH)],
-            pin=item[action == int(Action.PIN)],
+            prefetch=item[action == Action.PREFETCH.code],
+            pin=item[action == Action.PIN.code],
             unpin=state.item[state.pinned],
-            evict=item[action == int(Action.EVICT)],
+            evict=item[action == Action.EVICT.code],
         )
 
     def _since(self, after_s: int, until_s: int) -> tuple[IntArray, IntArray]:
@@ -133,28 +133,28 @@ def beginning(
 
 def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
     """The day from `day_s`, if the record and its replay allow to judge it."""
-    told = _observed(record, day_s)
-    if not told.read_bytes:
-        return dataclasses.replace(told, withheld="the cache tells of no read that day")
+    verdict = _observed(record, day_s)
+    if not verdict.read_bytes:
+        return dataclasses.replace(verdict, withheld="the cache tells of no read that day")
     if record.begin is None:
         turned = f"its records reach back {record.n_turns:.1f} times what it holds, {WARM_AGES} are needed"
-        return dataclasses.replace(told, withheld=turned)
+        return dataclasses.replace(verdict, withheld=turned)
     begin_s, part = record.begin.at_s, replayable(record, record.begin, day_s + DAY_S)
     with_plan = _with_plan(part, config, begin_s, day_s + DAY_S)
     at = int(np.flatnonzero(with_plan.daily.day == day_s // DAY_S)[0])
     replayed = int(with_plan.daily.hit_bytes[at])
-    told = dataclasses.replace(told, replayed_hit_bytes=replayed, warmed_s=day_s - begin_s)
-    off = abs(replayed - told.hit_bytes) / max(1, told.hit_bytes)
+    verdict = dataclasses.replace(verdict, replayed_hit_bytes=replayed, warmed_s=day_s - begin_s)
+    off = abs(replayed - verdict.hit_bytes) / max(1, verdict.hit_bytes)
     if off > MOST_OFF:
         return dataclasses.replace(
-            told,
+            verdict,
             withheld=f"the replay of what was pushed is {100 * off:.1f} % off the hit bytes that it tells",
         )
-    return _against_lru(told, part, config, day_s, int(with_plan.daily.wan_bytes[at]))
+    return _against_lru(verdict, part, config, day_s, int(with_plan.daily.wan_bytes[at]))
 
 
-def _against_lru(told: Worth, part: Record, config: CacheConfig, day_s: int, wan_bytes: int) -> Worth:
-    """`told` with what plain LRU would have done, where the pushes fetched `wan_bytes` in all."""
+def _against_lru(verdict: Worth, part: Record, config: CacheConfig, day_s: int, wan_bytes: int) -> Worth:
+    """`verdict` with what plain LRU would have done, where the pushes fetched `wan_bytes` in all."""
     outcome = np.zeros(part.trace.n_accesses, np.uint8)
     daily = simulate(part.trace, config, outcome=outcome).daily
     that_day = daily.day == day_s // DAY_S
@@ -163,7 +163,7 @@ def _against_lru(told: Worth, part: Record, config: CacheConfig, day_s: int, wan
     planned = _shares(part, ~of_control, lru_hit, day_s)
     control = _shares(part, of_control, lru_hit, day_s)
     return dataclasses.replace(
-        told,
+        verdict,
         replayed_wan_bytes=wan_bytes,
         lru_hit_bytes=int(daily.hit_bytes[that_day].sum()),
         lru_wan_bytes=lru_wan_bytes,

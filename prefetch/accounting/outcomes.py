@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from features.schema import OUTCOMES
+from prefetch.actions import Action, ItemState
 
 _KEY = ["cache", "did"]
 _COUNTS = ("bytes_hit", "bytes_missed", "n_reads")
@@ -29,7 +30,7 @@ def outcomes(receipts: pd.DataFrame, accesses: pd.DataFrame) -> pd.DataFrame:
         n_hits=("n_reads", "sum"), bytes_saved=("bytes_hit", "sum"), first_hit_delay_s=("delay_s", "min")
     )
     rows = done.join(earned, on="item_id")
-    rows["bytes_spent"] = rows["bytes"].where(rows["action"] == "prefetch", 0)
+    rows["bytes_spent"] = rows["bytes"].where(rows["action"] == Action.PREFETCH, 0)
     for column in ("n_hits", "bytes_saved", "bytes_spent"):
         rows[column] = pd.to_numeric(rows[column]).fillna(0).astype("int64")
     rows["bytes_wasted"] = rows["bytes_spent"].where(rows["n_hits"] == 0, 0)
@@ -38,7 +39,7 @@ def outcomes(receipts: pd.DataFrame, accesses: pd.DataFrame) -> pd.DataFrame:
 
 
 def _done(receipts: pd.DataFrame) -> pd.DataFrame:
-    placed = (receipts["state"] == "done") & receipts["action"].isin(["prefetch", "pin"])
+    placed = (receipts["state"] == ItemState.DONE) & receipts["action"].isin([Action.PREFETCH, Action.PIN])
     columns = ["item_id", *_KEY, "action", "bytes", "updated_at"]
     done = receipts.loc[placed, columns]
     return done.assign(updated_at=_utc(done["updated_at"]))

@@ -79,11 +79,11 @@ class DirectoryTarget:
         return 0.0
 
     def confirm_absent(self, name: str) -> Confirmation:
-        """The folder's word once more: there is no server to ask. Raises TargetUnavailable if it is there."""
-        word = self.confirm(name)
-        if word.held is not None:
+        """The folder is checked again: there is no server to ask. Raises TargetUnavailable if it is there."""
+        confirmed = self.confirm(name)
+        if confirmed.held is not None:
             raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
-        return word
+        return confirmed
 
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
         """Every file in the folder."""
@@ -122,7 +122,7 @@ class DirectoryTarget:
     def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
         source = path_below(self._origin, name)
         if not self._origin.is_dir():
-            raise SourceUnavailable(f"origin folder {self._origin} is away")
+            raise SourceUnavailable(f"origin folder {self._origin} is unavailable")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return self._copy(source, path, time.monotonic() + timeout_s)

@@ -1,4 +1,4 @@
-"""What a directory-backed cache tells of its use, in the words and format of XCache's g-stream."""
+"""The use of a directory-backed cache, reported in the format of XCache's g-stream."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
+from prefetch.actions import Action, ItemState
 from prefetch.journal.tables import PLAN
 
 
@@ -23,7 +24,7 @@ class Item:
     as_of_s: int
     did: str
     name: str
-    action: str
+    action: Action
     rank: int
     size_bytes: int
     cost_bytes: int
@@ -35,18 +36,28 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Receipt:
-    """What became of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
+    """The result of one try. `bytes`: fetched or freed; `renewed_at_s`: the last use of a pinned file.
 
-    `fault`: whose it was where there is an `error`: `cache`, `source`, or `file`: refused for good.
+    `fault`: who caused an `error`: `cache`, `source`, or `file` (refused for good).
     """
 
-    state: str
+    state: ItemState
     bytes: int = 0
     seconds: float = 0.0
     error: str | None = None
     fault: str | None = None
     confirmed_by: str | None = None
     renewed_at_s: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Try:
+    """One try to fetch from `source` (empty: not known) that ended at `at_s`, s since 1970."""
+
+    source: str
+    at_s: float
+    seconds: float
+    failed: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +86,16 @@ class Heading:
 
 
 def heading(plan: Items) -> Heading:
-    """Of `plan`, which has at least one item. Raises ValueError if its items are of several plans."""
+    """The heading of a `plan` of at least one item. Raises ValueError if its items are of several plans."""
     plans = set[tuple[str, int, str]]()
     total = 0
     for item in plan:
         plans.add((item.cache, item.as_of_s, item.kind))
-        # Where a file comes from is no part of the plan: it is looked up anew for each push.
-        told = repr([getattr(item, field) for field in _DECIDED]).encode("utf-8", "surrogatepass")
-        total += int.from_bytes(hashlib.sha256(told).digest())
+        # The source is no part of the plan: it is looked up for each push.
+        decided = [getattr(item, field) for field in _DECIDED]
+        # As plain text, as in the digests of older journals.
+        text = repr([str(value) if isinstance(value, Action) else value for value in decided])
+        total += int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     if len(plans) != 1:
         raise ValueError(f"one plan at a time: these are items of {len(plans)}")
     return Heading(*plans.pop(), f"{total % 2**256:064x}")
@@ -95,11 +108,12 @@ _DECIDED = [name for name in _FIELDS if name not in ("attempts", "source")]
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
     """The item in a row of the journal."""
     known = {field: row[field] for field in _FIELDS}
-    return Item(**known | {"attempts": attempts, "source": row["source"] or "", "kind": row["kind"] or PLAN})
+    read = {"action": Action(row["action"]), "source": row["source"] or "", "kind": row["kind"] or PLAN}
+    return Item(**known | read | {"attempts": attempts})
 
 
 def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
     """The row of an item that nothing was done for yet."""
     known = {field: getattr(item, field) for field in _FIELDS}
-    new = {"state": "planned", "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
+    new = {"state": ItemState.PLANNED, "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
     return known | new | {"generation": generation}

@@ -1,4 +1,4 @@
-"""What was meant and what came of it, kept so that a crash anywhere loses nothing and repeats nothing.
+"""A journal of plan items and their results: a crash anywhere loses nothing and repeats nothing.
 
 SQLite by default (WAL: readers never wait), PostgreSQL by URL where several pushers share it. A run leases
 what it works on: while its heartbeats come, nobody else does; if it is dead or silent for `LEASE_S`, others
@@ -9,190 +9,49 @@ for a time more than `CLOCK_SLACK_S` ahead: a wrong clock wrote it.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
-
-import sqlalchemy as sa
-
 from prefetch.databases import Database
-from prefetch.journal.items import Item, Patience, Receipt, item_of
-from prefetch.journal.owner import is_dead
-from prefetch.journal.pins import MAX_ERROR_CHARS, JournalPins
-from prefetch.journal.plans import JournalPlans
-from prefetch.journal.tables import (
-    CLAIMED,
-    CLOCK_SLACK_S,
-    STANDING,
-    change_in_order,
-    generation_of,
-    items,
-    metadata,
-    of_its_plan,
-    plans,
-)
+from prefetch.journal.items import Item, Patience, Receipt
+from prefetch.journal.leases import LEASE_S, Leases
+from prefetch.journal.pins import Pins
+from prefetch.journal.plans import Plans
+from prefetch.journal.reports import Reports
+from prefetch.journal.tables import metadata
 
 __all__ = ["LEASE_S", "Item", "Journal", "Patience", "Receipt"]
 
-LEASE_S = 300.0
 _PATIENCE_S = 60
 
-# Written once: to put a statement together takes longer than to carry it out.
-_AT_S = sa.bindparam("now_s", type_=sa.Double)
-_RETRY_AT_S = sa.case(
-    (sa.or_(items.c.error.is_(None), items.c.updated_at_s > _AT_S + CLOCK_SLACK_S), 0.0),
-    else_=items.c.updated_at_s + items.c.attempts * sa.bindparam("retry_after_s", type_=sa.Double),
-)
-_WAITING = (
-    items.c.cache == sa.bindparam("of_cache"),
-    items.c.action == sa.bindparam("to_do"),
-    items.c.state == "planned",
-    items.c.expires_at_s > _AT_S,
-    sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
-    plans.c.state == STANDING,
-    plans.c.generation == generation_of,
-    plans.c.as_of_s <= _AT_S + CLOCK_SLACK_S,
-)
-_CLAIMABLE = (
-    sa.select(items)
-    .join(plans, of_its_plan)
-    .where(*_WAITING, _RETRY_AT_S <= _AT_S)
-    .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
-    .limit(sa.bindparam("n_items"))
-    .with_for_update(skip_locked=True, of=items)
-)
-_CLAIM = (
-    sa.update(items)
-    .where(items.c.item_id.in_(sa.bindparam("ids", expanding=True)))
-    .values(
-        state="running",
-        attempts=items.c.attempts + 1,
-        owner=sa.bindparam("by"),
-        heartbeat_s=_AT_S,
-    )
-)
-_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, of_its_plan).where(*_WAITING)
-_HELD = (
-    sa.select(items.c.item_id, items.c.state)
-    .where(
-        items.c.item_id.in_(sa.bindparam("ids", expanding=True)),
-        items.c.state.in_(CLAIMED),
-        items.c.owner == sa.bindparam("by"),
-    )
-    .order_by(items.c.item_id)
-    .with_for_update()
-)
-_AGAIN = sa.case((items.c.state == "cancelling", "cancelled"), else_="planned")
-_FINISH = sa.update(items).where(items.c.item_id == sa.bindparam("id"))
 
-
-class Journal(JournalPlans, JournalPins):
+class Journal:
     """The journal at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
-    Every method raises ServiceError where the database is away.
+    It holds the database; its methods are those of `Reports`, `Plans`, `Leases` and `Pins`. Each raises
+    ServiceError if the database is unavailable.
     """
 
     def __init__(self, url: str) -> None:
-        database = Database(
+        self._database = Database(
             url, metadata, setting="push.journal", what="push journal", patience_s=_PATIENCE_S
         )
-        super().__init__(database)
+        reports, plans = Reports(self._database), Plans(self._database)
+        leases, pins = Leases(self._database), Pins(self._database)
+
+        self.counts, self.undone, self.faults = reports.counts, reports.undone, reports.faults
+        self.oldest_s, self.newest_s = reports.oldest_s, reports.newest_s
+        self.last_errors, self.holders = reports.last_errors, reports.holders
+        self.changed_plans, self.tries, self.receipts = reports.changed_plans, reports.tries, reports.receipts
+
+        self.record_plan, self.cancel, self.settle = plans.record_plan, plans.cancel, plans.settle
+        self.expire, self.prunable = plans.expire, plans.prunable
+        self.forget, self.pruned_at_s = plans.forget, plans.pruned_at_s
+
+        self.claim, self.next_retry_s, self.finish = leases.claim, leases.next_retry_s, leases.finish
+        self.give_back, self.cancelled, self.heartbeat = leases.give_back, leases.cancelled, leases.heartbeat
+        self.release, self.recover = leases.release, leases.recover
+
+        self.pins, self.due_pins, self.claim_pins = pins.pins, pins.due_pins, pins.claim_pins
+        self.renewed, self.lose_pin = pins.renewed, pins.lose_pin
 
     def close(self) -> None:
         """Give back its connections."""
         self._database.close()
-
-    def claim(
-        self, cache: str, action: str, n_items: int, *, owner: str, now_s: float, patience: Patience
-    ) -> list[Item]:
-        """Up to `n_items` items to try now, marked as running and ours; fewest tries first, then by rank."""
-        asked = _asked(cache, action, now_s, patience) | {"n_items": n_items}
-        with self._database.writing() as connection:
-            rows = connection.execute(_CLAIMABLE, asked).mappings().all()
-            if rows:
-                ids = [row["item_id"] for row in rows]
-                connection.execute(_CLAIM, {"ids": ids, "by": owner, "now_s": now_s})
-        return [item_of(row, row["attempts"] + 1) for row in rows]
-
-    def next_retry_s(self, cache: str, action: str, *, now_s: float, patience: Patience) -> float | None:
-        """When the first of the items that wait may be tried; None: none waits."""
-        with self._database.reading() as connection:
-            found = connection.scalar(_NEXT_RETRY, _asked(cache, action, now_s, patience))
-        return None if found is None else float(found)
-
-    def finish(self, receipts: Mapping[str, Receipt], *, owner: str, now_s: float) -> set[str]:
-        """Write what became of claimed items, by item_id, all or none; return those that are still ours.
-
-        What another run has taken over meanwhile is left to it.
-        """
-        with self._database.writing() as connection:
-            found = connection.execute(_HELD, {"ids": list(receipts), "by": owner})
-            held = {row.item_id: row.state for row in found}
-            rows = [_finished(at, receipts[at], state, now_s) for at, state in held.items()]
-            if rows:
-                connection.execute(_FINISH, rows)
-        return set(held)
-
-    def give_back(self, item_ids: Collection[str], *, owner: str, now_s: float) -> int:
-        """Return claimed items that were not tried after all; how many."""
-        ours = [items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED), items.c.owner == owner]
-        return self._change(ours, {**_freed(now_s), "attempts": items.c.attempts - 1})
-
-    def withdrawn(self, owner: str) -> set[str]:
-        """Those of the items that `owner` holds that were cancelled meanwhile, by item_id."""
-        query = sa.select(items.c.item_id).where(items.c.owner == owner, items.c.state == "cancelling")
-        with self._database.reading() as connection:
-            return set(connection.scalars(query))
-
-    def heartbeat(self, owner: str, *, now_s: float) -> None:
-        """Tell other runs that `owner` still works; due well within `LEASE_S`."""
-        self._change([items.c.owner == owner], {"heartbeat_s": now_s})
-
-    def release(self, owner: str, *, now_s: float) -> int:
-        """Give back what `owner` holds, to be tried again; return how many items."""
-        return self._give_back(items.c.owner == owner, now_s)
-
-    def recover(self, cache: str, *, now_s: float) -> int:
-        """Give back what runs hold that are dead or silent; return how many items."""
-        held = sa.and_(items.c.cache == cache, items.c.owner.is_not(None))
-        heard = items.c.heartbeat_s.between(now_s - LEASE_S, now_s + CLOCK_SLACK_S)
-        silent = self._give_back(sa.and_(held, sa.not_(heard)), now_s)
-        with self._database.reading() as connection:
-            owners = connection.scalars(sa.select(items.c.owner).where(held).distinct()).all()
-        return silent + sum(self.release(owner, now_s=now_s) for owner in owners if is_dead(owner))
-
-    def _change(self, where: Iterable[sa.ColumnElement[bool]], values: Mapping[str, object]) -> int:
-        with self._database.writing() as connection:
-            return change_in_order(connection, where, values)
-
-    def _give_back(self, whose: sa.ColumnElement[bool], now_s: float) -> int:
-        """Items under way are planned again; pins under renewal are done, as they were."""
-        with self._database.writing() as connection:
-            tried = change_in_order(connection, (whose, items.c.state.in_(CLAIMED)), _freed(now_s))
-            renewed = change_in_order(connection, (whose, items.c.owner.is_not(None)), {"owner": None})
-        return tried + renewed
-
-
-def _asked(cache: str, action: str, now_s: float, patience: Patience) -> dict[str, Any]:
-    return {
-        "of_cache": cache,
-        "to_do": action,
-        "now_s": now_s,
-        "but": list(patience.but),
-        "retry_after_s": patience.retry_after_s,
-    }
-
-
-def _freed(now_s: float) -> dict[str, object]:
-    """Of a claimed item: nobody's again. When its last try ended stays: sources are judged by it."""
-    at_s = sa.case((items.c.state == "cancelling", now_s), else_=items.c.updated_at_s)
-    return {"state": _AGAIN, "owner": None, "updated_at_s": at_s}
-
-
-def _finished(item_id: str, receipt: Receipt, held_as: str, now_s: float) -> dict[str, Any]:
-    told = dataclasses.asdict(receipt)
-    if receipt.state == "planned" and held_as == "cancelling":
-        told["state"] = "cancelled"
-    if receipt.error is not None:
-        told["error"] = receipt.error[:MAX_ERROR_CHARS]
-    return {"id": item_id, **told, "updated_at_s": now_s, "owner": None}

@@ -1,4 +1,4 @@
-"""Names a run of the pusher, so that another run on the same machine can tell whether it is dead."""
+"""Names a run of the pusher, so that another run on the same machine knows whether it is dead."""
 
 from __future__ import annotations
 

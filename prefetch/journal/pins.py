@@ -7,16 +7,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from prefetch.actions import Action, ItemState
+from prefetch.databases import Database
 from prefetch.journal.items import Item, item_of
-from prefetch.journal.reports import JournalReports
-from prefetch.journal.tables import CLOCK_SLACK_S, generation_of, items
+from prefetch.journal.tables import CLOCK_SLACK_S, MAX_ERROR_CHARS, generation_of, items
 
-MAX_ERROR_CHARS = 300
-_DECIDES = ("pin", "unpin", "evict")
+_DECIDES = (Action.PIN, Action.UNPIN, Action.EVICT)
 
 
-class JournalPins(JournalReports):
-    """Pins; every method raises ServiceError where the database is away."""
+class Pins:
+    """Pins; every method raises ServiceError if the database is unavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def pins(self, cache: str, *, now_s: float) -> list[Item]:
         """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""
@@ -36,7 +39,7 @@ class JournalPins(JournalReports):
         used_at_s = sa.func.coalesce(items.c.renewed_at_s, 0.0)
         due = sa.or_(used_at_s <= used_until_s, used_at_s > now_s + CLOCK_SLACK_S)
         these = items.c.item_id.in_([pin.item_id for pin in pins])
-        free = (these, items.c.state == "done", items.c.owner.is_(None), due)
+        free = (these, items.c.state == ItemState.DONE, items.c.owner.is_(None), due)
         lock = sa.select(items.c.item_id).where(*free).with_for_update(skip_locked=True)
         with self._database.writing() as connection:
             ours = set(connection.scalars(lock))
@@ -51,7 +54,7 @@ class JournalPins(JournalReports):
 
     def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:
         """Note that a pinned file is gone: the pin is failed, and is not renewed again."""
-        lost = {"state": "failed", "error": error[:MAX_ERROR_CHARS], "fault": "file"}
+        lost = {"state": ItemState.FAILED, "error": error[:MAX_ERROR_CHARS], "fault": "file"}
         self._note([{"id": item_id, "updated_at_s": now_s, "owner": None, **lost}])
 
     def _note(self, rows: Sequence[Mapping[str, object]]) -> None:
@@ -62,10 +65,10 @@ class JournalPins(JournalReports):
     def _standing(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
         """As far back as the oldest pin that has not expired: what was decided before does not matter."""
         no_future = items.c.as_of_s <= now_s + CLOCK_SLACK_S
-        done = (items.c.cache == cache, items.c.state == "done", no_future)
-        stands = (*done, items.c.action == "pin", items.c.expires_at_s > now_s)
+        done = (items.c.cache == cache, items.c.state == ItemState.DONE, no_future)
+        stands = (*done, items.c.action == Action.PIN, items.c.expires_at_s > now_s)
         oldest = sa.select(sa.func.min(items.c.as_of_s)).where(*stands).correlate(None).scalar_subquery()
-        newest_first = (items.c.as_of_s.desc(), generation_of.desc(), (items.c.action == "pin").desc())
+        newest_first = (items.c.as_of_s.desc(), generation_of.desc(), (items.c.action == Action.PIN).desc())
         turn = sa.func.row_number().over(partition_by=items.c.name, order_by=newest_first).label("turn")
         decisions = (
             sa.select(items, turn)
@@ -75,7 +78,7 @@ class JournalPins(JournalReports):
         decided = decisions.c
         query = (
             sa.select(decisions)
-            .where(decided.turn == 1, decided.action == "pin", decided.expires_at_s > now_s)
+            .where(decided.turn == 1, decided.action == Action.PIN, decided.expires_at_s > now_s)
             .order_by(decided.rank, decided.item_id)
         )
         with self._database.reading() as connection:

@@ -1,4 +1,4 @@
-"""Whole plans in the journal: recorded, replaced by newer ones, withdrawn, expired, and at last deleted.
+"""Whole plans in the journal: recorded, replaced by newer ones, cancelled, expired, and at last deleted.
 
 A plan of a million items is never written in one transaction. Its row in `push_plans` makes it count, and
 changes in one short transaction; its items come before that and do not count yet, and what it replaces is
@@ -14,39 +14,53 @@ import sqlalchemy as sa
 
 from features.errors import ConflictError, InputError
 from features.times import as_of_label
-from prefetch.databases import alone, counted, insert_new, pages, upsert
+from prefetch.actions import ItemState
+from prefetch.databases import Database, alone, counted, insert_new, pages, upsert
 from prefetch.journal.items import Heading, Item, Items, heading, new_row
 from prefetch.journal.reports import of_plan
+from prefetch.journal.settle import (
+    ITEMS_AT_ONCE,
+    Where,
+    change_all,
+    delete_all,
+    expired_early,
+    newest_plan_s,
+    recorder,
+    settle,
+)
 from prefetch.journal.tables import (
+    CANCELLED,
     CLOCK_SLACK_S,
     PLAN,
     RECORDING,
     REPLACED,
     STANDING,
     UNDONE,
-    WITHDRAWN,
     generation_of,
     items,
     of_its_plan,
     plans,
     pruned,
 )
-from prefetch.journal.withdrawals import ITEMS_AT_ONCE, Withdrawals, expired_early, newest_plan_s, recorder
 
 _MANY_ITEMS = 1000
 
 _NEW = sa.bindparam("new_generation", type_=sa.BigInteger)
-_WAS_NO_TRY = sa.or_(items.c.state == "expired", items.c.state == "cancelled")
-_BACK = sa.or_(items.c.state == "failed", _WAS_NO_TRY)
-_TOLD_ANEW = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind")
-_STATE = sa.case((items.c.state == "cancelling", "running"), (_BACK, "planned"), else_=items.c.state)
+_WAS_NO_TRY = sa.or_(items.c.state == ItemState.EXPIRED, items.c.state == ItemState.CANCELLED)
+_BACK = sa.or_(items.c.state == ItemState.FAILED, _WAS_NO_TRY)
+_UPDATED = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind")
+_STATE = sa.case(
+    (items.c.state == ItemState.CANCELLING, ItemState.RUNNING.value),
+    (_BACK, ItemState.PLANNED.value),
+    else_=items.c.state,
+)
 _RELISTED = (
     sa.update(items)
     .where(items.c.item_id == sa.bindparam("id"), generation_of < _NEW)
-    # A journal of before does not tell what an operator cancelled from what was replaced.
-    .where(sa.or_(items.c.state != "cancelled", items.c.generation.is_not(None)))
+    # In an older journal, items that an operator cancelled look like replaced ones.
+    .where(sa.or_(items.c.state != ItemState.CANCELLED, items.c.generation.is_not(None)))
     .values(
-        {name: sa.bindparam(f"new_{name}") for name in _TOLD_ANEW}
+        {name: sa.bindparam(f"new_{name}") for name in _UPDATED}
         | {
             "generation": _NEW,
             "state": _STATE,
@@ -58,35 +72,44 @@ _RELISTED = (
 )
 
 
-class JournalPlans(Withdrawals):
-    """What happens to plans as a whole; every method raises ServiceError where the database is away."""
+class Plans:
+    """Changes of whole plans; every method raises ServiceError if the database is unavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def settle(self, cache: str, *, now_s: float) -> tuple[int, int]:
+        """Cancel what no longer counts, see `prefetch.journal.settle.settle`."""
+        return settle(self._database, cache, now_s=now_s)
 
     def record_plan(self, plan: Items, *, now_s: float) -> int:
         """Record the items of one plan, and let it count; return how many are new to the journal.
 
-        The same plan again changes nothing. Another plan of the same moment replaces the first one: what is
-        done stays done, what is undone and not part of it is cancelled. Of each file the newest plan's word
-        counts, and a newer PLAN replaces all that older ones left undone, whichever is recorded first. A
-        pruned plan stays pruned. Raises InputError for a plan of the future,
-        ConflictError if meanwhile another plan of the moment is recorded, or this one is cancelled.
+        The same plan again changes nothing. Another plan of the same time replaces the first one: done items
+        stay done, unfinished items that are not part of it are cancelled. For each file the newest plan
+        decides, and a newer PLAN replaces all unfinished items of older ones, whichever is recorded first. A
+        pruned plan stays pruned. Raises InputError for a plan of the future, and ConflictError if another
+        plan of that time is recorded meanwhile, or this one is cancelled.
         """
         if not len(plan):
             return 0
-        told, n_new = heading(plan), 0
-        _refuse_future(told, now_s)
-        generation = self._begin(told, now_s)
+        head, n_new = heading(plan), 0
+        _refuse_future(head, now_s)
+        generation = self._begin(head, now_s)
         if generation is not None:
             for page in pages(plan, ITEMS_AT_ONCE):
-                n_new += self._add(told, page, generation, now_s)
-            self._publish(told, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
-        self.settle(told.cache, now_s=now_s)
+                n_new += self._add(head, page, generation, now_s)
+            self._publish(head, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
+        self.settle(head.cache, now_s=now_s)
         return n_new
 
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
-        """Withdraw one plan's items, or all of a cache's; how many, and how many a run still has in hand.
+        """Cancel the unfinished items of one plan, or of all plans for a cache.
+
+        Return how many were waiting, and how many a run is working on.
 
         A try under way ends as it does, and is not repeated. The plan is never carried out again, and
-        replaces no other from now on; another plan of its moment may be recorded.
+        replaces no other from now on; another plan of its time may be recorded.
         """
         undone = sa.exists().where(of_its_plan, sa.or_(items.c.state.in_(UNDONE), expired_early(now_s)))
         whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
@@ -95,7 +118,7 @@ class JournalPlans(Withdrawals):
             asked = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
             chosen = plans.c.as_of_s.in_(connection.scalars(asked).all())
             change = sa.update(plans).where(plans.c.cache == cache, chosen)
-            connection.execute(change.values(state=WITHDRAWN, is_settled=False))
+            connection.execute(change.values(state=CANCELLED, is_settled=False))
         return self.settle(cache, now_s=now_s)
 
     def expire(self, cache: str, *, now_s: float) -> int:
@@ -103,18 +126,9 @@ class JournalPlans(Withdrawals):
 
         What a wrong clock let expire before its time is planned again.
         """
-        self._change_all(self._expired_early(cache, now_s), {"state": "planned", **_afresh(now_s)})
-        late = (items.c.cache == cache, items.c.state == "planned", items.c.expires_at_s <= now_s)
-        return self._change_all(late, {"state": "expired", "updated_at_s": now_s})
-
-    def _expired_early(self, cache: str, now_s: float) -> Sequence[sa.ColumnElement[bool]]:
-        stands = sa.exists().where(
-            of_its_plan,
-            plans.c.state == STANDING,
-            plans.c.generation == generation_of,
-            plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
-        )
-        return (items.c.cache == cache, expired_early(now_s), stands)
+        change_all(self._database, _restorable(cache, now_s), {"state": ItemState.PLANNED, **_afresh(now_s)})
+        late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
+        return change_all(self._database, late, {"state": ItemState.EXPIRED, "updated_at_s": now_s})
 
     def prunable(self, cache: str, *, before_s: float, now_s: float) -> list[int]:
         """The times of plans that may be forgotten, oldest first.
@@ -149,57 +163,57 @@ class JournalPlans(Withdrawals):
             row = {"cache": cache, "as_of_s": as_of_s, "n_items": n_items, "pruned_at_s": now_s}
             insert_new(connection, pruned, [row])
             connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s == as_of_s))
-        return self._delete_all(whose)
+        return delete_all(self._database, whose)
 
     def pruned_at_s(self, cache: str, as_of_s: int) -> float | None:
         """When a plan's items were deleted, s since 1970; None: they were not."""
         with self._database.reading() as connection:
             return _pruned_at(connection, cache, as_of_s)
 
-    def _begin(self, told: Heading, now_s: float) -> int | None:
+    def _begin(self, head: Heading, now_s: float) -> int | None:
         """The generation to record; None: the journal has this plan."""
         with self._database.writing() as connection:
-            alone(connection, recorder(told.cache))
-            if _pruned_at(connection, told.cache, told.as_of_s) is not None:
+            alone(connection, recorder(head.cache))
+            if _pruned_at(connection, head.cache, head.as_of_s) is not None:
                 return None
-            known = _known(connection, told)
-            if known is not None and known.digest == told.digest:
+            known = _known(connection, head)
+            if known is not None and known.digest == head.digest:
                 if known.state == RECORDING:
                     return int(known.generation)
-                if known.state != REPLACED or newest_plan_s(connection, told.cache, told.as_of_s, now_s):
+                if known.state != REPLACED or newest_plan_s(connection, head.cache, head.as_of_s, now_s):
                     return None
             generation = 1 if known is None else known.generation + 1
             new = {"generation": generation, "state": RECORDING, "replaced_by_s": None, "is_settled": True}
-            row = {**_row(told), **new, "recorded_at_s": now_s}
+            row = {**_row(head), **new, "recorded_at_s": now_s}
             upsert(connection, plans, [row])
         return generation
 
-    def _add(self, told: Heading, page: Sequence[Item], generation: int, now_s: float) -> int:
+    def _add(self, head: Heading, page: Sequence[Item], generation: int, now_s: float) -> int:
         # In one order, so that two runs that record one plan cannot wait for each other.
         ordered = sorted(page, key=lambda item: item.item_id)
         rows = [new_row(item, generation, now_s) for item in ordered]
         with self._database.writing() as connection:
-            alone(connection, recorder(told.cache))
-            if not _is_recording(connection, told, generation):
+            alone(connection, recorder(head.cache))
+            if not _is_recording(connection, head, generation):
                 return 0
             n_new = insert_new(connection, items, rows)
             if n_new < len(rows):
                 connection.execute(_RELISTED, [_relisted(row) for row in rows])
         return n_new
 
-    def _publish(self, told: Heading, generation: int, *, is_large: bool, now_s: float) -> None:
-        this = (plans.c.cache == told.cache, plans.c.as_of_s == told.as_of_s)
+    def _publish(self, head: Heading, generation: int, *, is_large: bool, now_s: float) -> None:
+        this = (plans.c.cache == head.cache, plans.c.as_of_s == head.as_of_s)
         with self._database.writing() as connection:
-            alone(connection, recorder(told.cache))
-            if not _is_recording(connection, told, generation):
+            alone(connection, recorder(head.cache))
+            if not _is_recording(connection, head, generation):
                 return
             if is_large:
                 counted(connection, items)
             newest_s = None
-            if told.kind == PLAN:
-                newest_s = newest_plan_s(connection, told.cache, told.as_of_s, now_s)
-                replaced = _replaced(told.as_of_s if newest_s is None else newest_s)
-                older = (plans.c.cache == told.cache, plans.c.as_of_s < told.as_of_s, plans.c.kind == PLAN)
+            if head.kind == PLAN:
+                newest_s = newest_plan_s(connection, head.cache, head.as_of_s, now_s)
+                replaced = _replaced(head.as_of_s if newest_s is None else newest_s)
+                older = (plans.c.cache == head.cache, plans.c.as_of_s < head.as_of_s, plans.c.kind == PLAN)
                 connection.execute(
                     sa.update(plans).where(*older, plans.c.state == STANDING).values(**replaced)
                 )
@@ -207,37 +221,48 @@ class JournalPlans(Withdrawals):
             connection.execute(sa.update(plans).where(*this).values(**state))
 
 
-def _refuse_future(told: Heading, now_s: float) -> None:
-    if told.as_of_s > now_s + CLOCK_SLACK_S:
+def _restorable(cache: str, now_s: float) -> Where:
+    """Items of plans that count which a wrong clock let expire."""
+    counts = sa.exists().where(
+        of_its_plan,
+        plans.c.state == STANDING,
+        plans.c.generation == generation_of,
+        plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
+    )
+    return (items.c.cache == cache, expired_early(now_s), counts)
+
+
+def _refuse_future(head: Heading, now_s: float) -> None:
+    if head.as_of_s > now_s + CLOCK_SLACK_S:
         raise InputError(
-            f"the plan of cache {told.cache!r} is of {as_of_label(told.as_of_s)}, and it is only "
+            f"the plan of cache {head.cache!r} is of {as_of_label(head.as_of_s)}, and it is only "
             f"{as_of_label(int(now_s))} by this machine's clock: a plan of the future would replace those of "
             "today; give another --as-of, or set the clock"
         )
 
 
-def _known(connection: sa.Connection, told: Heading) -> sa.Row[Any] | None:
-    this = (plans.c.cache == told.cache, plans.c.as_of_s == told.as_of_s)
+def _known(connection: sa.Connection, head: Heading) -> sa.Row[Any] | None:
+    this = (plans.c.cache == head.cache, plans.c.as_of_s == head.as_of_s)
     return connection.execute(sa.select(plans).where(*this)).one_or_none()
 
 
-def _is_recording(connection: sa.Connection, told: Heading, generation: int) -> bool:
+def _is_recording(connection: sa.Connection, head: Heading, generation: int) -> bool:
     """False: another run was quicker with the same plan. Raises ConflictError if it must not go on."""
-    known = _known(connection, told)
-    if known is None or known.generation != generation or known.state == WITHDRAWN:
+    known = _known(connection, head)
+    if known is None or known.generation != generation or known.state == CANCELLED:
         raise ConflictError(
-            f"the plan of cache {told.cache!r} at {as_of_label(told.as_of_s)} was cancelled, or another one "
-            "of that moment was pushed, while it was recorded; run again if it should be pushed still"
+            f"the plan of cache {head.cache!r} at {as_of_label(head.as_of_s)} was cancelled, or another one "
+            "of that time was pushed, while it was being recorded; run again to push it anyway"
         )
     return bool(known.state == RECORDING)
 
 
-def _row(told: Heading) -> dict[str, object]:
-    return {"cache": told.cache, "as_of_s": told.as_of_s, "kind": told.kind, "digest": told.digest}
+def _row(head: Heading) -> dict[str, object]:
+    return {"cache": head.cache, "as_of_s": head.as_of_s, "kind": head.kind, "digest": head.digest}
 
 
 def _relisted(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": row["item_id"], **{f"new_{name}": row[name] for name in (*_TOLD_ANEW, "generation")}}
+    return {"id": row["item_id"], **{f"new_{name}": row[name] for name in (*_UPDATED, "generation")}}
 
 
 def _replaced(by_s: int) -> dict[str, object]:

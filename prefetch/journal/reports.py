@@ -1,4 +1,4 @@
-"""What the journal of pushes tells; nothing is changed."""
+"""Queries of a push journal; nothing is changed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from features.schema import RECEIPTS
+from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
-from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, STATES, UNDONE, items, plans
-from prefetch.push.origins import Try
+from prefetch.journal.items import Try
+from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, UNDONE, items, plans
 
 _ROWS_AT_ONCE = 5000
 
 
 @dataclasses.dataclass(frozen=True)
 class Holder:
-    """A run that has items in hand, and when it was last heard of, s since 1970."""
+    """A run that holds items, and the time of its last heartbeat, s since 1970."""
 
     owner: str
     n_items: int
     heard_at_s: float
 
 
-class JournalReports:
-    """The questions that a journal answers; every one raises ServiceError where the database is away."""
+class Reports:
+    """Queries; each raises ServiceError if the database is unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -40,7 +41,7 @@ class JournalReports:
             query = query.where(*of_plan(cache, as_of_s))
         with self._database.reading() as connection:
             found = {row.state: row.n_items for row in connection.execute(query)}
-        return {state: found.get(state, 0) for state in STATES}
+        return {state.value: found.get(state, 0) for state in ItemState}
 
     def undone(self, cache: str) -> dict[str, int]:
         """Number of a cache's items per state that something may still be done for, whatever its history."""
@@ -48,7 +49,7 @@ class JournalReports:
         with self._database.reading() as connection:
             rows = connection.execute(query.where(items.c.cache == cache, items.c.state.in_(UNDONE)))
             found = {row.state: row.n_items for row in rows}
-        return {state: found.get(state, 0) for state in UNDONE}
+        return {state.value: found.get(state, 0) for state in UNDONE}
 
     def oldest_s(self, cache: str) -> int | None:
         """The time of the oldest plan that the journal has of a cache; None: it has none."""
@@ -70,7 +71,7 @@ class JournalReports:
             return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(n)))
 
     def holders(self, cache: str) -> list[Holder]:
-        """The runs that have items of `cache` in hand, the most silent first."""
+        """The runs that hold items of `cache`, the longest silent first."""
         heard = sa.func.min(items.c.heartbeat_s).label("heard")
         query = (
             sa.select(items.c.owner, sa.func.count().label("n_items"), heard)
@@ -101,14 +102,14 @@ class JournalReports:
     def tries(self, cache: str, *, since_s: float, until_s: float = math.inf) -> list[Try]:
         """The last tries to fetch that the source decided and that ended in this time, oldest first."""
         # What was on disk already says nothing of its source.
-        fetched = sa.and_(items.c.state == "done", items.c.bytes > 0)
+        fetched = sa.and_(items.c.state == ItemState.DONE, items.c.bytes > 0)
         query = (
             sa.select(items.c.source, items.c.updated_at_s, items.c.seconds, items.c.fault)
-            .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == "prefetch")
+            .where(items.c.cache == cache, items.c.updated_at_s >= since_s, items.c.action == Action.PREFETCH)
             .where(items.c.updated_at_s <= until_s)
             .where(sa.or_(fetched, items.c.fault == "source"))
             # These changed since their last try.
-            .where(items.c.state.not_in(("expired", "cancelled")))
+            .where(items.c.state.not_in((ItemState.EXPIRED, ItemState.CANCELLED)))
             .order_by(items.c.updated_at_s)
         )
         with self._database.reading() as connection:

@@ -6,27 +6,30 @@ from collections.abc import Iterable, Mapping
 
 import sqlalchemy as sa
 
-STATES = ("planned", "running", "cancelling", "done", "failed", "expired", "cancelled")
-CLAIMED = ("running", "cancelling")
+from prefetch.actions import ItemState
+
+CLAIMED = (ItemState.RUNNING, ItemState.CANCELLING)
 """A run holds the item; `cancelling`: it will not be tried again."""
 
-UNDONE = ("planned", *CLAIMED)
+UNDONE = (ItemState.PLANNED, *CLAIMED)
 """Something may still be done for the item."""
 
 PLAN, PREFILL = "plan", "prefill"
-"""Kinds of plans: one that decides over the whole cache, and files that are asked for beside it."""
+"""Kinds of plans: one that decides on the whole cache, and files requested in addition."""
 
-RECORDING, STANDING, REPLACED, WITHDRAWN = "recording", "standing", "replaced", "cancelled"
+RECORDING, STANDING, REPLACED, CANCELLED = "recording", "standing", "replaced", "cancelled"
 """States of plans: being written; carried out; a newer plan decides; an operator cancelled it."""
 
 COUNTED = (STANDING, REPLACED)
 """Of these plans the newest decides."""
 
 CLOCK_SLACK_S = 3600.0
-"""What lies further in the future was written by a wrong clock, or for a mistyped time.
+"""Times further in the future come from a wrong clock or a mistyped time.
 
 Clocks of pushers agree to a minute; an hour leaves room for a plan that is made a little before its time.
 """
+
+MAX_ERROR_CHARS = 300
 
 metadata = sa.MetaData()
 
@@ -67,7 +70,7 @@ _held = items.c.owner.is_not(None)
 sa.Index("push_items_held", items.c.owner, sqlite_where=_held, postgresql_where=_held)
 
 generation_of = sa.func.coalesce(items.c.generation, 0)
-"""Journals of before have no generations."""
+"""Older journals have no generations."""
 
 plans = sa.Table(
     "push_plans",
@@ -94,7 +97,7 @@ plans = sa.Table(
 )
 """One row per plan, which makes its items count: an item does whose `generation` is that of its plan.
 
-Each time another plan of the same moment is recorded, the generation goes up. `digest`: of the plan as it was
+Each time another plan of the same time is recorded, the generation goes up. `digest`: of the plan as it was
 recorded; `is_settled`: the items that it replaces, or that are replaced themselves, are cancelled.
 """
 

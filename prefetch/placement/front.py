@@ -68,7 +68,8 @@ class Front:
         await send(body)
 
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        first = scope["path"].split("/")[1]
+        # The path of `OPTIONS *` has no slash.
+        first = scope["path"].partition("/")[2].partition("/")[0]
         route = first if first in ROUTES else "unknown"
 
         async def counted(message: Any) -> None:

@@ -194,7 +194,9 @@ class Service:
     def _take_servers(self, found: Sequence[Server]) -> None:
         """Follow stored heartbeats, of configured caches alone: what else they say is of no account."""
         now_s = self.now_s()
-        stored = [known for server in found if (known := self._as_configured(server)) is not None]
+        # A heartbeat of the future was stored by another service whose clock is wrong: it would never end.
+        by_now = [server for server in found if server.seen_at_s <= now_s + self.options.liveness_s]
+        stored = [known for server in by_now if (known := self._as_configured(server)) is not None]
         if not self._is_restored:
             self._is_restored = True
             self._fleet.restore(stored, now_s=now_s)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from prefetch.plan.items import Action, Cause, Limit, Plan
-from prefetch.plan.limits import Limits
+from prefetch.plan.items import Cause, Limit, Plan
+from prefetch.plan.limits import PlanLimits
 from prefetch.plan.planner import Judgement, ValuePlanner
 from prefetch.plan.rules import Rule, Treatment, treatments
 from prefetch.plan.scores import Files, Scores, plain_files
 from prefetch.plan.value import Objective
 
 __all__ = [
-    "Action",
     "Cause",
     "Files",
     "Judgement",
     "Limit",
-    "Limits",
     "Objective",
     "Plan",
+    "PlanLimits",
     "Rule",
     "Scores",
     "Treatment",

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from features.units import duration_label, format_bytes
-from prefetch.plan.items import Action
+from prefetch.actions import ACTIONS, Action
 from prefetch.plan.planner import Judgement
 from prefetch.plan.reasons import reasons
 from prefetch.plan.rules import Treatment
@@ -45,7 +45,7 @@ def explain(judged: Judgement, item: int) -> Explanation:
     known = at.size > 0
     return Explanation(
         on_disk=bool(disk_at.size),
-        action=Action(int(plan.action[rows[0]])).name.lower() if rows.size else None,
+        action=ACTIONS[plan.action[rows[0]]] if rows.size else None,
         because=reasons(plan, horizon_s=horizon_s)[int(rows[0])].as_py()
         if rows.size
         else _left_out(judged, valued, at, item),
@@ -68,9 +68,15 @@ def _predictions(judged: Judgement, item: int) -> dict[str, float]:
 
 
 def _limits(judged: Judgement) -> dict[str, str]:
-    lists = {"pin": judged.pinned, "prefetch": judged.fetched, "evict": judged.evicted}
-    told = {name: f"{format_bytes(one.limit.n_bytes)}: {one.limit.what}" for name, one in lists.items()}
-    return told | {"prefetch from": f"{judged.case.limits.min_prefetch_probability:.0%} chance"}
+    lists = {
+        Action.PIN: judged.pinned,
+        Action.PREFETCH: judged.fetched,
+        Action.EVICT: judged.evicted,
+    }
+    bounds: dict[str, str] = {
+        name.value: f"{format_bytes(one.limit.n_bytes)}: {one.limit.what}" for name, one in lists.items()
+    }
+    return bounds | {"prefetch from": f"{judged.case.limits.min_prefetch_probability:.0%} chance"}
 
 
 def _left_out(

@@ -9,18 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from prefetch.actions import Action
 from replay.planner import Actions, BoolArray, IntArray
 
 FloatArray = npt.NDArray[np.float64]
-
-
-class Action(enum.IntEnum):
-    """What a plan item asks for, in the order in which a pusher goes through them."""
-
-    EVICT = 0
-    UNPIN = 1
-    PIN = 2
-    PREFETCH = 3
 
 
 class Cause(enum.IntEnum):
@@ -54,7 +46,7 @@ def least(*limits: Limit) -> Limit:
 class Plan:
     """A plan's items, best first within each action.
 
-    `action`: codes of `Action`; `rank`: from 1 within its action; `cause`: codes of `Cause`; `probability`:
+    `action`: `Action.code`; `rank`: from 1 within its action; `cause`: codes of `Cause`; `probability`:
     of a read within the horizon that is shown; `value`: what that is expected to save, in the objective's
     unit; `size_bytes`: on disk, or to fetch; `n_jobs`: queued jobs that are known to read it. `bound_by`: per
     action what kept more from being planned.
@@ -74,15 +66,15 @@ class Plan:
     @property
     def cost_bytes(self) -> IntArray:
         """Bytes that the item itself brings over the WAN."""
-        return np.where(self.action == int(Action.PREFETCH), self.size_bytes, np.int64(0))
+        return np.where(self.action == Action.PREFETCH.code, self.size_bytes, np.int64(0))
 
     def of(self, action: Action) -> IntArray:
         """Items of one action, best first."""
-        return self.item[np.flatnonzero(self.action == int(action))]
+        return self.item[np.flatnonzero(self.action == action.code)]
 
     def bytes_of(self, action: Action) -> int:
         """Bytes of one action's items."""
-        return int(self.size_bytes[self.action == int(action)].sum())
+        return int(self.size_bytes[self.action == action.code].sum())
 
     @property
     def actions(self) -> Actions:

@@ -21,7 +21,7 @@ HOUR_S, DAY_S = 3600, 86400
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class PlanLimits:
     """Bounds of a plan; see `[plan]` in conf/base.toml for meanings and defaults.
 
     `wan_bytes_per_hour`: of demand and prefetch together; None: no limit. `quiet_hours`: first hour and the

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from prefetch.actions import Action
 from prefetch.plan.choice import head, ranked, within_groups
 from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
-from prefetch.plan.items import Action, Cause, FloatArray, Limit, Plan
-from prefetch.plan.limits import DEMOTE, Limits
+from prefetch.plan.items import Cause, FloatArray, Limit, Plan
+from prefetch.plan.limits import DEMOTE, PlanLimits
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Files, Scores
 from prefetch.plan.valued import Valued
@@ -51,7 +52,7 @@ class Case:
     state: CacheState
     scores: Scores
     files: Files
-    limits: Limits
+    limits: PlanLimits
     disk: Valued
     candidates: Valued
 

@@ -12,10 +12,11 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from prefetch.actions import Action
 from prefetch.plan import lists
 from prefetch.plan.cycle import eviction_age_s
-from prefetch.plan.items import Action, Plan, joined
-from prefetch.plan.limits import Limits
+from prefetch.plan.items import Plan, joined
+from prefetch.plan.limits import PlanLimits
 from prefetch.plan.lists import Case, Choice
 from prefetch.plan.scores import Files, Scores
 from prefetch.plan.value import Objective, shown_horizon
@@ -58,7 +59,7 @@ class ValuePlanner:
     """
 
     scores_at: Callable[[int], Scores]
-    limits: Limits
+    limits: PlanLimits
     files: Files
     horizon_s: int
     objective: Objective = Objective.BYTES

@@ -9,8 +9,9 @@ import dataclasses
 
 import numpy as np
 
+from prefetch.actions import Action
 from prefetch.plan.choice import head, ranked
-from prefetch.plan.items import Action, Limit, Plan, joined, least
+from prefetch.plan.items import Limit, Plan, joined, least
 from prefetch.plan.lists import Case, Choice, affordable
 from prefetch.plan.rules import Treatment
 from replay.planner import IntArray
@@ -72,10 +73,10 @@ def _left_out(case: Case, pinned: Choice, fetched: Choice) -> dict[str, int]:
         "another server of the federation is where it belongs": ~files.is_here[item],
         "beyond the limits": ~_chosen(case, item, pinned, fetched),
     }
-    counts, told = {}, np.zeros(item.size, np.bool_)
+    counts, counted = {}, np.zeros(item.size, np.bool_)
     for words, found in because.items():
-        counts[words] = int((found & ~told).sum())
-        told |= found
+        counts[words] = int((found & ~counted).sum())
+        counted |= found
     return {words: n for words, n in counts.items() if n}
 
 

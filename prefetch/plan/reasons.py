@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.units import duration_label
-from prefetch.plan.items import Action, Cause, Plan
+from prefetch.actions import Action
+from prefetch.plan.items import Cause, Plan
 
 _UNLIKELY = "hardly any"
 _BY_RULE = {
@@ -47,12 +48,12 @@ def _ends(plan: Plan) -> pa.StringArray:
         pa.array(plan.rank).cast(pa.string()),
         _coded(
             plan.action,
-            {int(Action.EVICT): " least worth its room: ", int(Action.PIN): " most worth its room: "},
+            {Action.EVICT.code: " least worth its room: ", Action.PIN.code: " most worth its room: "},
         ),
         "",
     )
-    ranked = np.isin(plan.action, [int(Action.EVICT), int(Action.PIN)])
-    ends = _coded(plan.action, {int(action): words for action, words in _ENDS.items()})
+    ranked = np.isin(plan.action, [Action.EVICT.code, Action.PIN.code])
+    ends = _coded(plan.action, {action.code: words for action, words in _ENDS.items()})
     on_disk = pc.binary_join_element_wise(
         pc.if_else(pa.array(ranked), pc.binary_join_element_wise(pa.scalar("no. "), place, ""), ""), ends, ""
     )
@@ -60,7 +61,7 @@ def _ends(plan: Plan) -> pa.StringArray:
         pa.array(plan.cause == int(Cause.QUEUED)), "not on disk yet", "unread file of a dataset in use"
     )
     history = pc.if_else(pa.array(plan.was_read), "read before, but not on disk", unread)
-    return pc.if_else(pa.array(plan.action == int(Action.PREFETCH)), history, on_disk)
+    return pc.if_else(pa.array(plan.action == Action.PREFETCH.code), history, on_disk)
 
 
 def _queued(plan: Plan) -> pa.StringArray:
@@ -77,7 +78,5 @@ def _chances(plan: Plan) -> pa.StringArray:
 
 def _coded(codes: np.ndarray[tuple[int], np.dtype[np.int64]], words: dict[int, str]) -> pa.StringArray:
     """The words of each code; none for the others."""
-    table = [
-        words.get(code, "") for code in range(1 + max(*(int(c) for c in Cause), *(int(a) for a in Action)))
-    ]
+    table = [words.get(code, "") for code in range(max(len(Cause), len(Action)))]
     return pa.array(table, pa.string()).take(pa.array(codes))

@@ -72,8 +72,8 @@ class Rule:
     def words(self) -> str:
         """The rule as one reads it in an explanation."""
         kinds = (("tier", self.tiers), ("name", self.names), ("user", self.users))
-        told = " and ".join(f"{kind} {' or '.join(patterns)}" for kind, patterns in kinds if patterns)
-        return f"{self.action} {told}"
+        wanted = " and ".join(f"{kind} {' or '.join(patterns)}" for kind, patterns in kinds if patterns)
+        return f"{self.action} {wanted}"
 
 
 def treatments(

@@ -1,4 +1,4 @@
-"""What is predicted of files at one moment, and what is known of them beside that."""
+"""What is predicted of files at one time, and what else is known about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scores:
     """What is predicted at `as_of_s`, one entry per candidate file; `item` is unique, in no order.
 
     `probability`: float64[k, n], of a read within each of `horizons_s` (rising). `was_read`: read at least
-    once before. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue told). Raises
+    once before. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue known). Raises
     InputError if the shapes do not fit.
     """
 
@@ -49,7 +49,7 @@ class Scores:
 
     @functools.cached_property
     def queued(self) -> IntArray:
-        """`n_jobs`, 0 where no queue told."""
+        """`n_jobs`, 0 where no queue is known."""
         return np.zeros(self.item.size, np.int64) if self.n_jobs is None else self.n_jobs
 
 

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from prefetch.plan.items import Action, Cause, FloatArray, Plan
+from prefetch.actions import Action
+from prefetch.plan.items import Cause, FloatArray, Plan
 from prefetch.plan.scores import UNKNOWN, Files, Scores, places
 from prefetch.plan.value import Objective, hit_rate, saved_per_hit
 from replay.planner import BoolArray, CacheState, IntArray
@@ -34,7 +35,7 @@ class Valued:
         """Plan items of the entries `index`, in that order, each with its `cause`."""
         return Plan(
             item=self.item[index],
-            action=np.full(index.size, int(action), np.int64),
+            action=np.full(index.size, action.code, np.int64),
             rank=np.arange(1, index.size + 1, dtype=np.int64),
             cause=cause,
             probability=self.probability[index],

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from features.units import duration_label
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Receipt
+from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.push.origins import SourceLimits
 from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
 
@@ -22,10 +24,10 @@ class PushLimits:
     `parallel`: files at once. `bytes_per_s`: prefetched on average; None: any. `timeout_s`: per try of a
     file, confirmation included. `attempts`: tries before an item is failed; `retry_after_s` after each that
     failed, times the tries so far, comes the next. `touch_every_s`: a pinned file is renewed when its last
-    use is older; None: half the age at which the cache drops files. `breaker`: this many times in a row
-    away, and the rest is left planned. `evict_guard_s`: a server that removes open files is asked to remove
-    none whose last known use ended later than this long ago by the cache's clock, and none at all if that
-    clock differs from ours by more than `max_clock_skew_s`.
+    use is older; None: half the age at which the cache drops files. `breaker`: the push ends if the cache was
+    unavailable this many times in a row, and the rest stays planned. `evict_guard_s`: a server that removes
+    open files is asked to remove none whose last known use ended within this time by the cache's clock, and
+    none at all if that clock differs from ours by more than `max_clock_skew_s`.
     """
 
     parallel: int = 8
@@ -51,11 +53,11 @@ class Tried:
 def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     """What one try of `item` came to; errors of the cache become its receipt."""
     started = time.monotonic()
-    again = "planned" if item.attempts < limits.attempts else "failed"
+    again = ItemState.PLANNED if item.attempts < limits.attempts else ItemState.FAILED
     try:
-        tried = _VERBS[item.action](target, item, limits, now_s)
+        tried = _CARRY_OUT[item.action](target, item, limits, now_s)
     except PushRejected as error:
-        tried = Tried(Receipt("failed", error=str(error), fault="file"))
+        tried = Tried(Receipt(ItemState.FAILED, error=str(error), fault="file"))
     except SourceUnavailable as error:
         tried = Tried(Receipt(again, error=str(error), fault="source"))
     except TargetUnavailable as error:
@@ -67,19 +69,21 @@ def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable
 def renewal(
     target: CacheTarget, name: str, limits: PushLimits, now_s: Callable[[], float]
 ) -> tuple[Confirmation, float]:
-    """Keep `name` from the next purge: what the cache then says, and the file's last use, s since 1970.
+    """Keep `name` from the next purge: what the cache then confirms, and the file's last use, s since 1970.
 
     Touches only a file whose last use is older than `touch_every_s`, and none whose record is unreadable:
     its use would be written nowhere. Raises PushRejected if the server confirms that it does not hold it.
     """
     assert limits.touch_every_s is not None
     now = now_s()
-    before = _surely(target, name)
+    before = _confirmed(target, name)
     if before.held is None:
         raise PushRejected("the cache does not hold it any more")
     if before.held.is_open or before.held.unreadable:
         return before, now
     last_s = before.held.last_detach_s
+    if last_s is not None and last_s > now + CLOCK_SLACK_S:
+        last_s = None  # of a wrong clock or a forged datagram: nobody knows when it was used
     if last_s is not None and last_s > now - limits.touch_every_s:
         return before, last_s
     deadline = time.monotonic() + limits.timeout_s
@@ -92,7 +96,8 @@ def renewal(
         return held is not None and (last_s is None or _used_since(held, renewed_s))
 
     after = _await(target, name, renewed, deadline)
-    return after, max(now, float((after.held.last_detach_s if after.held else None) or 0))
+    used_s = (after.held.last_detach_s if after.held else None) or 0
+    return after, max(now, float(used_s) if used_s <= now + CLOCK_SLACK_S else now)
 
 
 def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
@@ -101,60 +106,66 @@ def _prefetch(target: CacheTarget, item: Item, limits: PushLimits, _now_s: Calla
     _check_readable(before)
     if before.held is not None and before.held.complete:
         _check_size(item, before.held.size_bytes, "the cache holds a complete file")
-        return Tried(Receipt("done", confirmed_by=before.source), already=True)
+        return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
     had = 0 if before.held is None else before.held.bytes_on_disk
     size = target.prefetch(item.name, timeout_s=limits.timeout_s)
     _check_size(item, size, "its source has a file")
     after = _await(target, item.name, lambda held: held is not None and held.complete, deadline)
-    return Tried(Receipt("done", bytes=max(0, size - had), confirmed_by=after.source))
+    return Tried(Receipt(ItemState.DONE, bytes=max(0, size - had), confirmed_by=after.source))
 
 
 def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     now = now_s()
-    word, renewed_at_s = renewal(target, item.name, limits, now_s)
-    _check_readable(word)
-    receipt = Receipt("done", confirmed_by=word.source, renewed_at_s=renewed_at_s)
+    confirmed, renewed_at_s = renewal(target, item.name, limits, now_s)
+    _check_readable(confirmed)
+    receipt = Receipt(ItemState.DONE, confirmed_by=confirmed.source, renewed_at_s=renewed_at_s)
     return Tried(receipt, already=renewed_at_s < now)
 
 
 def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Callable[[], float]) -> Tried:
-    # Nothing to tell the cache: an unpinned file is one that is not renewed.
-    return Tried(Receipt("done"))
+    # The cache needs no request: an unpinned file is one that is not renewed.
+    return Tried(Receipt(ItemState.DONE))
 
 
 def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
     deadline = time.monotonic() + limits.timeout_s
-    before = _surely(target, item.name)
+    before = _confirmed(target, item.name)
     if before.held is None:
-        return Tried(Receipt("done", confirmed_by=before.source), already=True)
+        return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
     _check_unused(target, before.held, limits, now_s)
     target.evict(item.name, timeout_s=limits.timeout_s)
     _await(target, item.name, lambda held: held is None, deadline)
     after = target.confirm_absent(item.name)
-    return Tried(Receipt("done", bytes=before.held.bytes_on_disk, confirmed_by=after.source))
+    return Tried(Receipt(ItemState.DONE, bytes=before.held.bytes_on_disk, confirmed_by=after.source))
 
 
-_VERBS = {"prefetch": _prefetch, "pin": _pin, "unpin": _unpin, "evict": _evict}
+_CARRY_OUT = {
+    Action.PREFETCH: _prefetch,
+    Action.PIN: _pin,
+    Action.UNPIN: _unpin,
+    Action.EVICT: _evict,
+}
 
 
 def _check_size(item: Item, size_bytes: int, what: str) -> None:
     if item.size_bytes and size_bytes != item.size_bytes:
         raise PushRejected(
-            f"{what} of {size_bytes} bytes, the plan means one of {item.size_bytes}: it changed at its "
-            "source; evict it, and pull the catalogue anew"
+            f"{what} of {size_bytes} bytes, the plan expects {item.size_bytes}: it changed at its "
+            "source; evict it, and pull the catalogue again"
         )
 
 
-def _surely(target: CacheTarget, name: str) -> Confirmation:
-    """The records' word on `name`; where they show nothing, the server's own."""
-    word = target.confirm(name)
-    return target.confirm_absent(name) if word.held is None else word
+def _confirmed(target: CacheTarget, name: str) -> Confirmation:
+    """What the cache's records say of `name`; where they show nothing, what the server confirms."""
+    confirmed = target.confirm(name)
+    return target.confirm_absent(name) if confirmed.held is None else confirmed
 
 
-def _check_readable(word: Confirmation) -> None:
-    if word.held is not None and word.held.unreadable:
+def _check_readable(confirmed: Confirmation) -> None:
+    if confirmed.held is not None and confirmed.held.unreadable:
         raise PushRejected(
-            f"its record ({word.source}) is damaged, and no read mends it: evict it, then fetch it anew"
+            f"its record ({confirmed.source}) is damaged, and no read repairs it: evict it, then fetch it "
+            "again"
         )
 
 
@@ -178,7 +189,7 @@ def _skew_s(target: CacheTarget, limits: PushLimits) -> float:
     if abs(skew_s) > limits.max_clock_skew_s:
         raise PushRejected(
             f"the cache's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} ours, and "
-            f"{limits.max_clock_skew_s} s are allowed: when a file was used last cannot be told; set the "
+            f"{limits.max_clock_skew_s} s are allowed: the last use of a file is uncertain; set the "
             "clocks by NTP"
         )
     return skew_s - CLOCK_ERROR_S
@@ -189,22 +200,24 @@ def _used_since(held: Held, at_s: int) -> bool:
 
 
 def _await(
-    target: CacheTarget, name: str, so: Callable[[Held | None], bool], deadline: float
+    target: CacheTarget, name: str, holds: Callable[[Held | None], bool], deadline: float
 ) -> Confirmation:
-    """The cache's word once it is `so`. Raises TargetUnavailable if it is not by `deadline`."""
+    """Wait until the cache confirms `holds`. Raises TargetUnavailable if it does not by `deadline`."""
     n_asked = 0
     while True:
-        word = target.confirm(name)
-        if so(word.held):
-            return word
+        confirmed = target.confirm(name)
+        if holds(confirmed.held):
+            return confirmed
         pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
         if time.monotonic() + pause_s > deadline:
-            raise TargetUnavailable(f"the cache took the request, but does not confirm it: {_told(word)}")
+            raise TargetUnavailable(
+                f"the cache accepted the request, but does not confirm it: {_shown(confirmed)}"
+            )
         time.sleep(pause_s)
         n_asked += 1
 
 
-def _told(word: Confirmation) -> str:
-    if word.held is None:
-        return f"no byte of it on disk ({word.source})"
-    return f"{word.held.bytes_on_disk} of {word.held.size_bytes} bytes on disk ({word.source})"
+def _shown(confirmed: Confirmation) -> str:
+    if confirmed.held is None:
+        return f"no byte of it on disk ({confirmed.source})"
+    return f"{confirmed.held.bytes_on_disk} of {confirmed.held.size_bytes} bytes on disk ({confirmed.source})"

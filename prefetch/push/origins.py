@@ -1,4 +1,4 @@
-"""The health of the origins that files come from: which of them a push leaves alone for now."""
+"""The health of the origins that files come from: which of them a push does not use for now."""
 
 from __future__ import annotations
 
@@ -6,19 +6,11 @@ import collections
 import dataclasses
 from collections.abc import Iterable
 
+from prefetch.journal.items import Try
+
 UNKNOWN = "the cache's own origin"
 FEW = 5
 """So many tries of a source say nothing about it yet."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Try:
-    """One try to fetch from `source` (empty: not known) that ended at `at_s`, s since 1970."""
-
-    source: str
-    at_s: float
-    seconds: float
-    failed: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +41,7 @@ class SourceState:
 
 
 class Sources:
-    """What was seen of each source lately."""
+    """The recent tries of each source."""
 
     def __init__(self, limits: SourceLimits, seen: Iterable[Try]) -> None:
         self._limits = limits

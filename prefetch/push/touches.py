@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from features.times import DAY_S
 from prefetch.target import Held
 
 UNMEASURED_S = 6 * 3600
-"""Where the cache holds no file that is not pinned, or does not tell."""
+"""Used if the cache holds only pinned files, or does not list its files."""
+
+MOST_S = 30 * DAY_S
+"""However old the oldest file seems: its record may be of a clock that stood at 1970."""
 
 
 def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -> int:
@@ -22,4 +26,4 @@ def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -
         if one.last_detach_s is not None and not one.is_open and one.name not in pinned
     )
     oldest_s = min(ends, default=None)
-    return UNMEASURED_S if oldest_s is None else max(1, int(now_s - oldest_s) // 2)
+    return UNMEASURED_S if oldest_s is None else min(max(1, int(now_s - oldest_s) // 2), MOST_S)

@@ -1,1 +1,1 @@
-"""Rucio: a session with its server, and what it is told of the caches."""
+"""Rucio: a session with its server, and what is reported to it about the caches."""

@@ -56,7 +56,8 @@ class Broker:
     def publish(self, operation: Operation, rse: str, dids: Sequence[Did]) -> None:
         """Tell the consumer what a cache got or lost; returns when the broker has all of it.
 
-        Raises ServiceError: the broker is away, refuses us, or does not confirm. Telling twice equals once.
+        Reporting twice equals once. Raises ServiceError: the broker is unavailable, refuses us, or does not
+        confirm.
         """
         listener = _Receipts()
         connection = self._connection(listener)

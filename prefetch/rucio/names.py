@@ -20,7 +20,7 @@ class Did(NamedTuple):
 
 
 def did_of_path(path: str) -> Did | None:
-    """The DID of the file at `path` in a cache; None where the path does not tell it.
+    """The DID of the file at `path` in a cache; None where the path does not give it.
 
     A path by Rucio's `hash` algorithm (ATLAS) is believed if its two folders fit the DID; one of CMS is its
     own name (`identity`), in scope cms.

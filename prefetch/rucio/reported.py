@@ -1,8 +1,8 @@
-"""What Rucio was told of each cache, and whether it took it: kept beside the journal of pushes.
+"""What was reported to Rucio of each cache, and whether it accepted it; kept beside the push journal.
 
 A replica is `adding` or `removing` until Rucio's own answer confirms it; then it is `there`, or its row gone.
-`unknown` is a file that Rucio does not know. The broker's topic keeps nothing for a consumer that is away, so
-what is not confirmed is told again.
+`unknown` is a file that Rucio does not know. The broker's topic keeps nothing for an absent consumer, so
+what is not confirmed is reported again.
 """
 
 from __future__ import annotations

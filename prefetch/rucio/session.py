@@ -146,7 +146,7 @@ class _Client(Client):  # type: ignore[misc]
     """The client of rucio-clients, by our settings alone."""
 
     def __init__(self, access: Access, creds: dict[str, str]) -> None:
-        # rucio-clients tells tokens apart by account, not by server: one server would get the other's.
+        # rucio-clients distinguishes tokens by account, not by server: one server would get the other's.
         server = hashlib.sha256(f"{access.url} {access.auth_url}".encode()).hexdigest()[:16]
         self.TOKEN_PATH_PREFIX = f"{access.tokens}/{server}-"
         super().__init__(

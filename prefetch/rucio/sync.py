@@ -1,4 +1,4 @@
-"""Volatile replicas in step with what a cache holds: told through the broker, confirmed by Rucio itself."""
+"""Volatile replicas in step with a cache: reported through the broker, confirmed by Rucio itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL_S = 0.5
 
 
 class Changes(NamedTuple):
-    """What to tell Rucio, in order of the names; `forget`: what it never knew and the cache lost."""
+    """What to report to Rucio, in order of the names; `forget`: what it never knew and the cache lost."""
 
     add: list[Did]
     remove: list[Did]
@@ -28,9 +28,9 @@ class Changes(NamedTuple):
 class SyncSummary:
     """One cache's replicas in Rucio after a sync.
 
-    `held`: complete files in the cache; `unnamed`: of them those whose path tells no DID. `added`, `removed`:
-    confirmed by Rucio. `unknown`: files that Rucio does not know. `unconfirmed`: told, but not yet seen in
-    Rucio; the next sync tells them again.
+    `held`: complete files in the cache; `unnamed`: of them those whose path gives no DID. `added`, `removed`:
+    confirmed by Rucio. `unknown`: files that Rucio does not know. `unconfirmed`: reported, but not yet seen
+    in Rucio; the next sync reports them again.
     """
 
     cache: str
@@ -44,7 +44,7 @@ class SyncSummary:
 
 
 def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[Did] = ()) -> Changes:
-    """What to tell so that Rucio has the files `held`, and no others, given what was told and confirmed.
+    """What to report so that Rucio has the files `held`, and no others, given what was reported before.
 
     Of `unreadable` files it is known that they are there, and no more: they are neither added nor withdrawn.
     """
@@ -56,13 +56,13 @@ def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[D
 
 
 class Sync:
-    """One RSE: what a cache holds, what Rucio was told, and what it says."""
+    """One RSE: what a cache holds, what was reported to Rucio, and what it shows."""
 
     def __init__(self, rse: str, *, told: Told, broker: Broker, session: Session) -> None:
         self._rse, self._told, self._broker, self._session = rse, told, broker, session
 
     def recheck(self) -> None:
-        """Forget what Rucio no longer has, and what it did not know: both are told anew."""
+        """Forget what Rucio no longer has, and what it did not know: both are reported again."""
         known = self._told.states(self._rse)
         there = [did for did, state in known.items() if state == "there"]
         lost = set(there) - self._present(there)
@@ -86,7 +86,7 @@ class Sync:
         now_s: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
     ) -> dict[str, int]:
-        """Ask Rucio until it shows all that it was told, for at most `wait_s`; counts as in SyncSummary."""
+        """Ask Rucio until it shows all that was reported, for at most `wait_s`; counts as in SyncSummary."""
         deadline = time.monotonic() + wait_s
         counts = {"added": 0, "removed": 0}
         while True:

@@ -39,8 +39,8 @@ class XCacheTarget:
 
     `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
     read it, and `spaces`, folders of `oss.space` that its links lead to; else `gstream`, a capture of its
-    g-stream or a collector's folder, tells what it holds, and `stat` whether it still does.
-    `block_size_bytes` is used where cinfo does not tell: at most the cache's own `pfc.blocksize`.
+    g-stream or a collector's folder, reports what it holds, and `stat` whether it still does.
+    `block_size_bytes` is used where cinfo does not report it: at most the cache's own `pfc.blocksize`.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class XCacheTarget:
         accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
-        """True before 5.6. Raises TargetUnavailable if the server does not tell its version."""
+        """True before 5.6. Raises TargetUnavailable if the server does not report its version."""
         return self.server_version().removes_open_files
 
     def server_version(self) -> ServerVersion:
-        """The server's version, asked for once. Raises TargetUnavailable if it does not tell."""
+        """The server's version, asked for once. Raises TargetUnavailable if it does not report one."""
         if self._version is None:
             answer = version_of(self._lanes.spare)
             if answer is None:
@@ -110,7 +110,7 @@ class XCacheTarget:
         return self._version
 
     def clock_skew_s(self) -> float:
-        """By the time of day that the server tells, which its records carry; asked for once a minute."""
+        """By the time of day that the server reports, which its records carry; asked for once a minute."""
         if self._skew is None or time.monotonic() - self._skew[0] > _CLOCK_IS_KNOWN_FOR_S:
             asked_s = time.time()
             told_s = time_of(self._lanes.spare)
@@ -126,14 +126,14 @@ class XCacheTarget:
             except InputError:
                 return Confirmation(_unreadable(name), "cinfo")
             return Confirmation(None if info is None else _held(name, info), "cinfo")
-        told = stat(self._lanes.url(), name)
-        if told is None or not told.is_held:
+        found = stat(self._lanes.url(), name)
+        if found is None or not found.is_held:
             return Confirmation(None, "stat")
         closed = self._last_close(name)
         if self.server_version().stat_tells_whole:
             last_s = None if closed is None else closed.last_detach_s
-            on_disk = told.size_bytes if told.is_whole else 0
-            return Confirmation(Held(name, told.size_bytes, on_disk, told.is_whole, last_s, False), "stat")
+            on_disk = found.size_bytes if found.is_whole else 0
+            return Confirmation(Held(name, found.size_bytes, on_disk, found.is_whole, last_s, False), "stat")
         return Confirmation(closed or Held(name, 0, 0, False, None, False), "gstream")
 
     def confirm_absent(self, name: str) -> Confirmation:
@@ -192,12 +192,14 @@ class XCacheTarget:
         for name in sorted(missing)[:N_ASKED]:
             # Only what it does not hold does the server ask its origin for.
             with suppress(SourceUnavailable):
-                self.confirm_absent(name)
+                # A job may have fetched it since the walk passed by: then the namespace shows it by now.
+                if self.confirm(name).held is None:
+                    self.confirm_absent(name)
 
     def _server_holds(self, name: str) -> bool:
         with self._blaming():
-            told = stat(self._lanes.url(), checked_lfn(name))
-        return told is not None and told.is_held
+            found = stat(self._lanes.url(), checked_lfn(name))
+        return found is not None and found.is_held
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
         """The record of `name`; None if there is none. Raises InputError if it is damaged."""

@@ -12,6 +12,9 @@ from features import strict_json
 MAX_DATAGRAM_BYTES: Final = 65535
 """No UDP datagram is longer, nor is a line of a capture."""
 
+MAX_WORD_CHARS: Final = 255
+"""Of a host's name, and of the others that a sender is remembered by."""
+
 _INT64_MAX = 2**63 - 1
 _REQUIRED = {"size_bytes": "size"} | {
     field: field
@@ -104,6 +107,8 @@ class Source:
         if not isinstance(who, dict) or not all(map(is_int, numbers.values())):
             return None
         host, inst, site, port = (_word(who.get(field)) for field in ("host", "inst", "site", "port"))
+        if max(map(len, (host, inst, site, port))) > MAX_WORD_CHARS:
+            return None
         is_cache = header.get("code") == "g" and isinstance(stream, dict) and stream.get("type") == "C"
         key = (host, inst, port, numbers["stod"], numbers["sid"])
         return Source(key, is_cache, host, inst, site, numbers["stod"], numbers["pseq"])

@@ -1,6 +1,6 @@
 """Decodes one datagram of XRootD's f-stream: files opened and closed at a server, in binary.
 
-A datagram is a header, then records, each with its own length; the first tells the window in which they
+A datagram is a header, then records, each with its own length; the first gives the window in which they
 were made. Numbers are big-endian. Source: `XrdXrootdMonData.hh` and `XrdXrootdMonFile.cc` of XRootD 5
 (`xrootd.monitor … fstat …`), and datagrams of XRootD 5 caches. Nothing in a datagram is trusted.
 """
@@ -29,7 +29,7 @@ _BYTES = struct.Struct(">qqq")
 
 
 class Opened(NamedTuple):
-    """A file opened. `at_us`: µs since 1970; `lfn` is empty where the server does not tell names."""
+    """A file opened. `at_us`: µs since 1970; `lfn` is empty where the server does not report names."""
 
     at_us: int
     file_id: int

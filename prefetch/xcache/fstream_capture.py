@@ -32,7 +32,7 @@ Server = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """One open, with its close if that was told. The window is that of the open; times s since 1970.
+    """One open, with its close if that was reported. The window is that of the open; times s since 1970.
 
     `known_s`: when the last datagram of it was sent.
     """
@@ -55,7 +55,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class LoneClose(Fault):
-    """A close whose open was not told: before the first capture, or in one that is missing."""
+    """A close whose open was not reported: before the first capture, or in one that is missing."""
 
     server: Server
     closed: Closed
@@ -63,7 +63,7 @@ class LoneClose(Fault):
 
 
 class FstreamReader:
-    """Reads captures one after the other, as one stream; what is open at the end is told by `unfinished`.
+    """Reads captures one after the other, as one stream; `unfinished` gives what is open at the end.
 
     `n_other`: records that are neither opens nor closes.
     """

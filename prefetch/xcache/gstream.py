@@ -1,4 +1,4 @@
-"""Reads a capture of XCache's g-stream: what the cache itself tells of every closed file.
+"""Reads a capture of XCache's g-stream: what the cache itself reports about every closed file.
 
 A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A
 datagram is a JSON header line, then one JSON record a line, then NUL or a newline. Source:
@@ -85,7 +85,7 @@ class CaptureReader:
             self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             self._closing = weakref.finalize(self, os.close, self._file)
         if os.fstat(self._file).st_size < self._offset:
-            self._offset = 0  # truncated, and written anew
+            self._offset = 0  # truncated, and written again
         with open(self._file, "rb", closefd=False) as stream:
             stream.seek(self._offset)
             for received_t, body in self._frames(stream):
@@ -116,7 +116,7 @@ class CaptureReader:
             yield int(frame[1]), body
 
     def _unframed(self, line: bytes) -> Iterator[tuple[int, bytes]]:
-        # A capture cut at its head begins within a datagram; only an ident packet tells its own time.
+        # A capture cut at its head begins within a datagram; only an ident packet contains its own time.
         if not line.strip(b"\0\n"):
             return
         header = json_object(line)

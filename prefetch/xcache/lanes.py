@@ -2,7 +2,7 @@
 
 Seen on XRootD 5.5.3: a server works off the requests of one connection in turn, and an open waits for the
 origin. Where all files share a connection, as the client library has it by itself, one file whose origin is
-away stops all the others, and those that are in the cache too.
+unavailable stops all the others, and those that are in the cache too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last close of every file that captures tell of, found by name."""
+"""The last close of every file in captures, found by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREATE TABLE latest (
 
 
 class LatestCloses:
-    """What the captures of `reader` tell last of each file; for several threads.
+    """The last close of each file in the captures of `reader`; for several threads.
 
     Kept in a temporary SQLite file, so that memory does not grow with the captures that are kept.
     """
@@ -35,11 +35,11 @@ class LatestCloses:
         self._database.executescript(_SCHEMA)
 
     def of(self, lfn: str) -> Held | None:
-        """The file `lfn` at its last close that was told up to now. Raises InputError."""
+        """The file `lfn` at its last close captured so far. Raises InputError."""
         with self._lock:
             try:
-                told = map(_row, self._reader.poll())
-                self._database.executemany("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", told)
+                rows = map(_row, self._reader.poll())
+                self._database.executemany("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", rows)
             finally:
                 # The reader gives no event twice: what came before an error stays.
                 self._database.commit()

@@ -11,7 +11,7 @@ MAX_SENDERS = 10_000
 class Numberings:
     """The gaps in each sender's numbers, which wrap from `modulus` - 1 to 0.
 
-    Gaps of `modulus` or more are told short, so `n_lost` is at least what is missing. Of more than
+    Gaps of `modulus` or more are counted short, so `n_lost` is at least what is missing. Of more than
     `MAX_SENDERS` senders the oldest are forgotten, and what they lost is kept.
     """
 

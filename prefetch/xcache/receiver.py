@@ -35,7 +35,7 @@ _SO_MEMINFO: Final = 55
 _MEMINFO = struct.Struct("=9I")
 # Real ones have some 250.
 _MAX_HEADER_BYTES: Final = 4096
-# So much of the last capture tells where each cache's numbering stood.
+# So much of the last capture shows where each cache's numbering stood.
 _RESUME_BYTES: Final = 2**20
 
 

@@ -83,7 +83,7 @@ class RemoteFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it; a failure to close is told only if nothing else failed."""
+        """Close it; a failure to close is reported only if nothing else failed."""
         status, _ = self._file.close(timeout=max(1, math.ceil(self._deadline - time.monotonic())))
         if error is None:
             _check(self._url, status)
@@ -131,7 +131,7 @@ def accepted(command_url: str, deadline: float) -> None:
 
 
 class Stat(NamedTuple):
-    """What `stat` tells of a file: whether a part of it is in the cache, or (5.8 and later) all of it."""
+    """What `stat` reports of a file: whether a part of it is in the cache, or (5.8 and later) all of it."""
 
     size_bytes: int
     is_held: bool
@@ -163,7 +163,7 @@ def time_of(url: str, timeout_s: int = 3) -> int:
     """The server's own clock, s since 1970.
 
     Its summary statistics begin with it (`tod`), on every version. Raises TargetUnavailable without an
-    answer in time, PushRejected if the answer does not tell.
+    answer in time, PushRejected if the answer does not contain it.
     """
     codes = importlib.import_module("XRootD.client.flags").QueryCode
     status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""What no cache of a given size can beat: `byte_bound` for WAN bytes, `object_bound` for hits."""
+"""Bounds that no cache of a given size can beat: `byte_bound` on WAN bytes, `object_bound` on hits."""
 
 from __future__ import annotations
 

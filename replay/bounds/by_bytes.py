@@ -17,7 +17,7 @@ from replay.window import window
 
 
 class Kept(NamedTuple):
-    """`held`: bytes per file, now. Per access of the window, `hit`: all was held; `hit_bytes`: how much."""
+    """`held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`."""
 
     held: IntArray
     hit: BoolArray
@@ -27,10 +27,10 @@ class Kept(NamedTuple):
 def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = None) -> Result:
     """The fewest WAN bytes over the counted window, for caches that never hold more than `capacity_bytes`.
 
-    Files are cached by the byte with bypass, and the farthest next access is trimmed; it solves the linear
-    program of offline caching for bytes (BeladySplit). At `count_from_s` any bytes of files read before may
-    be there for free. So it holds for any policy and any plan whose prefetches are charged, with
-    `capacity_bytes` set to the peak usage observed in the window. Raises InputError.
+    Any part of a file may be cached or bypassed, and the file with the farthest next access is trimmed first
+    (BeladySplit); this solves the linear program of offline caching for bytes. At `count_from_s` any bytes of
+    files read before may be cached for free. So the bound holds for every policy, and for every plan whose
+    prefetches are charged, if `capacity_bytes` is the peak usage observed in the window. Raises InputError.
     """
     counted = window(trace, count_from_s)
     started = time.perf_counter()
@@ -72,7 +72,7 @@ def _split(requests: Requests, capacity: int, first: int, positions: Positions, 
             hit_bytes[i - first] = held[file]
             used -= held[file]
             held[file] = 0
-        # Of the accesses before the window only each file's last counts: it may be there at the start.
+        # Before the window only a file's last access counts: the file may be cached when the window begins.
         if first <= following[i] < n:
             held[file] = size[file]
             used += size[file]

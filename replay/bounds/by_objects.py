@@ -17,12 +17,12 @@ from replay.window import window
 
 _STEPS = 64
 _BUCKETS = 160 * _STEPS
-# Sums of up to 2^31 terms in 64-bit floats err by less: with the room they are short of, a bound stays one.
+# Sums of up to 2^31 terms in 64-bit floats have a smaller relative error; more room keeps the bound a bound.
 _ROUNDING = 1e-9
 
 
 class Spans(NamedTuple):
-    """From access i to `following[i]`, of ids and sizes; those that end before `first` are not counted."""
+    """The spans from each access i to `following[i]`; those that end before `first` are not counted."""
 
     item: ItemArray
     size: IntArray
@@ -34,10 +34,10 @@ class Spans(NamedTuple):
 def object_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = None) -> Result:
     """The most hits over the counted window, for caches that never hold more than `capacity_bytes`.
 
-    PFOO-L (Berger, Beckmann and Harchol-Balter, 2018): every time from a file's access to its next is worth
-    one hit and takes size · accesses in between of the capacity · accesses there is; the cheapest are taken.
-    At `count_from_s` files read before may be there for free. Holds without prefetch. `hit_bytes` are those
-    of the hits chosen, no bound on bytes. Raises InputError.
+    PFOO-L (Berger, Beckmann and Harchol-Balter, 2018). To keep a file until its next access gives one hit,
+    and costs size · accesses in between. The total cost is limited to capacity · all accesses, and the
+    cheapest hits are taken. At `count_from_s` files read before may be cached for free. The bound holds
+    without prefetch. `hit_bytes` are those of the hits taken, no bound on bytes. Raises InputError.
     """
     counted = window(trace, count_from_s)
     started = time.perf_counter()
@@ -59,14 +59,14 @@ def object_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None 
 
 
 def _cheapest(spans: Spans, room: float) -> tuple[float, int]:
-    """The cost up to which all fit, not itself included, and how many of just that cost fit as well."""
+    """The cost below which all hits fit in `room`, and how many hits of exactly that cost fit as well."""
     number = np.zeros(_BUCKETS, np.int64)
     total = np.zeros(_BUCKETS)
     _count(spans, number, total)
     bucket = int(np.searchsorted(np.cumsum(total), room, side="right"))
     if bucket == _BUCKETS:
         return math.inf, 0
-    # Only what shares the bucket with the limit is sorted: no array of the trace's length is needed.
+    # Only the costs in the limit's bucket are sorted, so that no array has the length of the trace.
     costs = np.empty(number[bucket])
     _collect(spans, bucket, costs)
     costs.sort()
@@ -77,7 +77,7 @@ def _cheapest(spans: Spans, room: float) -> tuple[float, int]:
 
 @bare
 def _cost(spans: Spans, i: int) -> float:
-    """What keeping access i's file until its next takes, from `first` on; -1 if that gives no hit."""
+    """The cost, from `first` on, of keeping access i's file until its next access; -1 if it gives no hit."""
     after = spans.following[i]
     size = spans.size[spans.item[i]]
     if after < spans.first or after == spans.item.size or size > spans.capacity:
@@ -88,7 +88,7 @@ def _cost(spans: Spans, i: int) -> float:
 
 @bare
 def _bucket(cost: float) -> int:
-    """A number that grows with the cost, in steps of 1 to 2 %."""
+    """The bucket of a cost; buckets grow by 1 to 2 %."""
     mantissa, exponent = math.frexp(cost)
     if cost < 1:
         return 0

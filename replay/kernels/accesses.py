@@ -1,4 +1,4 @@
-"""What the loop of every policy reads and writes."""
+"""What every policy's loop reads and writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from replay.trace import ItemArray, Trace
 
 
 class Accesses(NamedTuple):
-    """Ids in time order, sizes per id, the cache's bytes, and where hits are marked."""
+    """File ids in time order, sizes per id, the capacity in bytes, and the array where hits are marked."""
 
     item: ItemArray
     size: IntArray
@@ -18,5 +18,5 @@ class Accesses(NamedTuple):
 
 
 def accesses(trace: Trace, capacity_bytes: int, hit: BoolArray) -> Accesses:
-    """The accesses of `trace`, to be served by a cache of `capacity_bytes`."""
+    """The accesses of `trace`, for a cache of `capacity_bytes`."""
     return Accesses(trace.item, trace.size_bytes, capacity_bytes, hit)

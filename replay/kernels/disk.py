@@ -1,8 +1,8 @@
 """The disk of an XCache: what it holds, and what an access does to it.
 
-The accesses themselves are the queue that the purge reads: each file knows which use was its latest
-(`entry`), and a place in the order of closes counts only while its file names it. Touches have a queue of
-their own.
+The purge takes files by their latest use. There are two queues of uses: the closes of accesses, in time
+order, and the touches by plans. A queue is never reordered; instead each file stores which use was its
+latest, and an older entry of the file in a queue is skipped.
 """
 
 from __future__ import annotations
@@ -18,30 +18,42 @@ from replay.planner import BoolArray, IntArray
 from replay.trace import IndexArray, ItemArray
 
 OutcomeArray = npt.NDArray[np.uint8]
+Count = int | np.int64
 
-# Bits of an access's outcome; a plain miss is 0.
-HIT, BYPASSED, REFETCHED = 1, 2, 4
+# Outcome of an access: MISS, HIT or BYPASSED; with REFETCHED added if a plan had evicted the file before.
+MISS, HIT, BYPASSED, REFETCHED = 0, 1, 2, 4
 
-# Bits of FLAGS: pinned; prefetched and not read yet; sent away by a plan and not back yet; never admitted.
-PINNED, FRESH, EVICTED, REFUSED = 1, 2, 4, 8
+# Bits of Disk.flags: pinned by a plan; prefetched and not read since; evicted by a plan and not read since;
+# never admitted.
+PINNED, PREFETCHED, EVICTED, REFUSED = 1, 2, 4, 8
 
-# Columns of Disk.session, kept where files are open for a time.
+# Columns of Disk.session: when the file's session ends, and when the file was last asked for.
 UNTIL, ASKED = 0, 1
 
-# Entries of Disk.sums: bytes; then the clock of checks; then places in queues.
+# Columns of Disk.touches.
+TOUCHED_FILE, TOUCHED_AT = 0, 1
+
+# Entries of Disk.sums. Bytes:
 (USED, PEAK, INFLOW, WASTED, PREFETCH_READ, REFETCH, BYPASS, SSD_HIT, SSD_USED) = range(9)
+# The time of the next purge check, the number of checks so far, and the age of the last file purged:
 (NEXT_CHECK, CHECKS, LRU_AGE) = range(9, 12)
-(TAIL, TOUCHES, TOUCH_TAIL, OPEN_TAIL, LATE, SSD_TAIL) = range(12, 18)
-N_SUMS = 18
+# The first entries that matter of the queues of closes, of touches, of opens and of the SSD; numbers of
+# touches and of entries in `Disk.still_open`:
+(CLOSE_TAIL, TOUCH_TAIL, OPEN_TAIL, SSD_TAIL, N_TOUCHES, N_STILL_OPEN) = range(12, 18)
+# Of the purge check in progress: bytes of the candidates seen and freed, and the first entry of each queue
+# whose file was spared (or NONE):
+(SEEN, FREED, SPARED_CLOSE, SPARED_TOUCH) = range(18, 22)
+N_SUMS = 22
+
 ABSENT = -1
-NO_AGE = -1
+NONE = -1
 
 
 class Rules(NamedTuple):
-    """Bytes and seconds; 0 of `block`, `ssd` and `cold_age` means none.
+    """A cache's configuration in bytes and seconds; 0 of `block`, `ssd` and `cold_age` means none.
 
-    A check every `interval` purges from above `high` down to `low`; every `cold_every`-th also takes what was
-    not used for `cold_age`. Files are fetched by `block`, or whole.
+    A check every `interval` purges from above `high` down to `low`. Every `cold_every`-th check also takes
+    files that were not used for `cold_age`. Files are fetched by `block`, or whole.
     """
 
     capacity: int
@@ -54,11 +66,11 @@ class Rules(NamedTuple):
     ssd: int
 
 
-class Reads(NamedTuple):
-    """The accesses in time order. `read`: bytes of each; empty: whole files.
+class AccessLog(NamedTuple):
+    """The accesses in time order. `read`: bytes read by each; empty if every access reads its whole file.
 
-    `rank`: place of each access in the order of closes; empty: they close at once, in time order.
-    `close_time`, `closed`: time and file by that order.
+    `rank`: place of each access in the order of closes; empty if accesses close at once, in time order.
+    `close_time`, `closed`: time and file of each close, in the order of closes.
     """
 
     time_s: IntArray
@@ -70,24 +82,24 @@ class Reads(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """State per file (m entries), queues, and the running sums.
+    """State per file (m entries), queues, and running sums.
 
-    `entry`: the latest use: a place in the order of closes, n + k for touch k, or ABSENT; `held`: bytes on
-    disk, from the file's start; `opened`: the access that began its present or last session; `session`:
-    int64[m, 2], UNTIL when that lasts, and when the file was last ASKED for; `ssd`: the access that made it
-    newest on the SSD, or ABSENT. `touches`: file and time of each touch, oldest first; `late`: sessions that
-    were still open when the purge came by.
+    `latest_use`: see `is_resident` and the functions below it; `held`: bytes on disk, from the file's start;
+    `opened`: the access that began the file's latest session, or ABSENT after a touch; `session`: int64[m,
+    2], columns UNTIL and ASKED; `ssd`: the access that last read the file on the SSD, or ABSENT. `touches`:
+    file and time of each touch, oldest first; `still_open`: accesses behind OPEN_TAIL whose session has not
+    ended.
     """
 
     size: IntArray
-    entry: IndexArray
+    latest_use: IndexArray
     held: IntArray
     flags: OutcomeArray
     opened: IndexArray
     session: IntArray
     ssd: IndexArray
     touches: IntArray
-    late: IntArray
+    still_open: IntArray
     sums: IntArray
 
 
@@ -96,23 +108,69 @@ def empty_disk(size: IntArray, refused: BoolArray, rules: Rules, start_s: int) -
     m = size.size
     sums = np.zeros(N_SUMS, np.int64)
     sums[NEXT_CHECK] = (start_s // rules.interval + 1) * rules.interval
-    sums[LRU_AGE] = NO_AGE
+    sums[LRU_AGE] = NONE
     return Disk(
         size=size,
-        entry=np.full(m, ABSENT, np.int32),
+        latest_use=np.full(m, ABSENT, np.int32),
         held=np.zeros(m, np.int64),
         flags=np.where(refused, REFUSED, 0).astype(np.uint8),
         opened=np.full(m, ABSENT, np.int32),
         session=np.full((m, 2), ABSENT, np.int64),
         ssd=np.full(m, ABSENT, np.int32),
         touches=np.empty((2 * m + 2, 2), np.int64),
-        late=np.empty(m + 1, np.int64),
+        still_open=np.empty(m + 1, np.int64),
         sums=sums,
     )
 
 
+# `latest_use` is one number per file: the place of the use in the order of closes (0 … n - 1), n + k for
+# touch k, or ABSENT.
+
+
 @bare
-def hold(disk: Disk, file: int, extra: int) -> None:
+def is_resident(disk: Disk, file: int) -> bool:
+    """Whether any bytes of the file are on the disk, or it is held with a size of 0."""
+    return bool(disk.latest_use[file] != ABSENT)
+
+
+@bare
+def is_touch(log: AccessLog, use: int) -> bool:
+    """Whether a use is a touch, not the close of an access."""
+    return bool(use >= log.item.size)
+
+
+@bare
+def use_by_touch(log: AccessLog, k: int) -> int:
+    """The use that is touch `k`."""
+    return log.item.size + k
+
+
+@bare
+def closes_at_once(log: AccessLog) -> bool:
+    """Whether accesses have no duration, so that no file is ever open."""
+    return log.rank.size == 0
+
+
+@bare
+def has(disk: Disk, file: int, flag: int) -> bool:
+    """Whether one of the bits of `flag` is set for the file."""
+    return bool(disk.flags[file] & flag)
+
+
+@bare
+def set_flag(disk: Disk, file: int, flag: int) -> None:
+    """Set the bits of `flag` for the file."""
+    disk.flags[file] |= flag
+
+
+@bare
+def clear_flag(disk: Disk, file: int, flag: int) -> None:
+    """Clear the bits of `flag` for the file."""
+    disk.flags[file] &= ~np.uint8(flag)
+
+
+@bare
+def hold(disk: Disk, file: int, extra: Count) -> None:
     """Put `extra` more bytes of a file on the disk."""
     sums = disk.sums
     disk.held[file] += extra
@@ -132,93 +190,98 @@ def remove(disk: Disk, file: int) -> None:
     if disk.ssd[file] != ABSENT:
         sums[SSD_USED] -= held
         disk.ssd[file] = ABSENT
-    if disk.flags[file] & FRESH:
+    if has(disk, file, PREFETCHED):
         sums[WASTED] += held
-    disk.flags[file] &= ~np.uint8(PINNED | FRESH)
-    disk.entry[file] = ABSENT
+    clear_flag(disk, file, PINNED | PREFETCHED)
+    disk.latest_use[file] = ABSENT
     disk.held[file] = 0
 
 
 @bare
-def access(disk: Disk, rules: Rules, reads: Reads, i: int, row: IntArray) -> int:
-    """Serve access `i`, adding to its hour's `row`; the bits of its outcome."""
+def access(disk: Disk, rules: Rules, log: AccessLog, i: int, row: IntArray) -> int:
+    """Serve access `i` and add it to its hour's `row`; returns the bits of its outcome."""
     sums = disk.sums
-    file = reads.item[i]
-    size = disk.size[file]
-    asked = size
-    want = size
-    if rules.block > 0 and reads.read.size > 0:
-        asked = reads.read[i]
-        want = min(size, (asked + rules.block - 1) // rules.block * rules.block)
-    flags = disk.flags[file]
-    resident = disk.entry[file] != ABSENT
-    # A whole file is held in full: one place in memory less to look at.
-    have = disk.held[file] if rules.block > 0 else size if resident else np.int64(0)
-    if flags & FRESH:
-        sums[PREFETCH_READ] += have
+    file = log.item[i]
+    asked, wanted = _request(disk, rules, log, i)
+    resident = is_resident(disk, file)
+    # A whole file is held in full: its size is at hand, `held` would be one more look-up in memory.
+    have = disk.held[file] if rules.block > 0 else disk.size[file] if resident else np.int64(0)
     served = min(asked, have)
-    row[REQUESTED] += asked
-    row[HIT_BYTES] += served
     if rules.ssd > 0 and disk.ssd[file] != ABSENT:
         sums[SSD_HIT] += served
-    outcome = 0
-    fetched = np.int64(0)
-    stays = True
-    if resident and want <= have:
-        outcome = HIT
+    outcome, fetched = MISS, wanted - have
+    if resident and fetched <= 0:
+        outcome, fetched = HIT, np.int64(0)
         row[HITS] += 1
-        _use(disk, reads, i, file)
-    elif sums[USED] + want - have <= rules.capacity and not flags & REFUSED:
-        fetched = want - have
-        _use(disk, reads, i, file)
-        hold(disk, file, fetched)
-    else:
-        outcome = BYPASSED
-        fetched = asked - served
+    elif sums[USED] + fetched > rules.capacity or has(disk, file, REFUSED):
+        outcome, fetched = BYPASSED, asked - served
         sums[BYPASS] += fetched
-        stays = resident
-        if resident:
-            _use(disk, reads, i, file)
+    else:
+        hold(disk, file, fetched)
+    row[REQUESTED] += asked
+    row[HIT_BYTES] += served
     row[FETCHED] += fetched
-    if flags & (FRESH | EVICTED):
-        disk.flags[file] &= ~np.uint8(FRESH | EVICTED)
-        if flags & EVICTED:
-            sums[REFETCH] += fetched
-            outcome |= REFETCHED
-    if rules.ssd > 0 and stays:
-        _promote(disk, rules, reads, i)
+    if has(disk, file, PREFETCHED | EVICTED):
+        outcome |= _first_read(disk, file, have, fetched)
+    if resident or outcome & BYPASSED == 0:
+        _use(disk, log, i, file)
+        if rules.ssd > 0:
+            _promote(disk, rules, log, i)
     return outcome
 
 
 @bare
-def _use(disk: Disk, reads: Reads, i: int, file: int) -> None:
-    """Make access `i` a use of its file, which is on the disk from now on if it was not."""
-    entry = disk.entry[file]
-    if reads.rank.size == 0:
-        disk.entry[file] = i
-        return
-    rank = np.int64(reads.rank[i])
-    touched = entry >= reads.item.size
-    if entry == ABSENT or touched or disk.session[file, UNTIL] < reads.time_s[i]:
-        disk.opened[file] = i
-    disk.session[file, ASKED] = reads.time_s[i]
-    if entry < rank or touched:
-        disk.entry[file] = rank
-        disk.session[file, UNTIL] = reads.close_time[rank]
+def _request(disk: Disk, rules: Rules, log: AccessLog, i: int) -> tuple[int, int]:
+    """Bytes that access `i` asks for, and bytes that must be on the disk to serve it: whole blocks."""
+    size = disk.size[log.item[i]]
+    if rules.block == 0 or log.read.size == 0:
+        return size, size
+    asked = log.read[i]
+    return asked, min(size, (asked + rules.block - 1) // rules.block * rules.block)
 
 
 @bare
-def _promote(disk: Disk, rules: Rules, reads: Reads, i: int) -> None:
-    """A file that is read moves to the SSD, whose least recently read ones move off it."""
+def _first_read(disk: Disk, file: int, have: Count, fetched: Count) -> int:
+    """Account the first read after a prefetch or an eviction by a plan; the bits that the outcome gets."""
+    was_evicted = has(disk, file, EVICTED)
+    if has(disk, file, PREFETCHED):
+        disk.sums[PREFETCH_READ] += have
+    clear_flag(disk, file, PREFETCHED | EVICTED)
+    if not was_evicted:
+        return 0
+    disk.sums[REFETCH] += fetched
+    return REFETCHED
+
+
+@bare
+def _use(disk: Disk, log: AccessLog, i: int, file: int) -> None:
+    """Make access `i` a use of its file, which from now on is on the disk."""
+    if closes_at_once(log):
+        disk.latest_use[file] = i
+        return
+    use = disk.latest_use[file]
+    rank = np.int64(log.rank[i])
+    touched = is_touch(log, use)
+    if use == ABSENT or touched or disk.session[file, UNTIL] < log.time_s[i]:
+        disk.opened[file] = i
+    disk.session[file, ASKED] = log.time_s[i]
+    if use < rank or touched:
+        disk.latest_use[file] = rank
+        disk.session[file, UNTIL] = log.close_time[rank]
+
+
+@bare
+def _promote(disk: Disk, rules: Rules, log: AccessLog, i: int) -> None:
+    """Move the file that access `i` reads to the SSD, and the least recently read files off it."""
     sums = disk.sums
-    file = reads.item[i]
+    file = log.item[i]
     if disk.ssd[file] == ABSENT:
         if disk.held[file] > rules.ssd:
             return
         sums[SSD_USED] += disk.held[file]
     disk.ssd[file] = i
     while sums[SSD_USED] > rules.ssd:
-        oldest = reads.item[sums[SSD_TAIL]]
+        oldest = log.item[sums[SSD_TAIL]]
         if disk.ssd[oldest] == sums[SSD_TAIL]:
             disk.ssd[oldest] = ABSENT
             sums[SSD_USED] -= disk.held[oldest]

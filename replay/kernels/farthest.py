@@ -1,8 +1,8 @@
-"""A set of positions 0 … n - 1 whose largest member is found at once: a 64-ary tree of bits.
+"""A set of positions 0 … n - 1 whose largest member is found fast: a 64-ary tree of bits.
 
-The next access of a resident file is a position no other file has, so this replaces a priority queue: adding
-touches one word as a rule, finding costs the depth of the tree (4 for 10 M). Positions that have gone by need
-not be taken out: they are never the largest while a resident file has an access to come.
+The next access of a resident file is a position that no other file has, so this replaces a priority queue.
+Adding usually touches one word; finding costs the depth of the tree (4 levels for 10 M positions). Positions
+in the past need not be removed: they are never the largest while a resident file has an access to come.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from replay.kernels.ahead import fetch
 from replay.kernels.jit import bare
 from replay.planner import IntArray
 
-_BITS = 6
-_LOW = 63
+_WORD_BITS = 64
+_LOG2_WORD_BITS = 6
 
 
 class Positions(NamedTuple):
-    """`words`: 64 bits each, all levels in one array; `level`: where each level starts, leaves first."""
+    """`words`: 64 bits each, all levels in one array; `level`: where each level starts, leaves first.
+
+    Bit b of word w says whether position 64 w + b is in the set, on the levels above the leaves whether
+    word 64 w + b of the level below has a bit set.
+    """
 
     words: IntArray
     level: IntArray
@@ -28,54 +32,72 @@ class Positions(NamedTuple):
 
 def no_positions(n: int) -> Positions:
     """An empty set that can hold 0 … n - 1."""
-    sizes = [max(1, -(-n >> _BITS))]
+    sizes = [max(1, -(-n // _WORD_BITS))]
     while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] >> _BITS))
+        sizes.append(-(-sizes[-1] // _WORD_BITS))
     sizes = [size + 1 for size in sizes]
     return Positions(np.zeros(sum(sizes), np.int64), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
+
+
+@bare
+def _word(position: int) -> int:
+    """The word of its level that holds `position`."""
+    return position >> _LOG2_WORD_BITS
+
+
+@bare
+def _bit(position: int) -> int:
+    """The word in which only the bit of `position` is set."""
+    return 1 << (position & (_WORD_BITS - 1))
+
+
+@bare
+def _highest_bit(word: int) -> int:
+    """The number of the highest bit set in a `word` that is not 0."""
+    highest = 0
+    # The shift keeps the sign, so that a word with bit 63 set, which is negative, never becomes 0.
+    for step in (32, 16, 8, 4, 2, 1):
+        if word >> (highest + step) != 0:
+            highest += step
+    return highest
 
 
 @bare
 def add(positions: Positions, position: int) -> None:
     """Put `position` in."""
     for start in positions.level:
-        word = start + (position >> _BITS)
-        before = positions.words[word]
-        positions.words[word] = before | (1 << (position & _LOW))
+        at = start + _word(position)
+        before = positions.words[at]
+        positions.words[at] = before | _bit(position)
         if before != 0:
             return
-        position >>= _BITS
+        position = _word(position)
 
 
 @bare
 def expect(positions: Positions, position: int) -> None:
     """Begin to load what `add` of `position` will touch."""
-    fetch(positions.words, position >> _BITS)
+    fetch(positions.words, _word(position))
 
 
 @bare
 def discard(positions: Positions, position: int) -> None:
-    """Take `position` out; nothing happens if it is not in."""
+    """Take `position` out, if it is in."""
     for start in positions.level:
-        word = start + (position >> _BITS)
-        positions.words[word] &= ~(1 << (position & _LOW))
-        if positions.words[word] != 0:
+        at = start + _word(position)
+        positions.words[at] &= ~_bit(position)
+        if positions.words[at] != 0:
             return
-        position >>= _BITS
+        position = _word(position)
 
 
 @bare
 def farthest(positions: Positions) -> int:
-    """The largest position, or -1 of an empty set."""
+    """The largest position, or -1 if the set is empty."""
     position = 0
     for depth in range(positions.level.size - 1, -1, -1):
-        bits = positions.words[positions.level[depth] + position]
-        if bits == 0:
+        word = positions.words[positions.level[depth] + position]
+        if word == 0:
             return -1
-        top = 0
-        # The shift keeps the sign, so a set bit 63 counts as every step does.
-        for step in (32, 16, 8, 4, 2, 1):
-            if bits >> (top + step) != 0:
-                top += step
-        position = (position << _BITS) | top
+        position = position * _WORD_BITS + _highest_bit(word)
     return position

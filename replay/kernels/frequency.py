@@ -15,9 +15,10 @@ from replay.trace import IndexArray, Trace
 
 
 class Value(NamedTuple):
-    """A file's key is L + frequency, or L + frequency · 1e6 / size; L is 0 or the key of the last victim.
+    """What a policy orders files by: L + frequency, or L + frequency · 1e6 / size (`by_size`).
 
-    `newcomer_may_go`: insert, then evict; otherwise make room first.
+    L is the key of the last victim with `ageing`, else 0. `newcomer_may_go`: insert first, then evict, which
+    may hit the new file itself; otherwise make room first.
     """
 
     by_size: bool
@@ -26,7 +27,7 @@ class Value(NamedTuple):
 
 
 class Files(NamedTuple):
-    """State per file: accesses since it came (0: absent), index of the last one, key."""
+    """State per file: accesses since it came in (0: absent), index of the last one, key."""
 
     frequency: IndexArray
     last: IndexArray
@@ -34,7 +35,7 @@ class Files(NamedTuple):
 
 
 def least_valuable(trace: Trace, capacity_bytes: int, value: Value, hit: BoolArray) -> int:
-    """Evict the smallest key, on a tie the least recently used. Returns the peak usage in bytes."""
+    """Evict the file with the smallest key, on a tie the least recently used; the peak usage in bytes."""
     m = trace.n_items
     files = Files(np.zeros(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float64))
     return int(_run(accesses(trace, capacity_bytes, hit), value, files, no_entries(m)))
@@ -66,7 +67,7 @@ def _run(reads: Accesses, value: Value, files: Files, heap: Heap) -> int:
         if present:
             continue
         used += need
-        # A victim's place on top is left to the newcomer: that saves one of two ways through the heap.
+        # The last victim's place at the top is left for the newcomer, which saves one pass through the heap.
         vacant = False
         while used > capacity:
             if vacant:
@@ -96,7 +97,7 @@ def _run(reads: Accesses, value: Value, files: Files, heap: Heap) -> int:
 
 @bare
 def _least(heap: Heap, count: int, files: Files) -> int:
-    """The file with the smallest key of now."""
+    """The file with the smallest current key."""
     while True:
         file = int(heap.file[0])
         if heap.tie[0] == files.last[file]:

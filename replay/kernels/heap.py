@@ -1,7 +1,7 @@
 """A 4-ary heap of files by (key, tie), smallest on top, each file in it at most once.
 
-A file's key and tie may only grow while it is in the heap. So growth needs no work here: the caller keeps
-the true values and corrects the top with `replace` where it is outdated. Many hits then cost one correction.
+A file's key and tie may only grow while it is in the heap. The caller keeps the true values, and corrects an
+outdated top with `replace`. So growth costs nothing, and many hits cost one correction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Entry(NamedTuple):
-    """One file and what it is ordered by."""
+    """A file and what it is ordered by."""
 
     key: float
     tie: int
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 class Heap(NamedTuple):
-    """The first entries are the heap, the caller counts them; below p are 4p + 1 … 4p + 4."""
+    """The first entries of the arrays are the heap; the caller keeps their number."""
 
     key: FloatArray
     tie: IndexArray
@@ -43,7 +43,7 @@ def push(heap: Heap, count: int, entry: Entry) -> None:
     """Add `entry` to a heap of `count`."""
     at = count
     while at > 0:
-        parent = (at - 1) >> 2
+        parent = _parent(at)
         if not _less(entry.key, entry.tie, heap.key[parent], heap.tie[parent]):
             break
         _move(heap, parent, at)
@@ -59,7 +59,7 @@ def replace(heap: Heap, count: int, entry: Entry) -> None:
 
 @bare
 def fill(heap: Heap, count: int) -> None:
-    """Close the gap that a removed top left, with the last entry: `count` entries stay."""
+    """Fill the place of a removed top with the last entry; `count` entries remain."""
     if count > 0:
         _sink(heap, count, 0, _entry(heap, count))
 
@@ -67,15 +67,28 @@ def fill(heap: Heap, count: int) -> None:
 @bare
 def arrange(heap: Heap, count: int) -> None:
     """Make a heap of the first `count` entries, whatever their order."""
-    for at in range((count - 2) >> 2, -1, -1):
+    for at in range(_parent(count - 1), -1, -1):
         _sink(heap, count, at, _entry(heap, at))
 
 
 @bare
+def _parent(at: int) -> int:
+    # A shift, not a division: the root's parent must be below 0.
+    return (at - 1) >> 2
+
+
+@bare
+def _first_child(at: int) -> int:
+    """The first of up to four entries below `at`, which stand side by side."""
+    return 4 * at + 1
+
+
+@bare
 def _sink(heap: Heap, count: int, hole: int, entry: Entry) -> None:
+    """Put `entry` in at `hole`, or below it in place of smaller ones, which move up."""
     at = hole
     while True:
-        least = 4 * at + 1
+        least = _first_child(at)
         if least >= count:
             break
         for other in range(least + 1, min(least + 4, count)):

@@ -1,4 +1,4 @@
-"""One typed door to numba: a kernel keeps its Python signature, is cached on disk and frees the GIL."""
+"""Compilation by numba: a kernel keeps its Python signature, is cached on disk and releases the GIL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
 
 def kernel(function: _Kernel) -> _Kernel:
-    """`function` compiled on its first call; the same machine code serves later processes."""
+    """`function`, compiled at its first call; later processes load the same machine code."""
     return cast(_Kernel, numba.njit(cache=True, nogil=True)(function))
 
 
 def bare(function: _Kernel) -> _Kernel:
-    """A kernel that makes no array: numba's counting of references, dear in a loop over records, is off."""
+    """A kernel that creates no array: it goes without numba's reference counting, which is slow in loops."""
     options: Any = {"cache": True, "nogil": True, "_nrt": False}
     return cast(_Kernel, numba.njit(**options)(function))

@@ -1,8 +1,8 @@
-"""LRU and FIFO in one loop without a list: the trace itself is the queue.
+"""LRU and FIFO in one loop: the trace itself is the queue.
 
-Per file stands the index of the access that put it where it is in the queue (the last one, or the one that
-brought it in). A tail walks along the trace; what it has passed is gone, and a file is in the cache if its
-index is not behind the tail. So nothing is ever unlinked.
+Each file stores the index of the access that placed it in the queue: the last one (LRU), or the one that
+brought it in (FIFO). The tail moves along the trace and evicts. A file is in the cache if its index is not
+behind the tail, so no list has to be updated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _run(reads: Accesses, by_use: bool, placed: IndexArray) -> int:
         need = size[file]
         if need > capacity:
             continue
-        # Conditional values instead of branches here and below: what is a hit cannot be predicted.
+        # Conditional values are faster than branches here and below, since hits are unpredictable.
         present = placed[file] >= tail
         hit[i] = present
         if by_use:

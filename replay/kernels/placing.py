@@ -1,128 +1,138 @@
-"""What a plan does to the disk of an XCache: evictions, prefetches and pins, which are touches."""
+"""What a plan does to the disk of an XCache: evictions, prefetches, and pins, which are touches."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from replay.kernels.disk import (
     ABSENT,
     ASKED,
     EVICTED,
-    FRESH,
+    N_TOUCHES,
     PINNED,
+    PREFETCHED,
     REFUSED,
     TOUCH_TAIL,
-    TOUCHES,
+    TOUCHED_AT,
+    TOUCHED_FILE,
     UNTIL,
     USED,
+    AccessLog,
     Disk,
-    Reads,
     Rules,
+    clear_flag,
+    closes_at_once,
+    has,
     hold,
+    is_resident,
+    is_touch,
     remove,
+    set_flag,
+    use_by_touch,
 )
 from replay.kernels.jit import bare
 from replay.planner import IntArray
 
 
-class Limits(NamedTuple):
-    """A prefetch's moment, s since 1970, and the most bytes it may bring."""
+class PrefetchBudget(NamedTuple):
+    """The most bytes that a prefetch at `now` (s since 1970) may bring."""
 
     now: int
-    budget: int
+    size_bytes: int
 
 
 @bare
 def evict(disk: Disk, files: IntArray) -> None:
     """Take those of `files` that are resident off the disk."""
     for file in files:
-        if disk.entry[file] != ABSENT:
+        if is_resident(disk, file):
             remove(disk, file)
-            disk.flags[file] |= EVICTED
+            set_flag(disk, file, EVICTED)
 
 
 @bare
-def prefetch(disk: Disk, rules: Rules, reads: Reads, files: IntArray, limits: Limits) -> tuple[int, int]:
+def prefetch(
+    disk: Disk, rules: Rules, log: AccessLog, files: IntArray, budget: PrefetchBudget
+) -> tuple[int, int]:
     """Bring in whole, in order, those of `files` that are absent, admitted and fit.
 
-    Returned are the bytes that came, and those that the budget kept out.
+    Returns the bytes that came, and the bytes that the budget kept out.
     """
-    now, budget = limits
     fetched = 0
-    over = 0
+    over_budget = 0
     for file in files:
         size = int(disk.size[file])
-        if disk.entry[file] != ABSENT or disk.flags[file] & REFUSED:
+        if is_resident(disk, file) or has(disk, file, REFUSED):
             continue
         if disk.sums[USED] + size > rules.capacity:
             continue
-        if fetched + size > budget:
-            over += size
+        if fetched + size > budget.size_bytes:
+            over_budget += size
             continue
-        touch(disk, reads, file, now)
+        touch(disk, log, file, budget.now)
         hold(disk, file, size)
-        disk.flags[file] = (disk.flags[file] | FRESH) & ~np.uint8(EVICTED)
+        clear_flag(disk, file, EVICTED)
+        set_flag(disk, file, PREFETCHED)
         fetched += size
-    return fetched, over
+    return fetched, over_budget
 
 
 @bare
-def pin(disk: Disk, reads: Reads, files: IntArray, now: int) -> None:
+def pin(disk: Disk, log: AccessLog, files: IntArray, now: int) -> None:
     """Pin those of `files` that are resident, and touch every pinned file.
 
-    As on a real XCache, a pin is nothing but a touch: `files` become the newest, the first of them last of
-    all; the pins that stood before them come next, by id.
+    On a real XCache a pin is only a touch. `files` become the newest, the first of them the very newest; the
+    files pinned before come next, by id.
     """
     for file in range(disk.size.size):
-        if disk.flags[file] & PINNED:
-            touch(disk, reads, file, now)
+        if has(disk, file, PINNED):
+            touch(disk, log, file, now)
     for i in range(files.size - 1, -1, -1):
         file = int(files[i])
-        if disk.entry[file] != ABSENT:
-            disk.flags[file] |= PINNED
-            touch(disk, reads, file, now)
+        if is_resident(disk, file):
+            set_flag(disk, file, PINNED)
+            touch(disk, log, file, now)
 
 
 @bare
 def unpin(disk: Disk, files: IntArray) -> None:
-    """Touch `files` no more."""
+    """Stop touching `files`."""
     for file in files:
-        disk.flags[file] &= ~np.uint8(PINNED)
+        clear_flag(disk, file, PINNED)
 
 
 @bare
-def touch(disk: Disk, reads: Reads, file: int, now: int) -> None:
-    """Make a file the newest, or put it in as that; one that is open now is newer still when it is closed."""
+def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
+    """Make a file the newest, putting it on the disk if it is absent.
+
+    A file that a job has open at `now` keeps its order: its close will be later.
+    """
     sums = disk.sums
-    n = reads.item.size
     disk.session[file, ASKED] = now
-    used_by_access = ABSENT < disk.entry[file] < n
-    if used_by_access and reads.rank.size > 0 and disk.session[file, UNTIL] >= now:
+    used_by_access = is_resident(disk, file) and not is_touch(log, disk.latest_use[file])
+    if used_by_access and not closes_at_once(log) and disk.session[file, UNTIL] >= now:
         return
-    if sums[TOUCHES] == disk.touches.shape[0]:
-        _forget_touches(disk, reads)
-    k = sums[TOUCHES]
-    disk.touches[k, 0] = file
-    disk.touches[k, 1] = now
-    disk.entry[file] = n + k
+    if sums[N_TOUCHES] == disk.touches.shape[0]:
+        _forget_touches(disk, log)
+    k = sums[N_TOUCHES]
+    disk.touches[k, TOUCHED_FILE] = file
+    disk.touches[k, TOUCHED_AT] = now
+    disk.latest_use[file] = use_by_touch(log, k)
     disk.session[file, UNTIL] = now
     disk.opened[file] = ABSENT
-    sums[TOUCHES] += 1
+    sums[N_TOUCHES] += 1
 
 
 @bare
-def _forget_touches(disk: Disk, reads: Reads) -> None:
-    """Make room: of the touches only the latest use of a file counts, which are at most half of them."""
-    n = reads.item.size
+def _forget_touches(disk: Disk, log: AccessLog) -> None:
+    """Make room in `touches`: keep those that are a file's latest use, which are at most half of them."""
     kept = 0
-    for k in range(disk.sums[TOUCH_TAIL], disk.sums[TOUCHES]):
-        file = disk.touches[k, 0]
-        if disk.entry[file] == n + k:
-            disk.touches[kept, 0] = file
-            disk.touches[kept, 1] = disk.touches[k, 1]
-            disk.entry[file] = n + kept
+    for k in range(disk.sums[TOUCH_TAIL], disk.sums[N_TOUCHES]):
+        file = disk.touches[k, TOUCHED_FILE]
+        if disk.latest_use[file] == use_by_touch(log, k):
+            disk.touches[kept, TOUCHED_FILE] = file
+            disk.touches[kept, TOUCHED_AT] = disk.touches[k, TOUCHED_AT]
+            disk.latest_use[file] = use_by_touch(log, kept)
             kept += 1
-    disk.sums[TOUCHES] = kept
+    disk.sums[N_TOUCHES] = kept
     disk.sums[TOUCH_TAIL] = 0

@@ -1,8 +1,9 @@
 """The purge of an XCache, and the loop that serves accesses between its checks.
 
-As XRootD 5.5 to 6.2 do it: candidates are ordered by their latest close, open files by the start of their
-session; the oldest are collected up to twice the bytes that must go; of these, open ones are passed over, and
-those that were asked for since the last check. So a purge can fall short of the low watermark.
+This is what XRootD 5.5 to 6.2 does at a check. Candidates are ordered by their latest close, open files by
+the start of their session. The oldest are collected until their bytes are twice what must go. Of these, open
+files are passed over, and so are files that were asked for since the last check. So a purge can fall short of
+the low watermark.
 """
 
 from __future__ import annotations
@@ -13,32 +14,42 @@ import numpy as np
 
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.disk import (
-    ABSENT,
     ASKED,
     CHECKS,
-    LATE,
+    CLOSE_TAIL,
+    FREED,
     LRU_AGE,
+    N_STILL_OPEN,
+    N_TOUCHES,
     NEXT_CHECK,
+    NONE,
     OPEN_TAIL,
     PINNED,
-    TAIL,
+    SEEN,
+    SPARED_CLOSE,
+    SPARED_TOUCH,
     TOUCH_TAIL,
-    TOUCHES,
+    TOUCHED_AT,
+    TOUCHED_FILE,
     UNTIL,
     USED,
+    AccessLog,
     Disk,
     OutcomeArray,
-    Reads,
     Rules,
     access,
+    closes_at_once,
+    has,
+    is_resident,
     remove,
+    use_by_touch,
 )
 from replay.kernels.jit import bare
 from replay.kernels.tally import USED_AFTER, Tally
 
 
 class Record(NamedTuple):
-    """What is kept of accesses: the bits of each one's outcome, and sums per hour."""
+    """What a replay keeps of accesses: the outcome of each one, and sums per hour."""
 
     outcome: OutcomeArray
     tally: Tally
@@ -51,40 +62,57 @@ class Part(NamedTuple):
     stop: int
 
 
+class Candidate(NamedTuple):
+    """A file that is next to be purged: when it was last used, and last asked for."""
+
+    file: int
+    used_at: int
+    asked_at: int
+
+
+class Queue(NamedTuple):
+    """The entries of Disk.sums that belong to one queue of uses."""
+
+    tail: int
+    first_spared: int
+
+
+_CLOSES = Queue(CLOSE_TAIL, SPARED_CLOSE)
+_TOUCHES = Queue(TOUCH_TAIL, SPARED_TOUCH)
 _NEVER = 2**62
 _LONG_AGO = -(2**62)
 
 
 @bare
-def serve(disk: Disk, rules: Rules, reads: Reads, record: Record, part: Part) -> None:
-    """The accesses of `part`, with the checks due before each; sets their outcome and adds to their hours."""
+def serve(disk: Disk, rules: Rules, log: AccessLog, record: Record, part: Part) -> None:
+    """Serve the accesses of `part` and run the checks due before each; fills in `record`."""
     outcome, tally = record
     hour = np.searchsorted(tally.first, part.start, side="right") - 1
     for i in range(part.start, part.stop):
         if i >= tally.first[hour + 1]:
             hour += 1
-        now = reads.time_s[i]
+        now = log.time_s[i]
         if i + AHEAD < part.stop:
-            _fetch_file(disk, reads, reads.item[i + AHEAD])
+            _fetch_file(disk, log, log.item[i + AHEAD])
         if disk.sums[NEXT_CHECK] <= now:
-            run_checks(disk, rules, reads, now)
+            run_checks(disk, rules, log, now)
         row = tally.sums[hour]
-        outcome[i] = access(disk, rules, reads, i, row)
+        outcome[i] = access(disk, rules, log, i, row)
         row[USED_AFTER] = disk.sums[USED]
 
 
 @bare
-def _fetch_file(disk: Disk, reads: Reads, file: int) -> None:
-    fetch(disk.entry, file)
+def _fetch_file(disk: Disk, log: AccessLog, file: int) -> None:
+    fetch(disk.latest_use, file)
     fetch(disk.size, file)
     fetch(disk.flags, file)
-    if reads.rank.size > 0:
+    if not closes_at_once(log):
         fetch(disk.session, 2 * file)
 
 
 @bare
-def run_checks(disk: Disk, rules: Rules, reads: Reads, until: int) -> None:
-    """Every check due up to and at `until`."""
+def run_checks(disk: Disk, rules: Rules, log: AccessLog, until: int) -> None:
+    """Run every check due up to and at `until`."""
     sums = disk.sums
     while sums[NEXT_CHECK] <= until:
         if sums[USED] <= rules.high and rules.cold_age == 0:
@@ -92,124 +120,152 @@ def run_checks(disk: Disk, rules: Rules, reads: Reads, until: int) -> None:
             sums[NEXT_CHECK] = until // rules.interval * rules.interval
         else:
             sums[CHECKS] += 1
-            _purge(disk, rules, reads, sums[NEXT_CHECK])
+            _purge(disk, rules, log, sums[NEXT_CHECK])
         sums[NEXT_CHECK] += rules.interval
 
 
 @bare
-def _purge(disk: Disk, rules: Rules, reads: Reads, now: int) -> None:
+def _purge(disk: Disk, rules: Rules, log: AccessLog, now: int) -> None:
     """One check: cold files if it is their turn, then the oldest candidates down to the low watermark."""
     sums = disk.sums
-    need = sums[USED] - rules.low if sums[USED] > rules.high else np.int64(0)
-    cold = _LONG_AGO
-    if rules.cold_age > 0 and sums[CHECKS] % rules.cold_every == 0:
-        cold = int(now - rules.cold_age)
-    spare_from = now - rules.interval
-    seen = np.int64(0)
-    freed = np.int64(0)
-    late = 0
-    spared_closed = np.int64(-1)
-    spared_touched = np.int64(-1)
-    _drop_closed(disk, reads, now)
+    to_free = sums[USED] - rules.low if sums[USED] > rules.high else np.int64(0)
+    cold_before = _cold_before(disk, rules, now)
+    n_passed = 0
+    sums[SEEN], sums[FREED], sums[SPARED_CLOSE], sums[SPARED_TOUCH] = 0, 0, NONE, NONE
+    _drop_ended_sessions(disk, log, now)
     while True:
-        closed_at = _next_closed(disk, reads, now)
-        touched_at = _next_touched(disk, reads)
-        opened_at = _next_open(disk, reads, now, late)
-        stamp = min(closed_at, touched_at, opened_at)
-        if stamp == _NEVER or (stamp >= cold and (freed >= need or seen >= 2 * need)):
+        closed_at = _oldest_close(disk, log, now)
+        touched_at = _oldest_touch(disk, log)
+        opened_at = _oldest_open(disk, log, now, n_passed)
+        oldest = min(closed_at, touched_at, opened_at)
+        enough = sums[FREED] >= to_free or sums[SEEN] >= 2 * to_free
+        if oldest == _NEVER or (enough and oldest >= cold_before):
             break
         if opened_at < closed_at and opened_at < touched_at:
-            if late == sums[LATE]:
-                disk.late[late] = sums[OPEN_TAIL]
-                sums[LATE] += 1
-                sums[OPEN_TAIL] += 1
-            seen += disk.held[reads.item[disk.late[late]]]
-            late += 1
-            continue
-        by_access = closed_at <= touched_at
-        queue = TAIL if by_access else TOUCH_TAIL
-        at = sums[queue]
-        file = int(reads.closed[at]) if by_access else int(disk.touches[at, 0])
-        seen += disk.held[file]
-        # Where nothing stays open a file's latest use is when it was last asked for.
-        asked = stamp if reads.rank.size == 0 else disk.session[file, ASKED]
-        if asked >= spare_from:
-            # The queue goes on past it now, and starts with it again at the next check.
-            sums[queue] += 1
-            if by_access and spared_closed < 0:
-                spared_closed = at
-            if not by_access and spared_touched < 0:
-                spared_touched = at
-            continue
-        if not disk.flags[file] & PINNED:
-            sums[LRU_AGE] = now - stamp
-        freed += disk.held[file]
-        remove(disk, file)
-    if spared_closed >= 0:
-        sums[TAIL] = spared_closed
-    if spared_touched >= 0:
-        sums[TOUCH_TAIL] = spared_touched
+            _pass_open(disk, log, n_passed)
+            n_passed += 1
+        elif closed_at <= touched_at:
+            file = int(log.closed[sums[CLOSE_TAIL]])
+            _judge(disk, rules, _candidate(disk, log, file, closed_at), _CLOSES, now)
+        else:
+            file = int(disk.touches[sums[TOUCH_TAIL], TOUCHED_FILE])
+            _judge(disk, rules, _candidate(disk, log, file, touched_at), _TOUCHES, now)
+    # The next check starts with the files that this one spared.
+    if sums[SPARED_CLOSE] != NONE:
+        sums[CLOSE_TAIL] = sums[SPARED_CLOSE]
+    if sums[SPARED_TOUCH] != NONE:
+        sums[TOUCH_TAIL] = sums[SPARED_TOUCH]
 
 
 @bare
-def _next_closed(disk: Disk, reads: Reads, now: int) -> int:
-    """Time of the oldest close before `now` that is the latest use of a resident file, at TAIL; or _NEVER."""
-    tail = disk.sums[TAIL]
-    while tail < reads.closed.size and reads.close_time[tail] < now:
-        if tail + AHEAD < reads.closed.size:
-            fetch(disk.entry, reads.closed[tail + AHEAD])
-            fetch(disk.held, reads.closed[tail + AHEAD])
-        if disk.entry[reads.closed[tail]] == tail:
-            disk.sums[TAIL] = tail
-            return int(reads.close_time[tail])
+def _cold_before(disk: Disk, rules: Rules, now: int) -> int:
+    """The time before which a file's latest use makes it cold at this check."""
+    if rules.cold_age > 0 and disk.sums[CHECKS] % rules.cold_every == 0:
+        return int(now - rules.cold_age)
+    return _LONG_AGO
+
+
+@bare
+def _candidate(disk: Disk, log: AccessLog, file: int, used_at: int) -> Candidate:
+    # Without durations, a file's latest use is when it was last asked for.
+    asked_at = used_at if closes_at_once(log) else int(disk.session[file, ASKED])
+    return Candidate(file, used_at, asked_at)
+
+
+@bare
+def _judge(disk: Disk, rules: Rules, candidate: Candidate, queue: Queue, now: int) -> None:
+    """Purge the candidate at the tail of `queue`, or spare it if it was asked for since the last check."""
+    sums = disk.sums
+    file = candidate.file
+    sums[SEEN] += disk.held[file]
+    if candidate.asked_at >= now - rules.interval:
+        if sums[queue.first_spared] == NONE:
+            sums[queue.first_spared] = sums[queue.tail]
+        sums[queue.tail] += 1
+        return
+    if not has(disk, file, PINNED):
+        sums[LRU_AGE] = now - candidate.used_at
+    sums[FREED] += disk.held[file]
+    remove(disk, file)
+
+
+@bare
+def _pass_open(disk: Disk, log: AccessLog, n_passed: int) -> None:
+    """Pass over the oldest open file, remembering its session if it is new to the list."""
+    sums = disk.sums
+    if n_passed == sums[N_STILL_OPEN]:
+        disk.still_open[n_passed] = sums[OPEN_TAIL]
+        sums[N_STILL_OPEN] += 1
+        sums[OPEN_TAIL] += 1
+    sums[SEEN] += disk.held[log.item[disk.still_open[n_passed]]]
+
+
+@bare
+def _oldest_close(disk: Disk, log: AccessLog, now: int) -> int:
+    """Time of the oldest close before `now` that is a resident file's latest use, or _NEVER.
+
+    CLOSE_TAIL is moved to it.
+    """
+    tail = disk.sums[CLOSE_TAIL]
+    while tail < log.closed.size and log.close_time[tail] < now:
+        if tail + AHEAD < log.closed.size:
+            fetch(disk.latest_use, log.closed[tail + AHEAD])
+            fetch(disk.held, log.closed[tail + AHEAD])
+        if disk.latest_use[log.closed[tail]] == tail:
+            disk.sums[CLOSE_TAIL] = tail
+            return int(log.close_time[tail])
         tail += 1
-    disk.sums[TAIL] = tail
+    disk.sums[CLOSE_TAIL] = tail
     return _NEVER
 
 
 @bare
-def _next_touched(disk: Disk, reads: Reads) -> int:
-    """The same for touches, at TOUCH_TAIL."""
-    n = reads.item.size
+def _oldest_touch(disk: Disk, log: AccessLog) -> int:
+    """Time of the oldest touch that is a resident file's latest use, or _NEVER; TOUCH_TAIL is moved to it."""
     tail = disk.sums[TOUCH_TAIL]
-    while tail < disk.sums[TOUCHES]:
-        if disk.entry[disk.touches[tail, 0]] == n + tail:
+    while tail < disk.sums[N_TOUCHES]:
+        if disk.latest_use[disk.touches[tail, TOUCHED_FILE]] == use_by_touch(log, tail):
             disk.sums[TOUCH_TAIL] = tail
-            return int(disk.touches[tail, 1])
+            return int(disk.touches[tail, TOUCHED_AT])
         tail += 1
     disk.sums[TOUCH_TAIL] = tail
     return _NEVER
 
 
 @bare
-def _next_open(disk: Disk, reads: Reads, now: int, late: int) -> int:
-    """Start of the oldest session open at `now`: late one `late`, else the one at OPEN_TAIL; or _NEVER."""
-    if reads.rank.size == 0:
+def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
+    """Start of the oldest session open at `now`, after `n_passed` of them; or _NEVER.
+
+    These are first the sessions in `still_open`, then the ones from OPEN_TAIL on, which is moved to the next.
+    """
+    if closes_at_once(log):
         return _NEVER
-    if late < disk.sums[LATE]:
-        return int(reads.time_s[disk.late[late]])
+    if n_passed < disk.sums[N_STILL_OPEN]:
+        return int(log.time_s[disk.still_open[n_passed]])
     tail = disk.sums[OPEN_TAIL]
-    while tail < reads.item.size and reads.time_s[tail] < now:
-        if _is_open(disk, reads, tail, now):
+    while tail < log.item.size and log.time_s[tail] < now:
+        if _is_open(disk, log, tail, now):
             disk.sums[OPEN_TAIL] = tail
-            return int(reads.time_s[tail])
+            return int(log.time_s[tail])
         tail += 1
     disk.sums[OPEN_TAIL] = tail
     return _NEVER
 
 
 @bare
-def _drop_closed(disk: Disk, reads: Reads, now: int) -> None:
+def _drop_ended_sessions(disk: Disk, log: AccessLog, now: int) -> None:
+    """Keep in `still_open` only the sessions that are open at `now`."""
     kept = 0
-    for k in range(disk.sums[LATE]):
-        if _is_open(disk, reads, disk.late[k], now):
-            disk.late[kept] = disk.late[k]
+    for k in range(disk.sums[N_STILL_OPEN]):
+        if _is_open(disk, log, disk.still_open[k], now):
+            disk.still_open[kept] = disk.still_open[k]
             kept += 1
-    disk.sums[LATE] = kept
+    disk.sums[N_STILL_OPEN] = kept
 
 
 @bare
-def _is_open(disk: Disk, reads: Reads, i: int, now: int) -> bool:
-    """Access `i` began the present session of its file, which is resident."""
-    file = reads.item[i]
-    return bool(disk.opened[file] == i and disk.session[file, UNTIL] >= now and disk.entry[file] != ABSENT)
+def _is_open(disk: Disk, log: AccessLog, i: int, now: int) -> bool:
+    """Whether access `i` began the present session of its file, and the file is resident."""
+    file = log.item[i]
+    is_present = disk.opened[file] == i and disk.session[file, UNTIL] >= now
+    return bool(is_present and is_resident(disk, file))

@@ -1,4 +1,4 @@
-"""Queues of files in bytes: a ring of residents, and the ghosts of files that left."""
+"""Queues of files with their bytes: a ring of resident files, and ghosts of evicted ones."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def pop(ring: Ring, size: IntArray) -> int:
 
 
 class Ghosts(NamedTuple):
-    """Names of files that left, oldest first, as if they still took their bytes.
+    """Files that were evicted, oldest first, counted with their bytes.
 
-    `entry[FIRST … FIRST + COUNT - 1]` are files, live where `at[file]` is that very place; `at` is -1 for the
-    rest. There are never more entries than accesses, so `entry` needs no end.
+    `entry[FIRST … FIRST + COUNT - 1]` are files. An entry counts if `at[file]` is its place; `at` is -1 for
+    files without a ghost. There are never more entries than accesses, so `entry` does not wrap around.
     """
 
     entry: IndexArray
@@ -61,13 +61,13 @@ class Ghosts(NamedTuple):
 
 
 def no_ghosts(n: int, m: int) -> Ghosts:
-    """Room for the ghosts of a trace of `n` accesses to `m` files; memory is taken as they come."""
+    """Room for the ghosts of a trace of `n` accesses to `m` files; memory is used only as they come."""
     return Ghosts(np.empty(n, np.int32), np.full(m, -1, np.int32), np.zeros(3, np.int64))
 
 
 @bare
-def haunt(ghosts: Ghosts, limit: int, file: int, size: IntArray) -> None:
-    """Remember `file`; the oldest go while all ghosts would take more than `limit` bytes."""
+def remember(ghosts: Ghosts, limit: int, file: int, size: IntArray) -> None:
+    """Add a ghost of `file`, dropping the oldest ones while all would take more than `limit` bytes."""
     need = size[file]
     if need > limit:
         return
@@ -85,8 +85,8 @@ def haunt(ghosts: Ghosts, limit: int, file: int, size: IntArray) -> None:
 
 
 @bare
-def lay(ghosts: Ghosts, file: int, size: IntArray) -> bool:
-    """Forget `file`; was it remembered?"""
+def forget(ghosts: Ghosts, file: int, size: IntArray) -> bool:
+    """Drop the ghost of `file`; returns whether there was one."""
     if ghosts.at[file] < 0:
         return False
     ghosts.at[file] = -1

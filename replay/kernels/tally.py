@@ -1,4 +1,4 @@
-"""Sums per hour, of hours that have an access: what a replay keeps of each access."""
+"""Sums per hour: what a replay keeps of the accesses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from replay.trace import ItemArray
 
 HOUR_S = 3600
 
-# Columns of Tally.sums. Bytes asked for, from disk, and fetched for an access; usage after the last one.
+# Columns of Tally.sums: hits; bytes requested, served from disk, and fetched from the origin; bytes on disk
+# after the hour's last access.
 HITS, REQUESTED, HIT_BYTES, FETCHED, USED_AFTER = range(5)
 
 
 class Tally(NamedTuple):
-    """`hour`: hours since 1970 that have an access, rising; `sums`: int64[hours, 5].
+    """`hour`: hours since 1970 that have an access, ascending; `sums`: int64[hours, 5].
 
-    `first`: index of each hour's first access, and the number of accesses at the end.
+    `first`: index of each hour's first access, then the number of accesses.
     """
 
     hour: IntArray
@@ -28,7 +29,7 @@ class Tally(NamedTuple):
 
 
 def empty_tally(time_s: IntArray) -> Tally:
-    """A tally for accesses at `time_s`, in order."""
+    """A tally without counts for accesses at `time_s`, ascending."""
     starts = np.empty(max(1, _hours(time_s, np.zeros(0, np.int64))) + 1, np.int64)
     n = _hours(time_s, starts)
     starts[n] = time_s.size
@@ -52,7 +53,7 @@ def _hours(time_s: IntArray, starts: IntArray) -> int:
 
 @kernel
 def tally_hits(tally: Tally, item: ItemArray, size: IntArray, hit: BoolArray) -> None:
-    """Count whole files: `hit` says which access was served from disk."""
+    """Count accesses to whole files: `hit` marks those served from disk."""
     for hour in range(tally.hour.size):
         row = tally.sums[hour]
         for i in range(tally.first[hour], tally.first[hour + 1]):
@@ -66,7 +67,7 @@ def tally_hits(tally: Tally, item: ItemArray, size: IntArray, hit: BoolArray) ->
 
 @kernel
 def tally_bytes(tally: Tally, item: ItemArray, size: IntArray, hit_bytes: IntArray) -> None:
-    """Count parts of files: `hit_bytes` of each access were served from disk."""
+    """Count accesses to parts of files: of each, `hit_bytes` were served from disk."""
     for hour in range(tally.hour.size):
         row = tally.sums[hour]
         for i in range(tally.first[hour], tally.first[hour + 1]):

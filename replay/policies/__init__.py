@@ -1,4 +1,4 @@
-"""Policies that decide at each access, by name. A new one is a module here and a line in `POLICIES`."""
+"""Policies that decide at each access, by name. To add one, write a module here and a line in `POLICIES`."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ POLICIES: dict[str, Policy] = {
     "clairvoyant-bypass": clairvoyant_bypass,
 }
 
-# With those that need scores, which `score_policies` makes.
+# The last two need scores; `score_policies` makes them.
 NAMES = (*POLICIES, "score", "score-tail")
 
 _ALIASES = {"belady": "clairvoyant"}
 
 
 def canonical(name: str) -> str:
-    """The name in `NAMES` that `name` means: case, `-` and `_` do not count, `belady` is `clairvoyant`.
+    """The name in `NAMES` that equals `name` but for case, `-` and `_`; `belady` is `clairvoyant`.
 
-    Raises ConfigError for one that means none.
+    Raises ConfigError if there is none.
     """
     wanted = _bare(name)
     for known in NAMES:
@@ -67,9 +67,9 @@ def run_policy(
 ) -> Result:
     """Replay `trace` under the policy called `name`, counting from `count_from_s` (None: everything).
 
-    `policy` is what to run under that name, for those of `score_policies` and ones of your own. Evictions
-    happen at the access that needs the room; watermarks and plans are `replay.engine`'s. The peak is that of
-    the whole replay. Raises ConfigError for an unknown name, InputError for an empty window.
+    `policy` is the policy of that name if it is not built in. Files are evicted at the access that needs the
+    room; for watermarks and plans see `replay.engine`. The peak usage is that of the whole replay. Raises
+    ConfigError for an unknown name, InputError for an empty window.
     """
     if policy is None:
         name = canonical(name)

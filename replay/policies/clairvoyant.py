@@ -1,6 +1,6 @@
-"""Belady's policy, which knows the future, over whole files: evict the farthest next access.
+"""Belady's policy, which knows the future, for whole files: evict the file with the farthest next access.
 
-With files of unequal size it is no bound on hits; on bytes it lies within 1e-4 of `replay.bounds`.
+With files of different sizes it is no bound on hits; its bytes are within 1e-4 of `replay.bounds`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from replay.trace import IndexArray, Trace
 
 
 class Residents(NamedTuple):
-    """`resident` per file; `dead`: a stack of those resident that are never read again."""
+    """`resident`: per file; `dead`: a stack of the resident files that are never read again."""
 
     resident: BoolArray
     dead: IndexArray
@@ -29,7 +29,7 @@ def clairvoyant(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
 
 
 def clairvoyant_bypass(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """As `clairvoyant`, but a file that would itself be the farthest is passed by. Returns the peak usage."""
+    """Like `clairvoyant`, but bypass a file whose own next access is the farthest; the peak usage."""
     return _replay(trace, capacity_bytes, True, hit)
 
 

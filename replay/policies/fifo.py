@@ -8,5 +8,5 @@ from replay.trace import Trace
 
 
 def fifo(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict the file that came first until the new one fits. Returns the peak usage in bytes."""
+    """Evict the file that came in first until the new one fits. Returns the peak usage in bytes."""
     return oldest_goes(trace, capacity_bytes, hit, by_use=False)

@@ -1,4 +1,4 @@
-"""Greedy-Dual-Size-Frequency (Cherkasova, 1998): for hits of objects, not of bytes."""
+"""Greedy-Dual-Size-Frequency (Cherkasova, 1998): it favours hits over bytes."""
 
 from __future__ import annotations
 

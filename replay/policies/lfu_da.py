@@ -1,4 +1,4 @@
-"""LFU with dynamic ageing (Arlitt et al., 2000): what was popular once does not stay for ever."""
+"""LFU with dynamic ageing (Arlitt et al., 2000): a formerly popular file does not stay forever."""
 
 from __future__ import annotations
 

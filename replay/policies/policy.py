@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The type of a policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from replay.planner import BoolArray
 from replay.trace import Trace
 
-# (trace, capacity_bytes, hit) -> peak usage in bytes, the most held once an access is finished. Sets hit[i]
-# where access i is served from the cache; `hit` comes all False. Whole files; a file larger than the capacity
-# is a miss and leaves the cache as it was.
+# (trace, capacity_bytes, hit) -> peak usage in bytes, measured after each access. Sets hit[i] if access i is
+# served from the cache; `hit` is all False before. Files are cached whole; a file larger than the capacity is
+# a miss and does not change the cache.
 Policy = Callable[[Trace, int, BoolArray], int]

@@ -1,4 +1,4 @@
-"""Eviction by a score per file, new scores at boundaries: the whole cache, or the tail of an LRU."""
+"""Eviction by a score per file, renewed at boundaries: from the whole cache, or from the tail of an LRU."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from replay.planner import BoolArray, IntArray
 from replay.policies.policy import Policy
 from replay.trace import IndexArray, ItemArray, Trace
 
-# Entries of Tail.sums: the index of the head's oldest access, bytes held, bytes of the head, entries, peak.
+# Entries of Tail.sums: index of the head's oldest access, bytes held, bytes of the head, entries of the heap,
+# peak usage.
 EDGE, USED, HEAD_USED, COUNT, PEAK = range(5)
 
 
 class Scores(Protocol):
-    """What a model says of every file of the trace, from time to time; higher is better kept."""
+    """A model's scores of every file of the trace, renewed at boundaries; high scores are kept."""
 
     @property
     def boundaries(self) -> IntArray:
-        """int64[k], s since 1970, ascending: when new scores begin to count."""
+        """int64[k], s since 1970, ascending: when new scores take effect."""
         ...
 
     def at(self, k: int, /) -> FloatArray:
@@ -37,7 +38,7 @@ class Scores(Protocol):
 def score_policies(scores: Scores, *, tail_share: float = 0.25) -> dict[str, Policy]:
     """The policies `score` and `score-tail` on `scores`. Raises ConfigError for a share outside 0 … 1."""
     if not 0 < tail_share <= 1:
-        raise ConfigError("tail_share", f"{tail_share} must be above 0 and at most 1, as 0.25")
+        raise ConfigError("tail_share", f"{tail_share} must be above 0 and at most 1, for example 0.25")
     return {
         "score": partial(least_score, scores, 1.0),
         "score-tail": partial(least_score, scores, tail_share),
@@ -45,14 +46,15 @@ def score_policies(scores: Scores, *, tail_share: float = 0.25) -> dict[str, Pol
 
 
 def least_score(scores: Scores, tail_share: float, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict the least score of the tail, on a tie the least recently used. Returns the peak in bytes.
+    """Evict the lowest score of the tail, on a tie the least recently used; the peak usage in bytes.
 
-    The tail is what lies beyond the most recently used (1 - `tail_share`) of the capacity; with a share of 1
-    it is the whole cache. A read takes a file out of it. If the tail is empty the least recently used file
-    goes. Before the first boundary every score is 0. Raises InputError if scores do not fit the trace.
+    The tail is all files but the most recently used ones that fill (1 - `tail_share`) of the capacity; with a
+    share of 1 it is the whole cache. A read moves a file out of the tail. If the tail is empty, the least
+    recently used file is evicted. Before the first boundary every score is 0. Raises InputError if the scores
+    do not fit the trace.
     """
     m = trace.n_items
-    # Below 0 not even files of 0 bytes stay in the head.
+    # With -1, not even files of 0 bytes stay in the head.
     head_bytes = int((1 - tail_share) * capacity_bytes) if tail_share < 1 else -1
     tail = Tail(
         score=np.zeros(m),
@@ -75,7 +77,7 @@ def least_score(scores: Scores, tail_share: float, trace: Trace, capacity_bytes:
 def _boundaries(scores: Scores) -> IntArray:
     boundaries = np.asarray(scores.boundaries, np.int64)
     if (np.diff(boundaries) <= 0).any():
-        raise InputError("the scores' boundaries do not ascend; sort them and drop what is double")
+        raise InputError("the scores' boundaries are not strictly ascending; sort them and drop duplicates")
     return boundaries
 
 
@@ -90,7 +92,8 @@ def _checked(score: FloatArray, m: int, k: int) -> FloatArray:
 class Tail(NamedTuple):
     """`last`: index of each file's last access, -1 if absent; the tail holds those before `sums[EDGE]`.
 
-    `queued`: has an entry in `heap`. An entry outlives a read; it is dropped or corrected when it comes up.
+    `queued`: the file has an entry in `heap`. A read leaves the entry as it is; it is dropped or corrected
+    when it reaches the top.
     """
 
     score: FloatArray
@@ -129,7 +132,7 @@ def _serve(reads: Accesses, head_bytes: int, tail: Tail, start: int, stop: int) 
 
 @bare
 def _age(item: ItemArray, size: IntArray, tail: Tail) -> None:
-    """Move the head's edge on by one access; a file whose last one it was is in the tail now."""
+    """Advance the head's edge by one access; if that was its file's last one, the file joins the tail."""
     edge = tail.sums[EDGE]
     tail.sums[EDGE] += 1
     file = item[edge]
@@ -164,7 +167,7 @@ def _evict(item: ItemArray, size: IntArray, tail: Tail) -> None:
 
 @bare
 def _rescore(tail: Tail) -> None:
-    """Order the tail by the scores of now."""
+    """Order the tail by the current scores."""
     heap, sums = tail.heap, tail.sums
     count = 0
     for at in range(sums[COUNT]):

@@ -1,4 +1,4 @@
-"""SIEVE (Zhang et al., NSDI 2024): a queue whose hand spares, once, what was read since it last came by."""
+"""SIEVE (Zhang et al., NSDI 2024): a queue whose hand spares files that were read since it last passed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from replay.kernels.jit import bare
 from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 
-_IN, _READ = 1, 2
+# A file's state; READ: since the hand last passed it.
+ABSENT, UNREAD, READ = 0, 1, 2
 
 
 def sieve(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict what the hand meets unread, going from the oldest to the newest. Returns the peak in bytes.
+    """Evict the next unread file that the hand meets, from the oldest to the newest; the peak usage in bytes.
 
-    Files stay in order of arrival. Those ahead of the hand, with the new ones at their end, are in one row of
-    `queue`, those it has spared in the other; where the hand has passed the newest the rows change places.
+    Files stay in order of arrival. One row of `queue` holds the files ahead of the hand, new files at its
+    end; the other row holds the files that the hand has spared. When the hand has passed the newest file,
+    the rows swap.
     """
     m = trace.n_items
     queue = np.empty((2, m + 1), np.int32)
@@ -41,8 +43,8 @@ def _run(reads: Accesses, state: npt.NDArray[np.uint8], queue: IndexArray) -> in
         if i + AHEAD < n:
             fetch(state, item[i + AHEAD])
             fetch(size, item[i + AHEAD])
-        if state[file] != 0:
-            state[file] = _READ
+        if state[file] != ABSENT:
+            state[file] = READ
             hit[i] = True
             continue
         need = size[file]
@@ -52,17 +54,17 @@ def _run(reads: Accesses, state: npt.NDArray[np.uint8], queue: IndexArray) -> in
         while used > capacity:
             met = queue[row, hand]
             hand = hand + 1 if hand + 1 < slots else 0
-            if state[met] == _READ:
-                state[met] = _IN
+            if state[met] == READ:
+                state[met] = UNREAD
                 queue[1 - row, n_spared] = met
                 n_spared += 1
             else:
-                state[met] = 0
+                state[met] = ABSENT
                 used -= size[met]
             if hand == end:
                 row = 1 - row
                 hand, end, n_spared = 0, n_spared, 0
-        state[file] = _IN
+        state[file] = UNREAD
         queue[row, end] = file
         end = end + 1 if end + 1 < slots else 0
         peak = max(peak, used)

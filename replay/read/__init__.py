@@ -7,8 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from features.errors import InputError
-from replay.read.assemble import Choice, LoadedTrace, assemble
+from replay.read.assemble import LoadedTrace, assemble
 from replay.read.binary import read_lcs, read_oracle_general
+from replay.read.choice import Choice
 from replay.read.kinds import LCS, ORACLE, house_parts, kind_of
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
 from replay.read.source import Source, parquet
@@ -18,7 +19,7 @@ from replay.read.times import UNITS
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
 
 KINDS = ("auto", "accesses", "table", ORACLE, LCS)
-"""What `kind` may be; `accesses` and `table` are Parquet or CSV, told apart by their content."""
+"""Values of `kind`; `accesses` and `table` are Parquet or CSV, whichever the content is."""
 
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 _BINARY = {ORACLE: read_oracle_general, LCS: read_lcs}
@@ -36,17 +37,17 @@ def read_trace(
     keep: Sequence[str] = (),
     sort: bool = False,
 ) -> LoadedTrace:
-    """The trace in a file or folder; `docs/replay.md` lists the kinds and what happens to faulty rows.
+    """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
 
-    `columns` names a foreign table's columns by role (time, item, size, close, read); `time_unit` (s, ms,
-    us, ns) is that of numbers, timestamps bring their own. Only accesses of `site` at since_s <= time <
-    until_s are kept. `keep`: columns to have beside the trace, where they exist. `sort`: a foreign table
-    may be out of time order. Raises InputError, SchemaError.
+    `columns`: the columns of a foreign table by role (time, item, size, close, read). `time_unit` (s, ms, us,
+    ns): the unit of times that are numbers; timestamps have their own. Only accesses of `site` with
+    since_s <= time < until_s are kept. `keep`: columns to keep beside the trace, if they exist. `sort`: sort
+    a foreign table by time. Raises InputError, SchemaError.
     """
     if kind not in KINDS:
-        raise InputError(f"no trace kind {kind!r}; there are {', '.join(KINDS)}")
+        raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
     if time_unit not in UNITS:
-        raise InputError(f"no time unit {time_unit!r}; there are {', '.join(UNITS)}")
+        raise InputError(f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}")
     if not path.exists():
         raise InputError(f"there is no trace {path}; check the path")
     choice = Choice(site, since_s, until_s, tuple(keep))

@@ -38,7 +38,7 @@ def read_lcs(path: Path) -> Source:
         table = _records(path, stream, _LCS_RECORD)
     if table.num_rows != stated:
         raise InputError(
-            f"{path} ends after record {table.num_rows}, its header states {stated}; fetch it again"
+            f"{path} ends after record {table.num_rows}, but its header states {stated}; fetch it again"
         )
     return _table(path, table)
 
@@ -48,9 +48,9 @@ def _lcs_requests(path: Path, header: bytes) -> int:
         raise InputError(f"{path} ends within the LCS header, before record 1; fetch it again")
     words = struct.unpack(f"<{_LCS_HEADER_BYTES // 8}Q", header)
     if words[0] != LCS_MAGIC or words[-1] != LCS_MAGIC:
-        raise InputError(f"{path} is no LCS trace: its header lacks the magic number; check --kind")
+        raise InputError(f"{path} is not an LCS trace: its header lacks the magic number; check --kind")
     if words[1] != _LCS_VERSION:
-        raise InputError(f"{path} is LCS version {words[1]}; only 3 is read, write it as that or as CSV")
+        raise InputError(f"{path} is LCS version {words[1]}; convert it to version 3 or CSV")
     return int(words[3])
 
 
@@ -60,7 +60,7 @@ def _records(path: Path, stream: pa.NativeFile, record: np.dtype[np.void]) -> pa
     while data := _read(path, stream, record.itemsize * _CHUNK_RECORDS):
         whole, rest = divmod(len(data), record.itemsize)
         rows = np.frombuffer(data, record, count=whole)
-        # Fields of a record are not aligned; Arrow wants each column by itself.
+        # Arrow needs contiguous columns, and the fields of a record are interleaved.
         columns = [array_of(rows[name]) for name in _KEPT]
         pieces.append(pa.RecordBatch.from_arrays(columns, names=list(_KEPT)))
         n_records += whole
@@ -74,7 +74,7 @@ def _records(path: Path, stream: pa.NativeFile, record: np.dtype[np.void]) -> pa
 
 
 def _read(path: Path, stream: pa.NativeFile, n_bytes: int) -> bytes:
-    """The next `n_bytes`, fewer at the end: a decompressor may give less than is asked for."""
+    """The next `n_bytes`, fewer only at the end; one `read` of a decompressor may return less."""
     parts: list[bytes] = []
     missing = n_bytes
     try:

@@ -1,6 +1,6 @@
-"""From Arrow to numpy and back by their buffers.
+"""Conversion between Arrow and numpy by their buffers.
 
-Arrow's own conversions load pandas on first use, which takes longer than reading a small trace.
+Arrow's own conversions import pandas at first use, which takes longer than reading a small trace.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from replay.planner import BoolArray
 
 
 def values_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """The numbers of a column, meaningless where null; one chunk is not copied and not writeable."""
-    # Arrow calls integers as numpy does.
+    """The numbers of a column, undefined where null; a single chunk is not copied, and so not writeable."""
+    # Arrow and numpy have the same names for integer types.
     dtype = np.dtype(np.float64 if column.type == pa.float64() else str(column.type))
     chunks = [_values(chunk, dtype) for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:

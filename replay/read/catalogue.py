@@ -1,4 +1,4 @@
-"""The files of a trace: those it reads, and those that only a catalogue knows."""
+"""Names and sizes of files from a catalogue, also of files that the trace does not read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _COLUMNS = ("did", "size_bytes")
 def with_catalogue(
     values: pa.Array, size: IntArray, files: Source | None
 ) -> tuple[pa.StringArray, IntArray, BoolArray]:
-    """Names and sizes of the files `values`, then of those that only `files` has; and which `files` lists.
+    """Names and sizes of the files `values`, then of files that only `files` has; and which `files` lists.
 
-    `size`: bytes or UNKNOWN, which the catalogue fills in. `files`: did (unique), size_bytes.
+    `size`: bytes, or UNKNOWN, which is replaced by the catalogue's. `files`: did (unique), size_bytes.
     Raises SchemaError, InputError.
     """
     names: pa.StringArray = values.cast(pa.string())
     if files is None:
         return names, size, np.zeros(size.size, np.bool_)
     dids, stated = _read(files)
-    # One pass over both: the names keep their ids, files that only the catalogue has get the next ones.
+    # Coded together: the names keep their ids, files that only the catalogue has get the next ones.
     both = codes_of(pa.chunked_array([names, *dids.chunks], pa.string()))
     place = both.code[len(names) :]
     rows = np.bincount(place, minlength=len(both.values))

@@ -1,4 +1,4 @@
-"""What a path holds, told by its content: magic bytes first, then whether it is text."""
+"""The kind of trace at a path, detected by its content: magic bytes first, then whether it is text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STORE = "_commits"
 
 
 def kind_of(path: Path, *, table: bool = False) -> str:
-    """`parquet`, `csv`, `oracleGeneral` or `lcs`; only the first two if it is known to be a `table`.
+    """`parquet`, `csv`, `oracleGeneral` or `lcs`; one of the first two if it is known to be a `table`.
 
-    Raises InputError for an empty file and a binary one of no known kind.
+    Raises InputError for an empty file, and for a binary file of no known kind.
     """
     if path.is_dir():
         return "parquet"
@@ -35,12 +35,12 @@ def kind_of(path: Path, *, table: bool = False) -> str:
         return "csv"
     if head.startswith(struct.pack("<Q", LCS_MAGIC)):
         return LCS
-    # oracleGeneral has no magic: the name tells, as for libCacheSim itself.
+    # oracleGeneral has no magic number: like libCacheSim, go by the file's name.
     if ORACLE.lower() in path.name.lower():
         return ORACLE
     if _is_text(head):
         return "csv"
-    raise InputError(f"{path} is neither Parquet, CSV nor LCS; say --kind oracleGeneral if it is that")
+    raise InputError(f"{path} is neither Parquet, CSV nor LCS; give --kind oracleGeneral if it is that")
 
 
 def open_bytes(path: Path) -> pa.NativeFile:
@@ -66,7 +66,7 @@ def head_of(path: Path, n_bytes: int) -> bytes:
 def house_parts(path: Path) -> tuple[Path, Path | None]:
     """The accesses at `path`, and the catalogue beside them: `accesses` and `files` of a folder, if any.
 
-    Raises InputError for a table store, whose commits decide which files count.
+    Raises InputError for a table store, because only its commits say which files are current.
     """
     if not path.is_dir():
         return path, None

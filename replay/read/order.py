@@ -17,9 +17,10 @@ from replay.read.values import refuse_null
 
 
 def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
-    """The rows by time: a house table's by (time, event_id), a foreign one's as they stand, or by time.
+    """The rows in time order: those of an `accesses` table by (time, event_id), others as they are.
 
-    Raises InputError with the row where time runs backwards, in a foreign table that is not to be sorted.
+    `sort`: sort the rows of a foreign table by time. Raises InputError naming the first row that is earlier
+    than the one before, if it is not to be sorted.
     """
     backwards = ticks[1:] < ticks[:-1]
     unordered = bool(backwards.any())
@@ -27,7 +28,7 @@ def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> R
         row = int(backwards.argmax()) + 1
         raise InputError(
             f"{source.where(row)} has {roles.time} {ticks[row]}, earlier than {ticks[row - 1]} in the row "
-            "before; sort the trace, or say --sort"
+            "before; sort the trace, or give --sort"
         )
     del backwards
     rows = np.argsort(ticks, kind="stable") if unordered else None
@@ -57,7 +58,7 @@ def _by_event(source: Source, name: str, rows: Rows, ticks: TickArray) -> Rows:
 
 
 def _falls(column: pa.ChunkedArray, same: BoolArray) -> bool:
-    """Whether an event of the same time as the one before sorts before it."""
+    """Whether an event at the same time as the one before it has a lower id."""
     start = 0
     for chunk in column.chunks:
         if start and len(chunk) and same[start - 1] and chunk[0].as_py() < column[start - 1].as_py():

@@ -1,4 +1,4 @@
-"""What a row may say about its own access: when it ended, and how much it read."""
+"""Optional facts of an access: when it ended, and how many bytes it read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from replay.read.values import UNKNOWN, least
 def closes(
     source: Source, name: str | None, rows: Rows, time_s: IntArray, time_unit: str
 ) -> tuple[IntArray | None, int]:
-    """When each access ended (int64[n]), and how many were stated to end before they began.
+    """When each access ended (int64[n]), and the number of accesses stated to end before they began.
 
-    Those, and accesses that state no end, end at once. None: every access does.
+    These, and accesses without an end, end at once. None: every access ends at once.
     """
     if name is None:
         return None, 0
@@ -33,10 +33,10 @@ def closes(
 def reads(
     source: Source, name: str | None, rows: Rows, n_reads: IntArray | None, size_bytes: IntArray
 ) -> tuple[IntArray | None, int]:
-    """Bytes that each access read (int64[n]), and how many were stated to read more than their file has.
+    """Bytes that each access read (int64[n]), and the number of accesses stated to read more than their file.
 
-    `size_bytes`: of each access's file. Accesses that state nothing read all of it, and so do those stated
-    to read more; a row of k reads gives each a k-th. None: every access reads its file whole.
+    `size_bytes`: of each access's file. These accesses, and those without a number, read the whole file. In a
+    row of k reads, each reads one k-th of the row's bytes. None: every access reads its whole file.
     Raises InputError for a negative number.
     """
     if name is None:

@@ -1,4 +1,4 @@
-"""Which column of a table plays which part."""
+"""Which column of a table has which role."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOUSE = ("accessed_at", "did", "size_bytes")
 
 
 class Roles(NamedTuple):
-    """Columns by part; None: the table has none. `house`: an `accesses` table, with its own rules."""
+    """Column names by role; None: there is none. `house`: an `accesses` table, which has its own rules."""
 
     time: str
     item: str
@@ -72,5 +72,5 @@ def _usual(source: Source, role: str) -> str:
     fault = f"more than one ({', '.join(found)})" if found else "none"
     raise SchemaError(
         f"{source.label}: which column is the {role}? Of the usual names there is {fault} among "
-        f"{column_names(source)}; say it with --columns {role}=NAME"
+        f"{column_names(source)}; give --columns {role}=NAME"
     )

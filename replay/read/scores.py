@@ -1,4 +1,4 @@
-"""What files are worth, stated by a table: the scores that the policies `score` and `score-tail` follow."""
+"""Scores of files from a table, for the policies `score` and `score-tail`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TableScores(NamedTuple):
     n_items: int
 
     def at(self, k: int) -> ScoreArray:
-        """float64[m]: each file's score from boundary `k` on; one without a row is worth 0."""
+        """float64[m]: each file's score from boundary `k` on; 0 for a file without a row."""
         scores = np.zeros(self.n_items)
         rows = slice(int(self.start[k]), int(self.start[k + 1]))
         scores[self.item[rows]] = self.score[rows]
@@ -46,9 +46,9 @@ class TableScores(NamedTuple):
 
 
 def read_scores(path: Path, trace: Trace) -> TableScores:
-    """The scores in a Parquet or CSV file: as_of (as the times of a trace), item, score.
+    """The scores in a Parquet or CSV file with the columns as_of (like the times of a trace), item, score.
 
-    Items are named as in the trace; others are left out. Raises SchemaError, InputError.
+    Items that are not in the trace are left out. Raises SchemaError, InputError.
     """
     if not path.exists():
         raise InputError(f"there are no scores {path}; check the path")

@@ -1,4 +1,4 @@
-"""Where columns come from: a table in memory, or Parquet files that are read one column at a time."""
+"""Sources of columns: a table in memory, or Parquet files that are read one column at a time."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from features.errors import InputError
 _Read = TypeVar("_Read")
 
 _NEVER_REPEATED = ("event_id",)
-"""A dictionary of what is unique would be larger than the column."""
+"""Columns of unique values, for which a dictionary would be larger than the column."""
 
 
 class Source(Protocol):
-    """Rows by column. `label` is what messages call it."""
+    """A table that is read by column; messages call it `label`."""
 
     label: str
     schema: pa.Schema
 
     def take(self, name: str) -> pa.ChunkedArray:
-        """The column `name`; a source may give each only once, to keep no second copy of it."""
+        """The column `name`; each column can be taken once, so that no second copy is kept."""
         ...
 
     def where(self, row: int) -> str:
-        """Where row `row` (from 0) stands, as `reads.csv row 18` (data rows count from 1)."""
+        """Where row `row` (from 0) is, for example `reads.csv row 18` (data rows count from 1)."""
         ...
 
 
 class TableSource:
-    """A table in memory; each column is let go as it is taken."""
+    """A table in memory; each column is released when it is taken."""
 
     def __init__(self, label: str, table: pa.Table) -> None:
         self.label = label
@@ -52,7 +52,7 @@ class TableSource:
 
 
 class ParquetSource:
-    """Parquet files with the same columns, one after the other; `key=value` folders are columns too."""
+    """Parquet files with the same columns, one after another; `key=value` folders are columns too."""
 
     def __init__(
         self, label: str, root: Path, files: Sequence[pq.ParquetFile], paths: Sequence[Path]
@@ -91,9 +91,9 @@ class ParquetSource:
 
 
 def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
-    """A Parquet file, or all below a folder in the order of their paths. Raises InputError.
+    """A Parquet file, or all Parquet files below a folder in the order of their paths. Raises InputError.
 
-    Strings are read as dictionaries, which makes them small if they are `repeated`.
+    `repeated`: read strings as dictionaries, which are small if values repeat.
     """
     paths = _below(path) if path.is_dir() else [path]
     if not paths:

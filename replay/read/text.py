@@ -20,14 +20,15 @@ _EVERY_NAME = 2**31 - 1
 def read_csv(path: Path) -> Source:
     """A CSV file with a header, also .gz, .zst or .bz2; strings as dictionaries. Raises InputError.
 
-    Numbers beyond 64 bits, as hashes, stay strings: as floats two of them could become one.
+    Numbers beyond 64 bits, for example hashes, are read as strings: as floats, two of them could become
+    equal.
     """
     table = _read(path, {})
     try:
         table.column_names  # noqa: B018  Arrow decodes them when they are asked for
     except UnicodeDecodeError:
         raise InputError(f"{path} cannot be read as CSV: its header is not UTF-8; correct it") from None
-    # Arrow takes integers that do not fit for floats.
+    # Arrow reads integers beyond 64 bits as floats.
     floats = {field.name: pa.string() for field in table.schema if pa.types.is_floating(field.type)}
     wide = {name: kind for name, kind in floats.items() if _beyond_int64(table[name])}
     return TableSource(str(path), _read(path, wide) if wide else table)
@@ -46,7 +47,7 @@ def _read(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
     except (pa.ArrowException, OSError):
         pass
     try:
-        # One thread knows which row it is at.
+        # With one thread, the error names the row.
         return _parsed(path, parse, convert, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         first = str(error).splitlines()[0]

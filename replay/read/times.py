@@ -1,4 +1,4 @@
-"""Times of a trace: ticks as they are stated, and whole seconds since 1970."""
+"""Times of a trace: ticks in the unit of the source, and whole seconds since 1970."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LONGEST_YEARS = 1000
 
 
 class Ticks(NamedTuple):
-    """Times of every row as stated, `per_second` of them in a second."""
+    """The time of every row in the unit of the source: `per_second` ticks are one second."""
 
     value: TickArray
     per_second: int
 
     def seconds(self, rows: Rows) -> IntArray:
-        """Whole seconds of the rows chosen, the fraction cut off."""
+        """The times of the chosen rows in whole seconds, rounded down."""
         value = pick(rows, self.value)
         whole = value if self.per_second == 1 and value.dtype == np.int64 else value // self.per_second
         return whole.astype(np.int64, copy=False)
@@ -42,8 +42,8 @@ class Ticks(NamedTuple):
 def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
     """The column `name` of `source`: numbers in `time_unit`, timestamps, days, or ISO 8601 strings.
 
-    Raises InputError naming the row for one that is missing, negative or no time, and for a span that shows
-    a wrong unit; SchemaError for other types.
+    Raises InputError naming the row if a time is missing, negative or malformed, or if the span of times
+    shows that the unit is wrong; SchemaError for other types.
     """
     column = source.take(name)
     if not len(column):
@@ -55,7 +55,7 @@ def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
 
 
 def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, npt.NDArray[np.bool_]]:
-    """As `read_ticks` without its checks, and the rows that state no time; their ticks mean nothing."""
+    """Like `read_ticks` without its checks, and which rows have no time; their ticks are undefined."""
     column = source.take(name)
     if pa.types.is_dictionary(column.type):
         column = texts(source, column, name)
@@ -88,7 +88,7 @@ def _ticks(source: Source, column: pa.ChunkedArray, name: str, per_second: int) 
 
 
 def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
-    # With a zone and without are two types to Arrow; a file has one of them.
+    # Arrow has different types for times with and without a zone; a file may have either.
     for kind in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")):
         try:
             ticks: IntArray = values_of(column.cast(kind).cast(pa.int64()))
@@ -103,15 +103,15 @@ def _iso(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
 
 
 def _odd_one(column: pa.ChunkedArray) -> int:
-    """The first row that is written like no time, or else not like the first row."""
-    moment = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
-    as_moment = pc.match_substring_regex(column, moment)
-    as_number = pc.match_substring_regex(column, r"^-?\d+(\.\d+)?$")
-    zoned = pc.match_substring_regex(column, moment + r"(Z|[+-]\d{2}:?\d{2})$")
-    strange: int = pc.index(pc.or_(as_moment, as_number), False).as_py()
-    if strange >= 0:
-        return strange
-    unlike = (pc.index(like, not like[0].as_py()).as_py() for like in (as_moment, zoned))
+    """The first row that does not look like a time, or else the first that is written unlike row 0."""
+    time_pattern = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+    is_time = pc.match_substring_regex(column, time_pattern)
+    is_number = pc.match_substring_regex(column, r"^-?\d+(\.\d+)?$")
+    zoned = pc.match_substring_regex(column, time_pattern + r"(Z|[+-]\d{2}:?\d{2})$")
+    malformed: int = pc.index(pc.or_(is_time, is_number), False).as_py()
+    if malformed >= 0:
+        return malformed
+    unlike = (pc.index(like, not like[0].as_py()).as_py() for like in (is_time, zoned))
     return max(0, int(max(unlike)))
 
 
@@ -125,5 +125,5 @@ def _check(source: Source, ticks: Ticks, name: str, time_unit: str) -> None:
         row = int(ticks.value.argmax())
         raise InputError(
             f"{source.label}: {name} spans {years:.0f} years and reaches {last} ({source.where(row)}) in "
-            f"units of {time_unit}; say the unit with --time-unit, one of {', '.join(UNITS)}"
+            f"units of {time_unit}; give the right --time-unit, one of {', '.join(UNITS)}"
         )

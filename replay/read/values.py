@@ -1,4 +1,4 @@
-"""Columns as numpy arrays, or an error that names the row that is at fault."""
+"""Columns as numpy arrays; errors name the faulty row."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from replay.read.source import Source
 from replay.trace import ItemArray
 
 UNKNOWN = -1
-"""Stands for a number that a row does not state."""
+"""In place of a number that a row does not have."""
 
 
 class Codes(NamedTuple):
-    """Dense ids of the rows (int32), and the value each id stands for."""
+    """`code`: a dense id per row; `values`: the value of each id."""
 
     code: ItemArray
     values: pa.Array
 
 
 def refuse_null(source: Source, column: pa.ChunkedArray, name: str) -> None:
-    """Raise InputError with the first row that has no value."""
+    """Raise InputError naming the first row without a value."""
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
         raise InputError(f"{source.where(row)} has no {name}; correct or drop the row")
@@ -35,7 +35,7 @@ def refuse_null(source: Source, column: pa.ChunkedArray, name: str) -> None:
 def whole_numbers(source: Source, column: pa.ChunkedArray, name: str) -> IntArray:
     """Integers, or floats and strings that are whole, as int64; UNKNOWN where null.
 
-    Raises InputError with the first row that is no whole number, SchemaError for other types.
+    Raises InputError naming the first row that is no whole number, SchemaError for other types.
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -67,7 +67,7 @@ def texts(source: Source, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray
 
 
 def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> IntArray:
-    """`whole_numbers`, none below `minimum` (nulls are UNKNOWN). Raises InputError with the first row."""
+    """`whole_numbers` of at least `minimum` (UNKNOWN where null). Raises InputError naming another row.""" ""
     numbers = whole_numbers(source, column, name)
     low = numbers < minimum
     if column.null_count:
@@ -81,9 +81,9 @@ def least(source: Source, column: pa.ChunkedArray, name: str, minimum: int) -> I
 
 
 def encode(source: Source, column: pa.ChunkedArray, name: str) -> Codes:
-    """Dense ids of integers or strings, in order of appearance as far as the source has not coded them.
+    """Dense ids of integers or strings, in order of appearance unless the source has dictionaries.
 
-    Raises InputError with the row of a missing or negative one, SchemaError for other types.
+    Raises InputError naming the row of a missing or negative one, SchemaError for other types.
     """
     refuse_null(source, column, name)
     kind = column.type
@@ -93,7 +93,7 @@ def encode(source: Source, column: pa.ChunkedArray, name: str) -> Codes:
     if not (pa.types.is_integer(kind) or is_text(kind)):
         raise SchemaError(f"{source.label}: {name} is {kind}; files are integers or strings")
     encoded = _encoded(column)
-    del column  # at this size the difference is felt
+    del column  # saves memory: it can be as large as the trace
     return _codes(encoded)
 
 
@@ -103,14 +103,14 @@ def codes_of(column: pa.ChunkedArray) -> Codes:
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as a dictionary, the same one in every chunk."""
+    """The column with one dictionary for all chunks."""
     try:
         if pa.types.is_dictionary(column.type):
             return column.unify_dictionaries()
         return column.dictionary_encode()
-    except pa.ArrowException as error:  # a dictionary of strings ends at 2 GiB
+    except pa.ArrowException as error:  # a dictionary of strings holds at most 2 GiB
         raise InputError(
-            f"the names are too long together ({error}); give shorter ones, or numbers"
+            f"the names are too long in total ({error}); give shorter names, or numbers"
         ) from None
 
 

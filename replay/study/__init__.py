@@ -1,1 +1,1 @@
-"""The DOMA caching study of a trace, as numbers: what is read again, and what a cache would make of it."""
+"""The DOMA caching study of a trace, as numbers: what is read again, and what a cache would save."""

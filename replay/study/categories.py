@@ -1,4 +1,4 @@
-"""The category table: what each kind of file does to a cache, and whether it should be let in."""
+"""The category table: what a cache saves for each category of files, and whether to admit it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from replay.trace import ItemArray, Trace
 
 @dataclasses.dataclass(frozen=True)
 class Category:
-    """One kind of file under LRU: its sums over the files that were read, and the verdict."""
+    """One category of files under LRU: sums over its files that were read, and the verdict."""
 
     name: str
     sums: Sums
@@ -33,7 +33,7 @@ class Category:
 
 
 def never_paying(use: Use, labels: Labels, thresholds: Thresholds) -> BoolArray:
-    """Which files are of a category that could not pay in any cache, bool[m]."""
+    """Which files have a category that does not pay in any cache, bool[m]."""
     never = [
         whole.accesses > 0 and never_pays(whole, small, thresholds)
         for whole, small in _sums(use, labels, thresholds)
@@ -44,10 +44,10 @@ def never_paying(use: Use, labels: Labels, thresholds: Thresholds) -> BoolArray:
 def category_table(
     use: Use, labels: Labels, thresholds: Thresholds, *, cleared: Use | None = None
 ) -> list[Category]:
-    """Every category that was read, most bytes requested first: its sums under `use`, and its verdict.
+    """Every category that was read, by descending bytes requested: its sums under `use`, and its verdict.
 
-    `cleared`: the same cache without the files of `never_paying`, by which the others are judged; None
-    where there are none.
+    `cleared`: the same cache without the files of `never_paying`; the other categories are judged by it.
+    None if there are no such files.
     """
     judge = use if cleared is None else cleared
     age_s = lru_age_s(judge)
@@ -62,7 +62,7 @@ def category_table(
 
 
 def refused(trace: Trace, labels: Labels, table: list[Category], thresholds: Thresholds) -> BoolArray:
-    """Which files `table` says not to cache, bool[m]; those of a category nobody read are not among them."""
+    """Which files `table` says not to cache, bool[m]; never those of a category that was not read."""
     verdicts = {row.name: row.verdict for row in table}
     of_code = [verdicts.get(name, CACHE) for name in labels.names]
     never, if_small = (
@@ -73,7 +73,7 @@ def refused(trace: Trace, labels: Labels, table: list[Category], thresholds: Thr
 
 
 def _sums(use: Use, labels: Labels, thresholds: Thresholds) -> list[tuple[Sums, Sums]]:
-    """Of each category all files, and its small ones."""
+    """Sums per category: over all its files, and over its small ones."""
     is_small = use.trace.size_bytes <= thresholds.small_file_bytes
     small = np.where(is_small, labels.code, np.int32(-1))
     return list(zip(_summed(use, labels.code, labels), _summed(use, small, labels), strict=True))

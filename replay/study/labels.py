@@ -1,4 +1,4 @@
-"""Which category a file belongs to, and which region its bytes come from."""
+"""The category of each file, and the region that its bytes come from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Labels(NamedTuple):
 
 
 class Region(NamedTuple):
-    """Origins that a region's `hosts` patterns fit (as `*.fr`), and their round-trip time if known."""
+    """Origins that match `hosts` (patterns, for example `*.fr`), and their round-trip time if known."""
 
     name: str
     hosts: tuple[str, ...]
@@ -36,11 +36,11 @@ class Region(NamedTuple):
 
 
 def categories(trace: Trace, details: pa.Table) -> Labels:
-    """Each file's category: `details`' category, else its tier, else the tier its name tells.
+    """Each file's category: the category in `details`, else the tier there, else the tier in its name.
 
-    `details`: one row per access, columns category and tier where the trace has them; a file's first known
-    value counts. A file of which nothing is known is `other`, or `all` if that is every file. Beyond the
-    20 categories with most bytes requested, the others are `the rest`.
+    `details`: one row per access, with columns category and tier if the trace has them; a file's first known
+    value counts. A file of unknown category is `other`, or `all` if every file is. All but the 20 categories
+    with most bytes requested become `the rest`.
     """
     known = [
         _of_files(trace, details[column]) for column in ("category", "tier") if column in details.column_names
@@ -55,7 +55,7 @@ def categories(trace: Trace, details: pa.Table) -> Labels:
 
 
 def tiers_of(names: pa.StringArray) -> pa.StringArray:
-    """The data tier of each name or did, null where it tells none: `features.names` over whole columns."""
+    """The data tier in each name or did, or null: the rules of `features.names` for whole columns."""
     bare = pc.replace_substring_regex(names.cast(pa.string()), _SCOPE, "")
     unfit = pc.match_substring_regex(bare, re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", UNFIT))
     fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))
@@ -73,7 +73,7 @@ def tiers_of(names: pa.StringArray) -> pa.StringArray:
 def regions_of(origin: pa.ChunkedArray, regions: Sequence[Region]) -> tuple[ItemArray, list[str]]:
     """The region of each access by its origin (host, host:port, URL or RSE), and the regions' names.
 
-    The first region with a pattern that fits counts, capitals or not; the last name is `unknown`.
+    The first region with a matching pattern counts; case does not matter. The last name is `unknown`.
     """
     encoded = _encoded(origin)
     of_origin = first_fit(encoded.dictionary.cast(pa.string()), [region.hosts for region in regions])
@@ -87,7 +87,7 @@ def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:
     code: IntArray = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
     known = np.flatnonzero(code >= 0)[::-1]
     of_file = np.full(trace.n_items, -1, np.int64)
-    # Of repeated indices the last assignment stays: reversed, that is the first access.
+    # With repeated indices the last assignment stays, which in reversed order is the first access.
     of_file[trace.item[known]] = code[known]
     index = pa.array(of_file, mask=of_file < 0)
     return encoded.dictionary.cast(pa.string()).take(index)

@@ -1,4 +1,4 @@
-"""Where the bytes of a trace come from, and what the cache spared of each way."""
+"""Where the bytes of a trace come from, and how many of each region the cache served."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from replay.benefit import SSD, Reads, Tier
+from replay.benefit import SSD, BytesRead, Tier
 from replay.study.labels import UNKNOWN, Region, regions_of
 from replay.study.use import Use, total_by
 from replay.trace import ItemArray
@@ -16,7 +16,7 @@ from replay.trace import ItemArray
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """One region: the files whose first access came from it, and all bytes that were read from it."""
+    """One region: the files whose first access was to it, and all accesses to it."""
 
     region: str
     rtt_ms: float | None
@@ -28,7 +28,7 @@ class Origin:
 
 
 def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Origin]:
-    """The regions of a trace in the order of `regions`, `unknown` last; those without an access are left out.
+    """The regions of a trace in the order of `regions`, then `unknown`; without those that have no access.
 
     `details`: one row per access, with a column `origin` if the trace has one.
     """
@@ -51,9 +51,9 @@ def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Orig
     ]
 
 
-def reads(found: Sequence[Origin], tier: Tier = SSD) -> Reads:
-    """The same as the benefit model reads it: bytes hit and missed by round-trip time, hits all on `tier`."""
-    return Reads(
+def reads(found: Sequence[Origin], tier: Tier = SSD) -> BytesRead:
+    """The input of the benefit model: bytes hit and missed by round-trip time; all hits are on `tier`."""
+    return BytesRead(
         rtt_ms=np.array([np.nan if o.rtt_ms is None else o.rtt_ms for o in found]),
         miss_bytes=np.array([o.requested_bytes - o.hit_bytes for o in found], np.int64),
         hit_bytes=np.array([[o.hit_bytes] for o in found], np.int64),

@@ -1,4 +1,4 @@
-"""How a trace's files are distributed: by size, by how often and for how long they are read."""
+"""Distributions of a trace's files: by size, number of accesses, and lifetime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOTNESS_CLASSES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 100), (101, 1000), (100
 
 
 class Sizes(NamedTuple):
-    """Files that were read and their bytes, by size: bin k is edges[k] … edges[k + 1] bytes."""
+    """Files that were read, and their bytes, by size; bin k is edges_bytes[k] … edges_bytes[k + 1]."""
 
     edges_bytes: FloatArray
     files: IntArray
@@ -27,7 +27,7 @@ class Sizes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Hotness:
-    """The files that were read `least` … `most` times (None: no limit)."""
+    """The files that were read `least` to `most` times (None: no limit)."""
 
     least: int
     most: int | None
@@ -37,16 +37,16 @@ class Hotness:
 
 
 class Ranks(NamedTuple):
-    """Accesses of the file of each `rank`, 1 the most read; up to 200 ranks, evenly spaced on a log scale."""
+    """Accesses of the file of each `rank`; rank 1 is the most read. Up to 200 ranks, evenly spaced in log."""
 
     rank: IntArray
     accesses: IntArray
 
 
 class Lifetimes(NamedTuple):
-    """Hits by whole days: `lifetime` from a file's first access to its last, `age` from its first to the hit.
+    """Hits by the lifetime of their file (first to last access), and by its age at the hit (since the first).
 
-    Entry k of each array counts k up to k + 1 days; bytes are those served from the cache.
+    Entry k of each array is for k to k + 1 days. Bytes are those served from the cache.
     """
 
     files_by_lifetime: IntArray
@@ -58,7 +58,7 @@ class Lifetimes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Quadrant:
-    """Files of one kind of size and of use, and what the cache served of them."""
+    """Files of one class of size and of use, and what the cache served of them."""
 
     size: str
     use: str
@@ -81,7 +81,7 @@ def sizes(use: Use) -> Sizes:
 
 
 def hotness(use: Use) -> list[Hotness]:
-    """Files, accesses and bytes by how often a file is read; classes without a file are left out."""
+    """Files, accesses and bytes by how often a file is read; without classes that have no file."""
     rows = []
     for least, most in HOTNESS_CLASSES:
         chosen = (use.accesses >= least) & (use.accesses <= (most or np.iinfo(np.int64).max))

@@ -36,14 +36,15 @@ from replay.study.verdicts import Thresholds
 from replay.trace import Trace
 
 CAPACITY_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Where clairvoyant and bound are shown, as multiples of the cache's capacity."""
+"""Capacities at which clairvoyant and bound are shown, as multiples of the cache's."""
 
-Told = Callable[[str], None]
+OnDone = Callable[[str], None]
+"""Called with what has just been computed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyConfig:
-    """The cache to study, when a category pays, where origins are, and what an hour of waiting costs."""
+    """The cache to study, thresholds of the verdicts, regions of origins, and the benefit model."""
 
     cache: CacheConfig
     thresholds: Thresholds
@@ -53,7 +54,7 @@ class StudyConfig:
 
 
 class Ideal(NamedTuple):
-    """What is possible at one capacity, knowing the future; byte hit ratios."""
+    """Byte hit ratios at one capacity of policies that know the future."""
 
     capacity_bytes: int
     clairvoyant: float
@@ -61,7 +62,7 @@ class Ideal(NamedTuple):
 
 
 class Benefit(NamedTuple):
-    """What the jobs took: all reads from the origins, through the cache, and through it by the verdicts."""
+    """Costs of the jobs: without a cache, with it, and with it if it admits only what the verdicts say."""
 
     direct: Cost
     cached: Cost
@@ -70,9 +71,9 @@ class Benefit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Study:
-    """Everything the page shows; each part is documented where it is computed.
+    """Everything that the page shows; each part is documented where it is computed.
 
-    `chosen`: the same cache if it admitted only what the verdicts say, None where that is everything.
+    `chosen`: the same cache if it admits only what the verdicts say; None if that is everything.
     """
 
     config: StudyConfig
@@ -93,11 +94,11 @@ class Study:
 
 
 def study(
-    trace: Trace, details: pa.Table, config: StudyConfig, *, on_done: Told = lambda what: None
+    trace: Trace, details: pa.Table, config: StudyConfig, *, on_done: OnDone = lambda what: None
 ) -> Study:
-    """The study of `trace`, whole files; `details` has a row per access, as `replay.read` gives it.
+    """The study of `trace` with whole files; `details`: one row per access, as from `replay.read`.
 
-    `on_done` is told what has just been computed. Raises ConfigError, InputError.
+    Raises ConfigError, InputError.
     """
     whole = dataclasses.replace(trace, read_bytes=None)
     use, result = replayed(whole, config.cache)
@@ -132,7 +133,7 @@ def study(
 
 
 def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Category], Use | None]:
-    """The category table, and the cache that admits only what it says."""
+    """The category table, and the cache if it admits only what the verdicts say."""
     replay = partial(replayed_without, use.trace, config.cache)
     never = never_paying(use, labels, config.thresholds)
     cleared = replay(never) if never.any() else None

@@ -1,4 +1,4 @@
-"""What an XCache of one size did with every access of a trace, and with every file."""
+"""What an XCache of one size did with every access and every file of a trace."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ NEVER = -1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Use:
-    """A trace and what became of its accesses, bool[n]; the rest is per file of the trace, read or not.
+    """A trace and the outcome of its accesses, bool[n]; properties are per file of the trace, read or not.
 
-    `hit`: served from the cache; `passed`: read past it, as the file was not admitted or did not fit.
-    Bytes are those of whole files: a study of full-file caching.
+    `hit`: served from the cache; `passed`: read past it, because the file was not admitted or did not fit.
+    Bytes are those of whole files.
     """
 
     trace: Trace
@@ -32,7 +32,7 @@ class Use:
 
     @cached_property
     def accesses(self) -> IntArray:
-        """Accesses of each file, int64[m]; 0 for files nobody reads."""
+        """Accesses of each file, int64[m]."""
         return np.bincount(self.trace.item, minlength=self.trace.n_items)
 
     @cached_property
@@ -52,7 +52,7 @@ class Use:
 
     @cached_property
     def gap_s(self) -> IntArray:
-        """Time since the same file's access before, int64[n]; -1 for a first access."""
+        """Time since the previous access to the same file, int64[n]; -1 for a first access."""
         again = self.trace.following
         earlier = np.flatnonzero(again < self.trace.n_accesses)
         later = again[earlier]
@@ -88,21 +88,21 @@ class Use:
         return int(self.hit_bytes.sum()) / requested if requested else 0.0
 
     def _time_of(self, order: slice) -> IntArray:
-        # Of repeated indices the last assignment stays: in time order, that is the last access.
+        # With repeated indices the last assignment stays, which in time order is the last access.
         at = np.full(self.trace.n_items, NEVER, np.int64)
         at[self.trace.item[order]] = self.trace.time_s[order]
         return at
 
 
 def replayed(trace: Trace, config: CacheConfig) -> tuple[Use, Result]:
-    """`trace` through an XCache, access by access, and the replay's sums."""
+    """Replay `trace` through an XCache: the outcome of every access, and the sums."""
     outcome = np.zeros(trace.n_accesses, np.uint8)
     result = simulate(trace, config, outcome=outcome)
     return Use(trace, (outcome & HIT) != 0, (outcome & BYPASSED) != 0), result
 
 
 def replayed_without(trace: Trace, config: CacheConfig, refused: BoolArray) -> Use:
-    """The same XCache if it admitted no file that is `refused`, bool[m]: these are always read past it."""
+    """The same XCache if it admits no file of `refused`, bool[m]; these are always read past it."""
     passed = refused[trace.item]
     hit = np.zeros(trace.n_accesses, np.bool_)
     if not passed.all():
@@ -115,10 +115,10 @@ def replayed_without(trace: Trace, config: CacheConfig, refused: BoolArray) -> U
 
 
 def lru_age_s(use: Use) -> int | None:
-    """The time after which the cache has forgotten a file: re-reads within it mostly hit, later ones miss.
+    """The LRU age: re-reads within it after the previous access mostly hit, later ones mostly miss.
 
-    The gap that tells hits from misses with the fewest errors, over all accesses that are not a file's
-    first. None if no such access misses: the cache forgot nothing that was read again.
+    It is the gap that separates hits from misses with the fewest errors, over all accesses that are not a
+    file's first. None if no such access misses.
     """
     again = use.gap_s >= 0
     gap, hit = use.gap_s[again], use.hit[again]
@@ -126,7 +126,7 @@ def lru_age_s(use: Use) -> int | None:
         return None
     order = np.argsort(gap)
     gap, hit = gap[order], hit[order]
-    # Cutting after k gaps calls the first k hits: wrong are the misses among them and the hits behind.
+    # A cut after k gaps takes the first k for hits. Errors are misses among them, and hits after them.
     wrong = np.cumsum(~hit) + (hit.sum() - np.cumsum(hit))
     last_of_gap = np.append(gap[1:] != gap[:-1], True)
     wrong[~last_of_gap] = gap.size + 1
@@ -136,7 +136,7 @@ def lru_age_s(use: Use) -> int | None:
 
 @kernel
 def total_by(group: ItemArray, amount: IntArray, n_groups: int) -> IntArray:
-    """Sums of `amount` per group, int64[n_groups]; exact where weighted counts would turn to float."""
+    """Sums of `amount` per group (below 0: none), int64[n_groups]; exact, unlike weighted counts."""
     total = np.zeros(n_groups, np.int64)
     for i in range(group.size):
         if group[i] >= 0:

@@ -1,4 +1,4 @@
-"""Whether a kind of file is worth a place in a cache, and why."""
+"""Whether to cache a category of files, and why."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ HOUR_S = 3600
 
 @dataclasses.dataclass(frozen=True)
 class Thresholds:
-    """When a category is worth its place.
+    """When a category pays: each byte fetched for it saves `min_saved_per_byte` or more of WAN traffic.
 
-    A category pays if each byte that was fetched for it saved at least `min_saved_per_byte` bytes of WAN
-    traffic. `small_file_bytes` parts small files from large ones; a file is read often from
-    `many_accesses` on. Reasons say "read once" where less than `min_reread_share` of accesses are re-reads.
-    Raises ConfigError.
+    Files up to `small_file_bytes` are small; files with at least `many_accesses` are read often. The reason
+    is "read once" if less than `min_reread_share` of the accesses are re-reads. Raises ConfigError.
     """
 
     min_saved_per_byte: float = 0.1
@@ -37,7 +35,7 @@ class Thresholds:
 
 
 class Sums(NamedTuple):
-    """What some files were asked for and what LRU served; `inflow_bytes` came into the cache for them."""
+    """Requests for some files, and what LRU served of them; `inflow_bytes` came into the cache."""
 
     accesses: int = 0
     files: int = 0
@@ -54,16 +52,16 @@ class Sums(NamedTuple):
 
     @property
     def saved_per_byte(self) -> float:
-        """Bytes served from the cache per byte fetched from an origin; 0 if none was.
+        """Bytes served from the cache per byte fetched from an origin; 0 if none was fetched.
 
-        Where a cache is too full to take a file, its bytes are fetched all the same.
+        Bytes that were read past the cache count as fetched too.
         """
         fetched = self.requested_bytes - self.hit_bytes
         return self.hit_bytes / fetched if fetched else 0.0
 
     @property
     def saved_per_byte_at_best(self) -> float:
-        """The same in a cache that never forgets: all re-reads per byte of the files."""
+        """The same in a cache that never evicts: bytes of all re-reads per byte of the files."""
         again = self.requested_bytes - self.footprint_bytes
         return again / self.footprint_bytes if self.footprint_bytes else 0.0
 
@@ -73,15 +71,15 @@ class Sums(NamedTuple):
 
 
 def never_pays(whole: Sums, small: Sums, thresholds: Thresholds) -> bool:
-    """Whether a category could not pay in any cache: too little of it is read again at all."""
+    """Whether a category pays in no cache, because too little of it is read again."""
     best = max(whole.saved_per_byte_at_best, small.saved_per_byte_at_best)
     return best < thresholds.min_saved_per_byte
 
 
 def judged(whole: Sums, small: Sums, thresholds: Thresholds, *, lru_age_s: int | None) -> tuple[Verdict, str]:
-    """The verdict on a category and its reason; `small`: the part of its files up to `small_file_bytes`.
+    """The verdict on a category, and its reason; `small`: sums over its files up to `small_file_bytes`.
 
-    Both are sums in a cache that admits nothing that `never_pays`.
+    Both are sums in a cache that does not admit categories that never pay.
     """
     least = thresholds.min_saved_per_byte
     if never_pays(whole, small, thresholds):
@@ -107,7 +105,7 @@ def _why_never(whole: Sums, thresholds: Thresholds) -> str:
     if share < thresholds.min_reread_share:
         return f"read once: {100 * (1 - share):.1f} % of accesses are a file's first"
     at_best = f"{whole.saved_per_byte_at_best:.2g}"
-    return f"{_reread(whole)}; a byte fetched could save {at_best} even in a cache that never forgets"
+    return f"{_reread(whole)}; a byte fetched could save {at_best} even in a cache that never evicts"
 
 
 def _reread(whole: Sums) -> str:
@@ -115,7 +113,7 @@ def _reread(whole: Sums) -> str:
 
 
 def age_text(seconds: int) -> str:
-    """A span as people read it, in days, hours, minutes or seconds."""
+    """A duration in days, hours, minutes or seconds, for example `2.5 days`."""
     for size, unit in ((DAY_S, "days"), (HOUR_S, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"

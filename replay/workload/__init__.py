@@ -1,7 +1,7 @@
 """Generated accesses of a region, for demos, tests and studies; calibrated to published figures where known.
 
-Whole-dataset passes, bursts, new versions, the rhythm of day and week. Shapes follow published studies of LHC
-caches; nothing is fitted to what a planner does well.
+They have passes over whole datasets, bursts, new versions, and the rhythm of day and week. Their shapes
+follow published studies of LHC caches; nothing is fitted to a planner's strengths.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from replay.workload.tasks import SETTLE_DAYS, Tasks, make_tasks
 
 __all__ = ["Workload", "WorkloadConfig", "generate"]
 
-# Jobs of a pass lag behind it by at most this part of it, but for one in a million.
+# All but one in a million jobs of a pass end within this multiple of its length.
 _LAG = 1.25
 _FRESH_DAYS, _AGE_DAYS = 0.5, 150.0
 
 
 def generate(config: WorkloadConfig) -> Workload:
-    """The accesses and files that `config` describes; the same config gives the same ones, bit for bit."""
+    """The accesses and files that `config` describes; the same config gives the same bits."""
     rng = np.random.default_rng(config.seed)
     rhythm = Rhythm(config)
     catalogue = make_catalogue(config, rng)
@@ -42,9 +42,9 @@ def generate(config: WorkloadConfig) -> Workload:
 def _created(
     config: WorkloadConfig, datasets: Datasets, tasks: Tasks, rhythm: Rhythm, rng: np.random.Generator
 ) -> FloatArray:
-    """When each dataset came to be: a new version at its birth, the others before their first read."""
+    """When each dataset was created: a new version at its birth, others before their first read."""
     begins = tasks.start % rhythm.total
-    # What runs past the end of the days is running when they begin.
+    # A pass that runs past the end of the days is already running when they begin.
     begins = np.where(begins + _LAG * tasks.length > rhythm.total, 0.0, begins)
     first = np.zeros(datasets.line.size)
     heads = np.flatnonzero(np.diff(tasks.dataset, prepend=-1))

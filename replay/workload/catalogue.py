@@ -18,7 +18,7 @@ _SIZES_AT_ONCE = 1 << 20
 class Datasets(NamedTuple):
     """One entry per dataset; days count from the start.
 
-    `line`: what versions of one dataset share; `version`: 1, or 2 of those that replace another. `role`:
+    `line`: a number that all versions of a dataset share; `version`: 1, or 2 if it replaces another. `role`:
     REREAD, ONCE (by production) or DORMANT. `weight`: popularity, mean 1. `born_day`: of a new version, else
     -inf; `dies_day`: when a new version replaces it, else inf. `origin`: index into the config's origins.
     """
@@ -36,7 +36,7 @@ class Datasets(NamedTuple):
 
 
 class Catalogue(NamedTuple):
-    """`size_bytes`: one entry per file, dataset by dataset from `first_file` (one more entry at its end)."""
+    """`size_bytes`: one entry per file, dataset by dataset; those of dataset d begin at `first_file[d]`."""
 
     datasets: Datasets
     first_file: IntArray
@@ -49,7 +49,7 @@ class Catalogue(NamedTuple):
 
 
 def knob(config: WorkloadConfig, datasets: Datasets, key: str) -> FloatArray:
-    """What the category of each dataset says of `key`."""
+    """The parameter `key` of each dataset's category."""
     of_category = np.array([getattr(category, key) for category in config.categories], np.float64)
     of_dataset: FloatArray = of_category[datasets.category]
     return of_dataset
@@ -95,12 +95,12 @@ def _draw(
 
 
 def _dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generator) -> IntArray:
-    """Files per dataset, `total` of them; the last dataset is cut to fit."""
+    """Files per dataset, `total` files altogether; the last dataset is cut to fit."""
     drawn = np.zeros(0, np.int64)
     while drawn.sum() < total:
         block = 16 + int(1.2 * (total - drawn.sum()) / category.files_median)
         files = category.files_median * np.exp(category.files_sigma * rng.standard_normal(block))
-        # The largest dataset is bounded, lest one draw decides the month.
+        # The largest dataset is bounded, so that no single draw dominates.
         files = np.clip(files, 1, 8 * category.files_median)
         drawn = np.concatenate([drawn, files.astype(np.int64)])
     ends = np.minimum(np.cumsum(drawn), total)
@@ -109,9 +109,10 @@ def _dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generato
 
 
 def _origins(config: WorkloadConfig, n_files: IntArray, role: IntArray, rng: np.random.Generator) -> IntArray:
-    """Origins by their share of the files, of those that are read and of the others alike.
+    """Origins by their share of the files, both of the files that are read and of the others.
 
-    Datasets in random order are dealt out along the shares: large ones then sway a share by less than chance.
+    Datasets in random order are assigned along the cumulative shares. Large datasets then shift a share less
+    than independent draws would.
     """
     shares = np.cumsum([origin.share for origin in config.origins])
     origin = np.empty(n_files.size, np.int64)
@@ -123,7 +124,7 @@ def _origins(config: WorkloadConfig, n_files: IntArray, role: IntArray, rng: np.
 
 
 def _with_versions(config: WorkloadConfig, first: Datasets, rng: np.random.Generator) -> Datasets:
-    """`first`, and after them the second versions of a share of the datasets that are read again."""
+    """`first`, then second versions of some of the datasets that are read again."""
     replaced = (first.role == REREAD) & (rng.random(first.role.size) < config.new_version_share)
     turn = rng.uniform(min(2, config.days / 2), max(config.days - 2, config.days / 2), replaced.size)
     second = first._replace(

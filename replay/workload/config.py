@@ -1,4 +1,4 @@
-"""Knobs of a generated region, and the published figures it is held against."""
+"""Parameters of a generated region, and the published figures that it is compared with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from features.errors import ConfigError
 
 PRODUCTION, ANALYSIS = "production", "analysis"
 MAX_ACCESSES = 1 << 30
-"""Reads that fit the arrays of a workload."""
+"""The most reads that the arrays of a workload can hold."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MOST = (
@@ -40,18 +40,18 @@ METRICS = (
     "hit_ratio",
     "byte_hit_ratio",
 )
-"""What a published figure can be: the first grow with days and scale, the next with scale, the others not."""
+"""Metrics of published figures: EXTENSIVE ones grow with days and scale, PER_DAY ones with scale only."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CategoryConfig:
-    """One category of files: what is asked of it in a period, and how its reads come.
+    """One category of files, and how it is read.
 
-    `accesses` reads of `files` files in a period of the scenario; `unread_share` of the catalogue's files are
-    never read. Files per dataset and sizes are log-normal. `once_share` of the datasets are read once, whole,
-    by production; the others are passed over again and again, by `activity`, their popularity log-normal.
-    The next pass over a dataset begins soon after the last one (with `close_share`; exponential, mean
-    `close_hours`) or some time later (log-normal). `read_share`: part of a file that a task reads.
+    A period of the scenario has `accesses` reads of `files` files; `unread_share` of the catalogue's files
+    are never read. Sizes and files per dataset are log-normal. `once_share` of the datasets are read once,
+    whole, by production. The others are read in many passes, by `activity`, with a log-normal popularity. The
+    next pass over a dataset begins soon after the last one (probability `close_share`; exponential, mean
+    `close_hours`) or later (log-normal). `read_share`: part of a file that a task reads.
     """
 
     name: str
@@ -78,7 +78,7 @@ class CategoryConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OriginConfig:
-    """A site (RSE) or host that files come from, its share of the files, and the region it lies in."""
+    """A site (RSE) or host that files come from, its share of the files, and its region."""
 
     name: str
     share: float
@@ -89,8 +89,8 @@ class OriginConfig:
 class Published:
     """A published figure of the scenario's period; `metric` is one of METRICS.
 
-    Of one `category` or `region`, or of all. Hit ratios are those of an XCache of `capacity_bytes` with
-    watermarks `low` and `high`. `note` says what was assumed.
+    It is about one `category` or `region`, or about all. Hit ratios are those of an XCache of
+    `capacity_bytes` with watermarks `low` and `high`. `note` states assumptions.
     """
 
     metric: str
@@ -105,10 +105,9 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class WorkloadConfig:
-    """A region's accesses; what each knob means stands beside it in conf/workloads/*.toml.
+    """The parameters of a region's accesses, which comments in conf/workloads/*.toml explain.
 
-    `period_days` is what the categories' `accesses` and `files` count for; `days` of it are generated, at
-    `scale` times the size: both multiply them.
+    The categories' `accesses` and `files` are for `period_days` and scale 1; `days` at `scale` are generated.
     """
 
     seed: int
@@ -136,13 +135,14 @@ class WorkloadConfig:
 
     @property
     def growth(self) -> float:
-        """What `accesses` and `files` of the categories are multiplied by."""
+        """The factor that `accesses` and `files` of the categories are multiplied by."""
         return self.scale * self.days / self.period_days
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str = "workload") -> WorkloadConfig:
-        """The config in a parsed TOML file called `where`; a category takes what it does not say from
-        the table `category`, `days` is `period_days` and `scale` 1 unless given. Raises ConfigError.
+        """The config in a parsed TOML file called `where`. Raises ConfigError.
+
+        The table `category` has defaults for all categories; `days` defaults to `period_days`, `scale` to 1.
         """
         known = dict(values)
         common = known.pop("category", {})
@@ -169,7 +169,7 @@ def _texts(values: Any, where: str) -> tuple[str, ...]:
 
 def _rows(kind: type[Any], rows: Any, where: str, common: Mapping[str, Any] = _NOTHING) -> tuple[Any, ...]:
     if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
-        raise ConfigError(where, "is no list of tables; write it as those in conf/workloads")
+        raise ConfigError(where, "is not a list of tables; see conf/workloads for examples")
     return tuple(_build(kind, {**common, **row}, f"{where}[{i}]") for i, row in enumerate(rows))
 
 
@@ -188,9 +188,9 @@ def _build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
 
 
 def _check_value(name: str, value: Any, types: tuple[type, ...], where: str) -> None:
-    """What the end of a key's name says: shares are within 0 … 1, sigmas not negative, sizes above 0."""
+    """Check a value's type and, by the end of its name, its range: shares, sigmas, sizes."""
     if type(value) not in types:
-        raise ConfigError(f"{where}: {name}", f"{value!r} is no {' or '.join(t.__name__ for t in types)}")
+        raise ConfigError(f"{where}: {name}", f"{value!r} is not {' or '.join(t.__name__ for t in types)}")
     if name.endswith("share") and not 0 <= value <= 1:
         raise ConfigError(f"{where}: {name}", f"{value} must be within 0 … 1")
     if name.endswith(("sigma", "hours", "seed")) and value < 0:
@@ -215,17 +215,17 @@ def _check(config: WorkloadConfig, where: str) -> None:
     for category in config.categories:
         here = f"{where}: {category.name}"
         if not 0 < category.files <= category.accesses:
-            told = f"{category.accesses} accesses of {category.files} files"
-            raise ConfigError(here, f"{told}: a file that counts is read at least once")
+            counts = f"{category.accesses} accesses of {category.files} files"
+            raise ConfigError(here, f"{counts}: files must be above 0, and each is read at least once")
         if category.activity not in (PRODUCTION, ANALYSIS):
             raise ConfigError(f"{here}: activity", f"{category.activity!r} must be production or analysis")
         if category.unread_share == 1:
-            raise ConfigError(f"{here}: unread_share", "1 leaves no file that is read; give less")
+            raise ConfigError(f"{here}: unread_share", "1 leaves no file that is read; give less than 1")
     _check_amounts(config, where)
     for figure in config.published:
         if figure.metric not in METRICS:
-            told = f"unknown metric {figure.metric!r}; known: {', '.join(METRICS)}"
-            raise ConfigError(f"{where}: published", told)
+            message = f"unknown metric {figure.metric!r}; known: {', '.join(METRICS)}"
+            raise ConfigError(f"{where}: published", message)
         if figure.metric.endswith("hit_ratio") and not figure.capacity_bytes > 0:
             raise ConfigError(f"{where}: published", f"{figure.metric} needs a capacity_bytes above 0")
 

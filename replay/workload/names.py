@@ -1,6 +1,6 @@
-"""Names of datasets and files as the experiments form them, made for many at once.
+"""Names of datasets and files in the experiments' own forms, for many at once.
 
-`features.names.parse_name` reads them all: CMS LFNs, ATLAS production DIDs, PanDA's libraries and
+`features.names.parse_name` can read all of them: CMS LFNs, ATLAS production DIDs, PanDA's libraries and
 unmerged files.
 """
 
@@ -58,9 +58,9 @@ EVENT_ID = 1
 
 
 class DatasetNames(NamedTuple):
-    """One entry per dataset: its scope, name, tier and campaign, and how its files' names begin and end.
+    """One entry per dataset: its scope, name, tier and campaign, and prefix and suffix of its files' names.
 
-    Between prefix and suffix stands what tells the files apart.
+    Between prefix and suffix comes the part that differs between the files.
     """
 
     scope: pa.StringArray
@@ -89,7 +89,7 @@ def file_names(
 
 
 def hex_ids(seed: int, number: IntArray, *, kind: int) -> npt.NDArray[np.bytes_]:
-    """32 hex digits for each number: the same for one seed and `kind`, and never twice among numbers."""
+    """32 hex digits for each number, determined by seed and `kind`; different numbers have different ids."""
     words = np.empty((number.size, 2), ">u8")
     for column, offset in enumerate(np.random.SeedSequence((seed, kind)).generate_state(2, np.uint64)):
         words[:, column] = _mixed(number.astype(np.uint64) + offset)
@@ -115,7 +115,7 @@ def _uuids(seed: int, number: IntArray) -> pa.StringArray:
 
 
 def padded(number: IntArray, width: int) -> pa.StringArray:
-    """Decimal digits, `width` of them, zeros in front."""
+    """Each number as `width` decimal digits, with leading zeros."""
     digits = number[:, None] // 10 ** np.arange(width - 1, -1, -1) % 10 + ord("0")
     return pa.array(digits.astype(np.uint8).view(f"S{width}").reshape(-1)).cast(pa.string())
 
@@ -168,8 +168,8 @@ def _atlas(config: WorkloadConfig, datasets: Datasets) -> DatasetNames:
         elif category.name in _ATLAS:
             parts.append((members, _production(category.name, datasets, members)))
         else:
-            told = f"{category.name!r} has no names here; known: {', '.join((*_ATLAS, *_PANDA))}"
-            raise ConfigError("categories", told)
+            known = ", ".join((*_ATLAS, *_PANDA))
+            raise ConfigError("categories", f"{category.name!r} has no names here; known: {known}")
     place = pa.array(np.argsort(np.concatenate([members for members, _ in parts]), kind="stable"))
     columns = zip(*(names for _, names in parts), strict=True)
     return DatasetNames(*(pa.concat_arrays(column).take(place) for column in columns))

@@ -1,4 +1,4 @@
-"""Every read of every task, in the order of time."""
+"""Every read of every task, in time order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from replay.workload.tasks import Tasks
 
 _DAY_US = 86_400_000_000
 _AT_ONCE = 1 << 21
-# Parallel jobs run ahead and lag behind by about this part of the pass.
+# Parallel jobs run ahead of their pass or lag behind it by about this fraction of it.
 _SHUFFLE = 0.05
+_KEY_BITS = 63
 
 
 class Slice(NamedTuple):
@@ -29,15 +30,15 @@ class Slice(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Reads:
-    """All reads in one sorted array: `key` holds the moment above `bits` bits of the read's number.
+class PackedReads:
+    """All reads by time, 8 bytes each: `key` is a read's time above its number in the lower `number_bits`.
 
-    Reads are numbered task by task, file by file, from `first_read` of each task; a moment counts units of
-    `unit_us` from the start. So 100 M reads take 8 bytes each, and equal moments keep one order.
+    Times count units of `unit_us` from the start. Numbers count task by task and file by file, from
+    `first_read` of each task; they keep the order of reads at equal times.
     """
 
     key: IntArray
-    bits: int
+    number_bits: int
     unit_us: int
     start_us: int
     first_read: IntArray
@@ -48,28 +49,37 @@ class Reads:
 
     def slice(self, begin: int, end: int) -> Slice:
         """The reads from the `begin`-th to before the `end`-th."""
-        key = self.key[begin:end]
-        number = key & ((1 << self.bits) - 1)
+        units, number = _unpacked(self.key[begin:end], self.number_bits)
         task = np.searchsorted(self.first_read, number, side="right") - 1
         return Slice(
-            accessed_us=self.start_us + (key >> self.bits) * self.unit_us,
+            accessed_us=self.start_us + units * self.unit_us,
             task=task,
             file=self.first_file[task] + number - self.first_read[task],
         )
 
 
+def _packed(units: IntArray, number: IntArray, number_bits: int) -> IntArray:
+    return (units << number_bits) | number
+
+
+def _unpacked(key: IntArray, number_bits: int) -> tuple[IntArray, IntArray]:
+    return key >> number_bits, key & ((1 << number_bits) - 1)
+
+
 def make_reads(
     config: WorkloadConfig, catalogue: Catalogue, tasks: Tasks, rhythm: Rhythm, rng: np.random.Generator
-) -> Reads:
-    """The reads within the days. A pass goes through its files in shuffled but steady order.
+) -> PackedReads:
+    """The reads within the days. A pass reads its files in an order that is shuffled a little.
 
-    The days are a ring: what runs past their end is what was running when they began. So every day is as
-    busy as its weekday asks, and no access is lost; only of a dataset born in these days it is cut off.
+    The days are a ring: reads that would come after the end come at the beginning instead. So every day is as
+    busy as its weekday demands, and no access is lost. Only for datasets born in these days they are cut off.
     """
     first_read = np.cumsum(tasks.n_files, dtype=np.int64) - tasks.n_files
     n = int(tasks.n_files.sum(dtype=np.int64))
-    bits = max(1, n.bit_length())
-    unit_us = -(-config.days * _DAY_US // (1 << (63 - bits)))
+    number_bits = max(1, n.bit_length())
+    unit_us = -(-config.days * _DAY_US // (1 << (_KEY_BITS - number_bits)))
+    # The last unit is left free: every read is before the end of the days.
+    last_unit = config.days * _DAY_US // unit_us - 1
     key = np.empty(n, np.int64)
     kept = 0
     for begin in range(0, n, _AT_ONCE):
@@ -78,15 +88,14 @@ def make_reads(
         work = _work(tasks, task, number - first_read[task], rng)
         inside = (work < rhythm.total) | np.isinf(catalogue.datasets.born_day[tasks.dataset[task]])
         day = rhythm.day(work[inside] % rhythm.total)
-        # The last unit is left free: a moment is before the end of the days.
-        units = np.minimum((day * (_DAY_US / unit_us)).astype(np.int64), config.days * _DAY_US // unit_us - 1)
-        key[kept : kept + units.size] = (units << bits) | number[inside]
+        units = np.minimum((day * (_DAY_US / unit_us)).astype(np.int64), last_unit)
+        key[kept : kept + units.size] = _packed(units, number[inside], number_bits)
         kept += units.size
     key = key[:kept]
     key.sort()
-    return Reads(
+    return PackedReads(
         key=key,
-        bits=bits,
+        number_bits=number_bits,
         unit_us=unit_us,
         start_us=config.start_s * 1_000_000,
         first_read=first_read,

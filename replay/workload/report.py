@@ -1,4 +1,4 @@
-"""What a scenario was calibrated to, beside what was generated."""
+"""The published figures of a scenario beside the generated ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from replay.workload.config import EXTENSIVE, PER_DAY, Published
 from replay.workload.tables import ROWS_AT_ONCE, Workload
 
 CLOSE_PERCENT = 10.0
-"""Deviations beyond it are explained in docs/workload.md."""
+"""docs/workload.md explains larger deviations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One published figure of `metric`, scaled as the workload is, and what was generated."""
+    """One published figure of `metric`, scaled like the workload, and the generated one."""
 
     what: str
     metric: str
@@ -33,7 +33,7 @@ class Line:
 
 
 def calibration(workload: Workload) -> list[Line]:
-    """Published against produced, a line for each figure of the scenario; LRU is replayed where one asks."""
+    """A line for each published figure of the scenario; LRU is replayed for hit ratios."""
     produced = _Produced(workload)
     return [_line(produced, figure) for figure in workload.config.published]
 
@@ -76,7 +76,7 @@ def _what(figure: Published, scale: float) -> str:
 
 
 class _Produced:
-    """The generated figures; what several of them need is worked out once."""
+    """The generated figures; what several of them need is computed once."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload

@@ -1,4 +1,4 @@
-"""Day, night and weekend: a clock on which work goes at a constant rate."""
+"""Day, night and weekend: a clock on which work proceeds at a constant rate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BUSIEST_HOUR = 14
 
 
 class Rhythm:
-    """Converts between days from the start (floats, UTC) and work done (1 per average weekday).
+    """Conversion between days from the start (floats, UTC) and work done (1 per average weekday).
 
-    Covers the days of `config`; what lies outside is taken for the nearest end. `total` is all their work.
+    It covers the days of `config`; times outside are clipped to the nearer end. `total`: all their work.
     """
 
     def __init__(self, config: WorkloadConfig) -> None:

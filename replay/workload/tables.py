@@ -16,7 +16,7 @@ from replay.planner import IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
-from replay.workload.reads import Reads
+from replay.workload.reads import PackedReads
 from replay.workload.rhythm import FloatArray
 from replay.workload.tasks import SETTLE_DAYS, Tasks
 
@@ -26,28 +26,28 @@ ROWS_AT_ONCE = 1 << 20
 _TIME = pa.timestamp("us", tz="UTC")
 _DAY_US = 86_400_000_000
 _READ_SPREAD = 0.1
-# A MINIAOD job reads about 2.4 MB/s of the unscaled file (SOCAL).
+# A MINIAOD job reads about 2.4 MB/s of an unscaled file (SOCAL).
 _RATE_BYTES_PER_S = 2.4e6
 _TASK_LABELS = {"cms": ("crab_", "prod_"), "atlas": ("anal_", "prod_")}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Workload:
-    """A generated region: its files, the passes over its datasets, and every read in the order of time.
+    """A generated region: its files, the passes over its datasets, and every read in time order.
 
-    `created_day`: when the first file of each dataset came to be, in days from the start.
+    `created_day`: when the first file of each dataset was created, in days from the start.
     """
 
     config: WorkloadConfig
     catalogue: Catalogue
     tasks: Tasks
-    reads: Reads
+    reads: PackedReads
     names: DatasetNames
     created_day: FloatArray
 
     @property
     def n_accesses(self) -> int:
-        """Reads within the days."""
+        """PackedReads within the days."""
         return len(self.reads)
 
     @property
@@ -68,7 +68,7 @@ class Workload:
     def accesses(self, *, raw: bool = False) -> pa.Table:
         """One row per read, by time: accessed_at, closed_at, did, dataset, category, tier, size_bytes,
         read_bytes, origin, site, user (a plain name), task, activity; strings are dictionary-encoded.
-        With `raw` also scope, name and event_id: all that a Rucio trace tells.
+        With `raw` also scope, name and event_id: all that a Rucio trace has.
         """
         return pa.concat_tables(self.access_slices(raw=raw)).unify_dictionaries()
 
@@ -132,7 +132,7 @@ class Workload:
         self, task: IntArray, dataset: IntArray, size: IntArray, begin: int
     ) -> tuple[IntArray, FloatArray]:
         """Bytes read, and for how many seconds."""
-        # A generator of the slice's own: what it holds does not depend on which were made before.
+        # Each slice has its own generator, so that it does not depend on the slices made before.
         rng = np.random.default_rng((self.config.seed, begin))
         usual = np.array([c.read_share for c in self.config.categories])
         share = usual[self.catalogue.datasets.category[dataset]]
@@ -144,7 +144,7 @@ class Workload:
     def _names_of(
         self, file: IntArray
     ) -> tuple[tuple[pa.StringArray, pa.StringArray], npt.NDArray[np.int32]]:
-        """Scope and name of the files that occur in `file`, and which of them each one is."""
+        """Scope and name of the files that occur in `file`, and the index of each entry among them."""
         used, code = _compact(file, self.n_files)
         dataset = self.catalogue.dataset_of(used)
         place = used - self.catalogue.first_file[dataset]
@@ -195,12 +195,12 @@ class Workload:
 
 
 def _coded(values: pa.StringArray, code: npt.NDArray[Any]) -> pa.DictionaryArray:
-    # Codes come from `_compact` or an index: they fit, and checking them takes half of the time.
+    # Codes come from `_compact` or an index, so they are in range; checking them would double the time.
     return pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), values, safe=False)
 
 
 def _compact(index: IntArray, n: int) -> tuple[IntArray, npt.NDArray[np.int32]]:
-    """The numbers below `n` that occur in `index`, rising, and the place of each entry among them."""
+    """The numbers below `n` that occur in `index`, ascending, and the place of each entry among them."""
     occurs = np.zeros(n, np.bool_)
     occurs[index] = True
     used = np.flatnonzero(occurs)

@@ -1,4 +1,4 @@
-"""Who passes over which dataset when."""
+"""The passes of users and production over datasets, and when they begin."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
 from replay.workload.rhythm import FloatArray, Rhythm
 
 SETTLE_DAYS = 0.5
-"""A finished dataset is announced, and its files are complete, half a day after the first."""
+"""Days from the first file of a dataset until it is complete and announced."""
 
 _FADE_DAYS = 2.0
 _COMMUNITY = 8
 _PART = (0.02, 0.3)
-# Passes over one dataset take about as long as each other: the same code on the same files.
+# Passes over one dataset take about the same time: they run similar code on the same files.
 _PACE_SPREAD = 0.2
 
 
 class Tasks(NamedTuple):
     """One entry per task: a pass over the first `n_files` files of `dataset`; by dataset, then by start.
 
-    `start`, `length` are in work units of the rhythm; a start beyond the end of the days means: that far
-    from their beginning. `user` is -1 for production.
+    `start` and `length` are in work units of the rhythm; a start beyond the end of the days wraps around to
+    their beginning. `user` is -1 for production.
     """
 
     dataset: npt.NDArray[np.int32]
@@ -39,7 +39,7 @@ class Tasks(NamedTuple):
 
 
 def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator) -> Tasks:
-    """One pass over every dataset that is read, and as many more as the categories' accesses ask for."""
+    """One pass over every dataset that is read, and further ones up to the categories' `accesses`."""
     dataset, share = _passes(config, datasets, rng)
     order = np.lexsort((rng.random(dataset.size), dataset))
     dataset, share = dataset[order], share[order]
@@ -75,7 +75,7 @@ def _passes(
 def _more(
     category: CategoryConfig, index: int, growth: float, datasets: Datasets, rng: np.random.Generator
 ) -> tuple[IntArray, FloatArray]:
-    """Passes beyond the first, by popularity, for the category's other accesses; the last one is cut."""
+    """Passes after the first, by popularity, for the category's other accesses; the last one is cut."""
     members = np.flatnonzero((datasets.category == index) & (datasets.role == REREAD))
     wanted = round(category.accesses * growth) - max(1, round(category.files * growth))
     if not members.size or wanted <= 0:
@@ -108,7 +108,7 @@ def _starts(
     dataset: IntArray,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """When each pass begins: the first over a dataset at any time, each next one a gap after the last."""
+    """When each pass begins: the first over a dataset at any time, each later one a gap after the last."""
     close_share, close_hours, return_days, return_sigma = (
         knob(config, datasets, key)[dataset]
         for key in ("close_share", "close_hours", "return_days_median", "return_sigma")
@@ -130,7 +130,7 @@ def _starts(
 def _in_life(
     datasets: Datasets, rhythm: Rhythm, dataset: IntArray, start: FloatArray, rng: np.random.Generator
 ) -> BoolArray:
-    """Passes within the days after a birth, and before a replacement or, fading out, soon after it."""
+    """Which passes come after their dataset's birth, and before its replacement or, rarely, soon after."""
     born, dies = datasets.born_day[dataset], datasets.dies_day[dataset]
     overdue = start % rhythm.total - rhythm.work(np.minimum(dies, 1e9))
     fading = rng.random(dataset.size) < np.exp(-np.maximum(overdue, 0) / _FADE_DAYS)

@@ -171,7 +171,7 @@ def test_a_webhook_that_refuses_fails_nothing_and_its_url_is_in_no_log(
 ) -> None:
     webhook.status = 500
     alarms.task_failed(CONTEXT)
-    assert "was not told of task failed" in caplog.text
+    assert "cannot report to the webhook: task failed" in caplog.text
     assert "secret-path" not in caplog.text
 
 

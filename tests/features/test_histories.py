@@ -72,17 +72,17 @@ def test_it_is_carried_and_not_rebuilt_unless_a_record_came_too_late(
     late = next(r for r in worlds.reads if (second - spec.history_s) * US <= r.at and r.known < first * US)
     on_time = dataclasses.replace(worlds, reads=[r for r in worlds.reads if r is not late])
     histories = Histories(spark, tables, spec, "r", {})
-    for as_of, told, since in (
+    for as_of, world, since in (
         (first, on_time, None),
         (second, on_time, label(first)),
         (third, worlds, None),
     ):
-        replace(frames(known_before(told, as_of))[0], tables, ACCESSES)
+        replace(frames(known_before(world, as_of))[0], tables, ACCESSES)
         state = histories.at(as_of)
         assert state.since == since
         job.compute(spark, tables, spec=spec, region="r", as_ofs=[as_of])
         found = rows_of(read(spark, tables, spec.features_table, as_of=label(as_of)))
-        assert found == rows_of(features(frames(told)[0], None, [as_of], spec=spec, region="r"))
+        assert found == rows_of(features(frames(world)[0], None, [as_of], spec=spec, region="r"))
 
 
 def test_other_settings_rebuild_it(

@@ -66,8 +66,8 @@ def test_labels_equal_plain_loops(
     pairs = [(did, "r", as_of) for did in dids for as_of in as_ofs]
     frame = spark.createDataFrame(pairs, "did string, region string, as_of long")
     hits = {(r.did, r.at // US): (r.at // US + len(r.did)) % 3 == 0 for r in worlds.reads}
-    retained = spark.createDataFrame([key for key, hit in hits.items() if hit], "did string, at long")
-    with_hits = labels(accesses, frame, spec=spec, until_s=until_s, retained=retained)
+    clairvoyant_hits = spark.createDataFrame([key for key, hit in hits.items() if hit], "did string, at long")
+    with_hits = labels(accesses, frame, spec=spec, until_s=until_s, clairvoyant_hits=clairvoyant_hits)
     assert rows_of(with_hits) == {
         (did, text(as_of)): expected(worlds, did, as_of, until_s, hits) for did, _, as_of in pairs
     }

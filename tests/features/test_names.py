@@ -157,8 +157,8 @@ def test_every_real_file_of_osdf_is_understood(data: Path) -> None:
 def test_spark_agrees(spark: SparkSession) -> None:
     names = [*GOLDEN, *ODD]
     frame = spark.createDataFrame([(name,) for name in names], "name string")
-    told = frame.select("name", name_parts(F.col("name")).alias("parts"))
-    rows = told.select("name", *(part(F.col("parts"), field) for field in NameParts._fields)).collect()
+    parsed = frame.select("name", name_parts(F.col("name")).alias("parts"))
+    rows = parsed.select("name", *(part(F.col("parts"), field) for field in NameParts._fields)).collect()
     assert {row[0]: NameParts(*row[1:]) for row in rows} == {name: parse_name(name) for name in names}
 
 

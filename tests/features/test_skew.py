@@ -30,7 +30,7 @@ def accesses(spark: SparkSession, worlds: Any) -> DataFrame:
     read_s = N_CYCLES * worlds.spec.cycle_s / (N_HOT + N_COLD)
     is_hot = F.col("id") % ((N_HOT + N_COLD) // N_COLD) != 0
     at = F.timestamp_micros(((F.col("id") * read_s + worlds.start) * 1e6).cast("long"))
-    told = {
+    columns = {
         "did": F.when(is_hot, HOT).otherwise(F.concat(F.lit("s:cold"), F.col("id").cast("string"))),
         "dataset": F.lit("s:all"),
         "accessed_at": at,
@@ -39,9 +39,9 @@ def accesses(spark: SparkSession, worlds: Any) -> DataFrame:
         "size_bytes": F.lit(10),
         "user": F.concat(F.lit("u"), (F.col("id") % N_USERS).cast("string")),
     }
-    rows = spark.range(N_HOT + N_COLD).select(*(column.alias(name) for name, column in told.items()))
+    rows = spark.range(N_HOT + N_COLD).select(*(column.alias(name) for name, column in columns.items()))
     wanted = struct_type(ACCESSES)
-    missing = {f.name: F.lit(None) for f in wanted if f.name not in told}
+    missing = {f.name: F.lit(None) for f in wanted if f.name not in columns}
     rows = rows.withColumns(missing)
     return rows.select(*(F.col(f.name).cast(f.dataType) for f in wanted))
 

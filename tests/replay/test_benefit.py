@@ -18,9 +18,9 @@ from replay.benefit import (
     PUBLISHED_POINTS,
     SSD,
     BenefitModel,
+    BytesRead,
     Cluster,
     EfficiencyPoint,
-    Reads,
     best_cached_fraction,
     cost,
     cpu_efficiency,
@@ -32,8 +32,8 @@ SLOW_MISSES = BenefitModel(miss_slowdown=0.10)
 GBIT = 1e9 / 8
 
 
-def reads(rtt_ms: Sequence[float], miss: Any, hit: Any, tiers: Any = (SSD,)) -> Reads:
-    return Reads(np.array(rtt_ms, float), np.array(miss, np.int64), np.array(hit, np.int64), tiers)
+def reads(rtt_ms: Sequence[float], miss: Any, hit: Any, tiers: Any = (SSD,)) -> BytesRead:
+    return BytesRead(np.array(rtt_ms, float), np.array(miss, np.int64), np.array(hit, np.int64), tiers)
 
 
 def test_the_published_points_come_out_and_the_ends_are_clamped() -> None:

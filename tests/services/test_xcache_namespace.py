@@ -17,6 +17,7 @@ from daemons import needed
 
 from features.errors import InputError, TargetUnavailable
 from jobs.local.xrootd import Loopback, loopback
+from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
@@ -76,7 +77,7 @@ def _ended(target: XCacheTarget, name: str) -> bool:
 
 
 def item(name: str, action: str) -> Item:
-    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, action, 1, 0, 0, AS_OF_S + 3600)
+    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, Action(action), 1, 0, 0, AS_OF_S + 3600)
 
 
 def run(target: XCacheTarget, journal: Journal, items: list[Item], **limits: int) -> PushSummary:

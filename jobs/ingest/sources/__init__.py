@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from jobs.ingest.sources.base import Pulled
 
-# Readers of records that an origin makes too, whose client may be a cache: they are told the site's caches.
+# Readers of records that an origin makes too, whose client may be a cache: they are given the site's caches.
 _ORIGIN_SIDE = frozenset({"cms_aaa", "cmssw_pop"})
 
 # Readers of opens and closes: a close may come in a later pull than its open.
 _IN_TWO_PARTS = frozenset({"xrootd_fstream"})
 
 Earlier = Callable[[str, str], "DataFrame | None"]
-"""The accesses that a source told before, of the days (`2026-03-01`) from … to; None: nothing."""
+"""The earlier accesses of a source on the days (`2026-03-01`) from … to; None: there are none."""
 
 Reader = Callable[["SparkSession", str], "Pulled"]
-"""Reads what is at a path, knowing what the site says."""
+"""Reads the input at a path with the site's settings."""
 
 
 class Read(Protocol):
@@ -58,11 +58,11 @@ def source_reader(name: str) -> Read:
 def site_reader(
     name: str, *, salt: str, day: str, caches: Sequence[str], earlier: Earlier | None = None
 ) -> Reader:
-    """The reader called `name`, told what `Read` says. Raises ConfigError."""
-    told = functools.partial(source_reader(name), salt=salt, day=day)
+    """The reader called `name` with the site's settings; see `Read`. Raises ConfigError."""
+    reader = functools.partial(source_reader(name), salt=salt, day=day)
     if name in _IN_TWO_PARTS:
-        return functools.partial(told, earlier=earlier)
-    return functools.partial(told, caches=caches) if name in _ORIGIN_SIDE else told
+        return functools.partial(reader, earlier=earlier)
+    return functools.partial(reader, caches=caches) if name in _ORIGIN_SIDE else reader
 
 
 def reads_whole(name: str) -> bool:

@@ -97,8 +97,8 @@ def _event_id() -> Column:
     """Of all that the row tells but created_at. The user only by one of 64 buckets: an unsalted hash of the
     whole name could be looked up, and a salted one would make another event of the row under another salt.
     """
-    told = [F.col(name) for name in _COLUMNS if name not in ("user", "created_at")]
-    return base.hashed(*told, F.pmod(F.xxhash64("user"), F.lit(_USER_BUCKETS)))
+    identifying = [F.col(name) for name in _COLUMNS if name not in ("user", "created_at")]
+    return base.hashed(*identifying, F.pmod(F.xxhash64("user"), F.lit(_USER_BUCKETS)))
 
 
 def _moment(text: Column) -> Column:

@@ -53,14 +53,14 @@ def _few(entries: Iterable[object], source: str) -> list[object]:
 
 def _from_json(text: str, source: str) -> list[object]:
     try:
-        told = strict_json.loads(text)
+        content = strict_json.loads(text)
     except ValueError:
         # Not `splitlines`: to that, characters within a string end a line too.
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
             raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
         return _few(_lines(lines), source)
-    jobs = told.get("jobs", [told]) if isinstance(told, dict) else told
+    jobs = content.get("jobs", [content]) if isinstance(content, dict) else content
     if not isinstance(jobs, list):
         raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
     return _few(jobs, source)

@@ -104,8 +104,8 @@ class _Catalogue:
     def _metadata(self, dids: Sequence[Did]) -> tuple[list[Row], list[Row]]:
         """Metadata of the `dids` that the server knows, and rows for those that it does not."""
         known, refused = bulk.metadata(self._session, dids, _META)
-        told = {*map(bulk.did_of, known), *refused}
-        unknown = [(did, "unknown to Rucio") for did in dids if did not in told]
+        answered = {*map(bulk.did_of, known), *refused}
+        unknown = [(did, "unknown to Rucio") for did in dids if did not in answered]
         unknown += [(did, "a name that Rucio's rules refuse") for did in refused]
         return known, [_refused(f"{did.scope}:{did.name}", reason) for did, reason in unknown]
 

@@ -153,7 +153,7 @@ def _rows(raw: DataFrame, path: str, dumped_on: str) -> DataFrame:
     raw = raw.withColumns({"of_dataset": name_parts(F.col("parent_name")), "input": F.lit(path)})
     created = F.coalesce("did_created", "created")
     known = F.greatest(created, "attached")
-    told = named | {
+    columns = named | {
         "dataset": F.coalesce(F.concat("parent_scope", F.lit(":"), F.col("parent_name")), named["dataset"]),
         **{
             n: F.coalesce(part(F.col("parts"), n), part(F.col("of_dataset"), n)) for n in ("tier", "campaign")
@@ -166,7 +166,7 @@ def _rows(raw: DataFrame, path: str, dumped_on: str) -> DataFrame:
         "updated_at": F.greatest(F.lit(dumped_on).try_cast("timestamp"), known),
     }
     return base.parsed_rows(
-        raw, FILES, told, reason=F.lit(None).cast("string"), sample=F.lit(None).cast("string")
+        raw, FILES, columns, reason=F.lit(None).cast("string"), sample=F.lit(None).cast("string")
     )
 
 

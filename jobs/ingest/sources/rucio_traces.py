@@ -66,14 +66,14 @@ def _columns(salt: str) -> dict[str, Column]:
     url, kind, scope = F.col("url"), F.col("eventType"), F.col("scope")
     remote = F.col("clientState") == "FOUND_ROOT"
     named = base.named(F.col("filename"), scope)
-    told = F.when(
+    dataset = F.when(
         ~F.col("dataset").isin("None", "unknown", "[]"),
         F.when(F.col("dataset").contains(":"), F.col("dataset")).otherwise(
             F.concat(F.coalesce("datasetScope", "scope"), F.lit(":"), F.col("dataset"))
         ),
     )
     return named | {
-        "dataset": F.coalesce(told, named["dataset"]),
+        "dataset": F.coalesce(dataset, named["dataset"]),
         "site": F.col("localSite"),
         "cache": urls.cache_host(url),
         "accessed_at": base.timestamp(F.col("start_us")),

@@ -51,15 +51,15 @@ def accesses(files: DataFrame, cache: str, source: str) -> base.Pulled:
     """The accesses of `files` (see there) as those of `cache`; `source` is the input's URI.
 
     An access is known when the cache writes it down, at its end. Its id is that of the cache, the file and
-    its start, so that it is told once however often the namespace is walked and whatever XCache merges.
+    its start, so that it counts once however often the namespace is scanned and whatever XCache merges.
     """
-    told = files.withColumn("record", F.explode_outer("records"))
-    told = told.filter(F.col("record").isNotNull() | F.col("fault").isNotNull())
-    told = told.select("name", "size_bytes", "fault", "told", "record.*", F.lit(source).alias("input"))
-    told = base.with_parts(told.withColumn("path", urls.plain_path(F.col("name"))), F.col("path"))
+    rows = files.withColumn("record", F.explode_outer("records"))
+    rows = rows.filter(F.col("record").isNotNull() | F.col("fault").isNotNull())
+    rows = rows.select("name", "size_bytes", "fault", "told", "record.*", F.lit(source).alias("input"))
+    rows = base.with_parts(rows.withColumn("path", urls.plain_path(F.col("name"))), F.col("path"))
     sample = F.coalesce("told", F.concat_ws(" ", "name", *_TIMES))
-    rows = base.parsed_rows(told, ACCESSES, _columns(cache), reason=_reason(), sample=sample)
-    return base.pulled(rows, ACCESSES, "xcache_cinfo")
+    parsed = base.parsed_rows(rows, ACCESSES, _columns(cache), reason=_reason(), sample=sample)
+    return base.pulled(parsed, ACCESSES, "xcache_cinfo")
 
 
 def contents(files: DataFrame, cache: str, as_of_s: int) -> DataFrame:

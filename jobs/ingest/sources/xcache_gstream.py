@@ -37,8 +37,8 @@ def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> ba
     Raises InputError if nothing is there.
     """
     numberings = Numberings(PSEQ_MODULUS)
-    told = chain.from_iterable(_file_rows(file, numberings) for file in local_files(path))
-    rows = _rows(spark.createDataFrame(table_of(told, _SCHEMA)))
+    rows_of_files = chain.from_iterable(_file_rows(file, numberings) for file in local_files(path))
+    rows = _rows(spark.createDataFrame(table_of(rows_of_files, _SCHEMA)))
     return base.pulled(rows, ACCESSES, "xcache_gstream", numberings.n_lost)
 
 

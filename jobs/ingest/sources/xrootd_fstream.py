@@ -86,19 +86,19 @@ def _ended(closes: DataFrame, opened: DataFrame) -> DataFrame:
 
 def _file_rows(reader: FstreamReader, file: Path) -> Iterator[dict[str, object]]:
     source = file.absolute().as_uri()
-    return (_row(told, source) for told in reader.read(file))
+    return (_row(record, source) for record in reader.read(file))
 
 
-def _row(told: Access | Fault, source: str) -> dict[str, object]:
-    if isinstance(told, LoneClose):
-        return {"fault": told.reason, "told": told.sample, **_close(told.server, told.closed)} | {
+def _row(record: Access | Fault, source: str) -> dict[str, object]:
+    if isinstance(record, LoneClose):
+        return {"fault": record.reason, "told": record.sample, **_close(record.server, record.closed)} | {
             "input": source,
-            "file_id": told.closed.file_id,
-            "known_s": told.known_s,
+            "file_id": record.closed.file_id,
+            "known_s": record.known_s,
         }
-    if isinstance(told, Fault):
-        return {"input": source, "fault": told.reason, "told": told.sample}
-    opened = told.opened
+    if isinstance(record, Fault):
+        return {"input": source, "fault": record.reason, "told": record.sample}
+    opened = record.opened
     return {
         "input": source,
         "lfn": opened.lfn,
@@ -106,8 +106,8 @@ def _row(told: Access | Fault, source: str) -> dict[str, object]:
         "user_id": opened.user_id,
         "opened_us": opened.at_us,
         "size_bytes": opened.size_bytes,
-        "known_s": told.known_s,
-        **_close(told.server, told.closed),
+        "known_s": record.known_s,
+        **_close(record.server, record.closed),
     }
 
 

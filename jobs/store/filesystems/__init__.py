@@ -1,4 +1,4 @@
-"""Where tables live: a local folder, HDFS, or S3. One seam, chosen by the root's scheme."""
+"""The file systems of tables: a local folder, HDFS or S3, chosen by the scheme of the root."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Store", "store_at"]
 
 
 def store_at(root: str) -> Store:
-    """The store whose names are below `root`: a folder, `hdfs://…` or `s3a://…`. Nothing is asked of it yet.
+    """The store whose names are below `root`: a folder, `hdfs://…` or `s3a://…`. No server is contacted yet.
 
     Raises ConfigError for another scheme, or for a root that names no host.
     """

@@ -1,4 +1,4 @@
-"""What the tables ask of a file system, and no more."""
+"""The operations that tables need of a file system."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 class Store(Protocol):
     """A folder of some file system. Names are relative to it, with `/`; `""` is the folder itself.
 
-    Raises ServiceError where the file system is away or refuses this user. Commits rest on one promise:
-    of several `put_if_absent` of a name, however they overlap, exactly one is True.
+    Raises ServiceError if the file system is unavailable or refuses this user. Commits rely on one guarantee:
+    of several `put_if_absent` of a name, even concurrent ones, exactly one returns True.
     """
 
     @property
@@ -25,10 +25,10 @@ class Store(Protocol):
         """The store of a folder in this one."""
 
     def names(self, folder: str = "") -> list[str]:
-        """Names in `folder`, in no order; none where there is no such folder."""
+        """Names in `folder`, in no order; none if there is no such folder."""
 
     def folders(self) -> list[str]:
-        """Names of the folders in this store, in no order; none where it does not exist."""
+        """Names of the folders in this store, in no order; none if it does not exist."""
 
     def files(self, folder: str) -> list[str]:
         """Files in `folder` and below, in order, relative to this store."""
@@ -37,25 +37,25 @@ class Store(Protocol):
         """A small file's content. Raises FileNotFoundError."""
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Create `name` whole and lasting, or not at all; False if it is there already."""
+        """Create `name` completely and durably, or not at all; False if it exists."""
 
     def make_folder(self, name: str) -> None:
-        """Make `name` ready to be written into."""
+        """Make the folder `name`, so that files can be written into it."""
 
     def remove(self, name: str) -> None:
-        """Delete a file, or a folder with all that is in it; nothing where it is gone."""
+        """Delete a file, or a folder with its content, if it exists."""
 
     def modified_s(self, name: str) -> float:
-        """Last change of a file, or of anything in a folder, in seconds since 1970 by the store's clock.
+        """Last change of a file, or of any file in a folder, in seconds since 1970 by the store's clock.
 
         Raises FileNotFoundError.
         """
 
     def settle(self, name: str) -> str:
-        """Make a written file's content last; the hex SHA-256 of it. Its name: see `settle_folders`."""
+        """Make the content of a file durable; returns its hex SHA-256. For its name see `settle_folders`."""
 
     def settle_folders(self, names: Iterable[str]) -> None:
-        """Make the names in these folders last, and in those that they lie in up to this store's."""
+        """Make the names in these folders durable, and in their parents up to this store."""
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         """The `columns` of a Parquet file whose columns are at most those of `schema`."""
@@ -66,9 +66,9 @@ class Store(Protocol):
     def write_parquet(self, name: str, rows: pa.Table) -> None:
         """Write `rows` as a Parquet file, in a folder that `make_folder` made."""
 
-    def exclusive(self, name: str, what: str) -> AbstractContextManager[None]:
-        """Hold the lock `name` while a block runs; `what` says who is at work. Raises ConflictError."""
+    def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
+        """Hold the lock `name` while a block runs; `work`: the kind of work. Raises ConflictError."""
 
     def unlock(self, name: str) -> str | None:
-        """Break the lock `name`, whoever holds it; its holder, None if nobody does. Raises InputError
-        where locks cannot be broken."""
+        """Break the lock `name`; returns its holder, None if nobody held it. Raises InputError if
+        locks cannot be broken."""

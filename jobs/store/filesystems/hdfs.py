@@ -1,4 +1,4 @@
-"""Tables on HDFS. Spark comes with its own client; everything else here uses hdfs-native, without Java."""
+"""Tables on HDFS. Spark has its own client; everything else uses hdfs-native, without Java."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hdfs_native.fsspec import HdfsFileSystem
 from features.errors import ConfigError
 from jobs.store.filesystems.remote import RemoteStore
 
-# That a single NameNode is away is told within seconds; the library would try for three minutes. A
-# nameservice keeps the patience that the cluster's own configuration gives it, for a failover.
+# An unavailable single NameNode is reported within seconds; by default the library retries for three minutes.
+# A nameservice keeps the number of attempts of the cluster's configuration, for a failover.
 _ATTEMPTS = {"dfs.client.failover.max.attempts": "2"}
 
 
 class HdfsStore(RemoteStore):
-    """A folder of HDFS; see `Store`. A name is created by a rename that the NameNode lets not overwrite."""
+    """A folder of HDFS; see `Store`. A name is created by a rename that does not overwrite."""
 
     def __init__(self, root: str) -> None:
         """`root`: `hdfs://namenode:port/path`, or `hdfs://nameservice/path` of HADOOP_CONF_DIR.
@@ -40,22 +40,22 @@ class HdfsStore(RemoteStore):
         return HdfsStore(f"{self.root}/{name}")
 
     def make_folder(self, name: str) -> None:
-        with self._told():
+        with self._service_errors():
             self._fs.makedirs(self._path(name), exist_ok=True)
 
     def settle_folders(self, names: Iterable[str]) -> None:
-        """Nothing: the NameNode answers when its journal holds a name."""
+        """Do nothing: the NameNode answers when a name is in its journal."""
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         path = self._path(name)
         draft = posixpath.join(posixpath.dirname(path), f".{uuid.uuid4().hex}.draft")
-        with self._told():
+        with self._service_errors():
             try:
                 with self._fs.open(draft, "wb", overwrite=False) as file:
                     file.write(content)
                 self._fs.mv(draft, path, overwrite=False)
             except (FileExistsError, FileNotFoundError):
-                # Where the NameNode's answer is lost, the library asks again, and is told so of its own file.
+                # If the answer of the NameNode is lost, the library retries and finds our own file.
                 return self._holds(name, content)
             finally:
                 with suppress(FileNotFoundError):
@@ -68,9 +68,9 @@ class HdfsStore(RemoteStore):
 
 @functools.cache
 def _filesystem(host: str, port: int | None, _process: int) -> HdfsFileSystem:
-    """The client of a process, which its threads share.
+    """The client of a process, shared by its threads.
 
-    Kept here and not by fsspec: that lets go of it in every forked child, as the start of Spark makes one,
-    and there its end waits for ever for threads that were not forked with it.
+    It is cached here and not by fsspec, which drops it in every forked child, for example at the start of
+    Spark: there its destructor would wait for ever for threads that were not forked.
     """
     return HdfsFileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))

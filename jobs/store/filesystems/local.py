@@ -1,8 +1,8 @@
-"""Tables in a local folder: names by hard link, lasting by fsync, locks by the kernel.
+"""Tables in a local folder: names by hard link, durability by fsync, locks by the kernel.
 
-A file lasts when its content and every folder from its own up to one that lasts are synced. A commit is named
-after what it names lasts, and returned once it lasts itself: a power loss before that leaves the table as it
-was, or as the commit says.
+A file is durable when its content and all its parent folders are synced, up to one that was durable before. A
+commit is created after the files that it names are durable, and returned once it is durable itself. A power
+loss before that leaves the table at the last commit, or at the new one.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class LocalStore:
     def write_parquet(self, name: str, rows: pa.Table) -> None:
         pq.write_table(rows, self._path(name), compression="zstd")
 
-    def exclusive(self, name: str, what: str) -> AbstractContextManager[None]:
-        return exclusive(self._folder / name, what)
+    def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
+        return exclusive(self._folder / name, work)
 
     def unlock(self, name: str) -> str | None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What HDFS and S3 have in common, by their fsspec file systems: all but how a name is created once."""
+"""The common part of HDFS and S3, by their fsspec file systems: all but the atomic creation of a name."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CHUNK_BYTES = 8 * 2**20
 
 
 class RemoteStore(abc.ABC):
-    """A folder of a file system that other machines see; see `Store`."""
+    """A folder of a file system shared by several machines; see `Store`."""
 
     faults: tuple[type[Exception], ...] = (OSError, RuntimeError)
-    """What the file system raises where it is away or refuses."""
+    """Exceptions of the file system if it is unavailable or refuses access."""
 
     def __init__(self, root: str, filesystem: fsspec.AbstractFileSystem, folder: str) -> None:
-        """`folder` is `root` as `filesystem` knows it."""
+        """`folder`: the path of `root` in `filesystem`."""
         self.root = root
         self._fs = filesystem
         self._folder = folder
@@ -39,30 +39,30 @@ class RemoteStore(abc.ABC):
 
     @abc.abstractmethod
     def _modified_s(self, info: Mapping[str, Any]) -> float:
-        """When a file or folder last changed, 0 if it does not tell."""
+        """Time of the last change of a file or folder, 0 if unknown."""
 
     def names(self, folder: str = "") -> list[str]:
-        with self._told():
+        with self._service_errors():
             try:
                 return [posixpath.basename(path) for path in self._fs.ls(self._path(folder), detail=False)]
             except FileNotFoundError:
                 return []
 
     def folders(self) -> list[str]:
-        with self._told():
+        with self._service_errors():
             try:
-                told = self._fs.ls(self._folder, detail=True)
+                entries = self._fs.ls(self._folder, detail=True)
             except FileNotFoundError:
                 return []
-        return [posixpath.basename(one["name"].rstrip("/")) for one in told if one["type"] == "directory"]
+        return [posixpath.basename(one["name"].rstrip("/")) for one in entries if one["type"] == "directory"]
 
     def files(self, folder: str) -> list[str]:
-        with self._told():
+        with self._service_errors():
             found = self._fs.find(self._path(folder))
         return sorted(posixpath.relpath(path, self._folder) for path in found)
 
     def read(self, name: str) -> bytes:
-        with self._told():
+        with self._service_errors():
             return bytes(self._fs.cat_file(self._path(name)))
 
     @abc.abstractmethod
@@ -78,24 +78,24 @@ class RemoteStore(abc.ABC):
             return False
 
     def remove(self, name: str) -> None:
-        with self._told(), suppress(FileNotFoundError):
+        with self._service_errors(), suppress(FileNotFoundError):
             self._fs.rm(self._path(name), recursive=True)
 
     def modified_s(self, name: str) -> float:
         path = self._path(name)
-        with self._told():
+        with self._service_errors():
             below = self._fs.find(path, detail=True).values()
             return max(self._modified_s(info) for info in (self._fs.info(path), *below))
 
     def settle(self, name: str) -> str:
         digest = hashlib.sha256()
-        with self._told(), self._fs.open(self._path(name), "rb") as file:
+        with self._service_errors(), self._fs.open(self._path(name), "rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
         return digest.hexdigest()
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
-        with self._told():
+        with self._service_errors():
             return pq.read_table(
                 self._path(name),
                 columns=list(columns),
@@ -105,15 +105,15 @@ class RemoteStore(abc.ABC):
             )
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
-        with self._told():
+        with self._service_errors():
             return pq.read_metadata(self._path(name), filesystem=self._fs)
 
     def write_parquet(self, name: str, rows: pa.Table) -> None:
-        with self._told():
+        with self._service_errors():
             pq.write_table(rows, self._path(name), compression="zstd", filesystem=self._fs)
 
-    def exclusive(self, name: str, what: str) -> AbstractContextManager[None]:
-        return leases.leased(self, name, what)
+    def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
+        return leases.leased(self, name, work)
 
     def unlock(self, name: str) -> str | None:
         return leases.broken(self, name)
@@ -122,8 +122,8 @@ class RemoteStore(abc.ABC):
         return posixpath.join(self._folder, name) if name else self._folder
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Faults of the file system as ServiceError; that a name is there or not is no fault."""
+    def _service_errors(self) -> Iterator[None]:
+        """Turn errors of the file system into ServiceError, except existing and missing names."""
         try:
             yield
         except (FileNotFoundError, FileExistsError):

@@ -1,4 +1,4 @@
-"""Tables on S3. Spark needs hadoop-aws on its classpath; the rest uses s3fs, which a site installs."""
+"""Tables on S3. Spark needs hadoop-aws on its classpath; all else uses s3fs, an extra of the package."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PRECONDITION_FAILED = 412
 class S3Store(RemoteStore):
     """A prefix of a bucket; see `Store`. A name is created by a conditional write (`If-None-Match: *`).
 
-    A commit could be overwritten by an old s3fs, which looks for the name and then writes it, and by a server
-    that ignores the condition. The first is refused; for the second each process proves once per bucket that
-    the condition holds, before it creates its first name.
+    A commit could be overwritten by an old s3fs, which checks for the name and then writes it, and by a
+    server that ignores the condition. Old versions are refused. Servers are tested by each process, once per
+    bucket, before it creates its first name.
     """
 
     _proven: ClassVar[set[str]] = set()
@@ -50,21 +50,21 @@ class S3Store(RemoteStore):
         return S3Store(f"{self.root}/{name}")
 
     def make_folder(self, name: str) -> None:
-        """Nothing: a prefix comes with its first object."""
+        """Do nothing: a prefix needs no folder."""
 
     def settle_folders(self, names: Iterable[str]) -> None:
-        """Nothing: a write is answered when the object lasts."""
+        """Do nothing: S3 answers a write when the object is durable."""
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         bucket = self._folder.partition("/")[0]
         if bucket not in self._proven:
             self._prove()
             self._proven.add(bucket)
-        # A retry may have met our own file.
+        # A retry may have found our own file.
         return self._created(name, content) or self._holds(name, content)
 
     def _prove(self) -> None:
-        """Raise ConfigError if a name that is there can be created again."""
+        """Raise ConfigError if an existing name can be created again."""
         name = f".probe-{uuid.uuid4().hex}"
         try:
             if self._created(name, b"1") and self._created(name, b"2"):
@@ -77,13 +77,13 @@ class S3Store(RemoteStore):
             self.remove(name)
 
     def _created(self, name: str, content: bytes) -> bool:
-        with self._told():
+        with self._service_errors():
             try:
                 self._fs.pipe_file(self._path(name), content, mode="create")
             except FileExistsError:
                 return False
             except OSError as error:
-                # Not every server says which condition failed, and s3fs then takes it for a bad argument.
+                # Some servers do not name the failed condition; s3fs then reports an invalid argument.
                 if _status(error) != _PRECONDITION_FAILED:
                     raise
                 return False
@@ -95,7 +95,7 @@ class S3Store(RemoteStore):
 
 
 def _status(error: OSError) -> int | None:
-    """The HTTP status of the answer that `error` was made of."""
+    """The HTTP status of the answer that caused `error`."""
     answer = getattr(error.__cause__, "response", {})
     status: int | None = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -105,6 +106,15 @@ def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Ta
         push.run(settings, cache="xc1", as_of_s=AS_OF, on_progress=lambda *_: None)
 
 
+def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:
+    planned_rows = pa.table({"did": [f"cms:{lfn(1)}"], "action": ["evict"]})
+    with pytest.raises(LimitError, match="no inventory"):
+        inventory.check_planned_evictions(tables, planned_rows, cache="other", at_s=AS_OF, share=0.5)
+    inventory.check_planned_evictions(tables, planned_rows, cache="xc1", at_s=AS_OF, share=0.5)
+    nothing = planned_rows.slice(0, 0)
+    inventory.check_planned_evictions(tables, nothing, cache="other", at_s=AS_OF, share=0.5)
+
+
 def test_a_file_with_an_unreadable_record_is_left_as_it_is(tables: Tables) -> None:
     damaged = [Held(lfn(i), 0, 0, False, None, False, unreadable=True) for i in (38, 39)]
     planned(tables, [*held(range(38)), *damaged])
@@ -126,7 +136,7 @@ def test_a_scan_of_an_unmounted_folder_is_refused(
 def test_an_inventory_needs_a_server_that_answers(tables: Tables, tmp_path: Path) -> None:
     cache = CACHE.model_copy(update={"namespace": tmp_path})
     with pytest.raises(TargetUnavailable, match="does not answer"):
-        inventory.believed(tables, cache, at_s=AS_OF)
+        inventory.verified(tables, cache, at_s=AS_OF)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

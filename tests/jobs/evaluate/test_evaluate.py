@@ -22,7 +22,7 @@ from features.units import format_bytes
 from jobs.cli.main import app
 from jobs.evaluate import inputs
 from jobs.evaluate.scores import ScoreStore
-from jobs.evaluate.walk_forward import SCORERS, Walk, score, weeks
+from jobs.evaluate.walk_forward import SCORERS, Workspace, score, weeks
 from jobs.settings.tree import Settings
 from jobs.simulate.workload import load
 from jobs.simulate.workload import write as generate
@@ -109,7 +109,7 @@ def scored(spark: SparkSession, conf: Settings, accesses: Path, folder: Path) ->
     inputs.from_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
     store = ScoreStore(folder, dids)
-    walk = Walk(tables, conf.features.spec, "r", conf.training, {})
+    workspace = Workspace(tables, conf.features.spec, "r", conf.training, {})
     walked = weeks(
         first_s=START_S,
         from_s=FROM_S,
@@ -118,7 +118,7 @@ def scored(spark: SparkSession, conf: Settings, accesses: Path, folder: Path) ->
         every_s=conf.training.every,
         span_s=conf.training.span,
     )
-    score(spark, walk, walked, store, champion=None, on_progress=lambda *_: None)
+    score(spark, workspace, walked, store, champion=None, on_progress=lambda *_: None)
     return store
 
 

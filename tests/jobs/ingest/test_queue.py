@@ -18,7 +18,7 @@ from features.errors import InputError, ServiceError
 from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from features.times import as_of_label, day_label, parse_as_of
 from jobs.cli.main import app
-from jobs.ingest import queue
+from jobs.ingest import queue, queue_entries
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment
 from jobs.push import prefill
@@ -132,6 +132,16 @@ def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: 
     with pytest.raises(InputError, match="no entry of"):
         ask(tables, told[2:4], tmp_path)
     assert known(tables).files.num_rows == 1, "an unusable queue does not replace a usable one"
+
+
+def test_a_queue_of_too_many_inputs_is_refused_whole(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 3)
+    jobs = [{"job_id": str(n), "files": [lfn(1), lfn(2)]} for n in range(2)]
+    with pytest.raises(InputError, match="more than 3 inputs"):
+        ask(tables, jobs, tmp_path)
+    assert not tables.exists(QUEUE)
 
 
 def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tables, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from jobs.plan.rows import item_ids
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.day_verdict import worth
-from prefetch.plan import Action
+from prefetch.actions import ACTIONS, Action
 from prefetch.plan.control import is_control
 
 CACHE = "xc1"
@@ -89,14 +89,14 @@ def _write_pushes(world: PushedWorld, tables: Tables) -> None:
     n = done.item.size
     assert trace.names is not None
     dids = trace.names.take(pa.array(done.item))
-    actions = pa.array([Action(code).name.lower() for code in done.action.tolist()])
+    actions = pa.array([ACTIONS[code] for code in done.action.tolist()])
     half = world.first_day_s + 12 * DAY_S
     as_of = [as_of_label(int(t)) for t in done.time_s]
     ids = pa.concat_arrays(
         [item_ids(CACHE, int(t), dids[i : i + 1], actions[i : i + 1]) for i, t in enumerate(done.time_s)]
     )
     size = pa.array(trace.size_bytes[done.item])
-    fetched = np.where(done.action == int(Action.PREFETCH), trace.size_bytes[done.item], 0)
+    fetched = np.where(done.action == Action.PREFETCH.code, trace.size_bytes[done.item], 0)
     common = {"item_id": ids, "did": dids, "action": actions}
     key = {"day": pa.array(day_of(done.time_s)), "as_of": pa.array(as_of), "cache": pa.repeat(CACHE, n)}
     plan = {

@@ -20,9 +20,9 @@ from jobs.settings.plan import RuleSettings, SourceSettings
 from jobs.settings.study import OriginSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
+from prefetch.journal.items import Try
 from prefetch.plan import Objective
 from prefetch.plan.control import is_control
-from prefetch.push.origins import Try
 from prefetch.target import Held
 from replay.study.labels import Region, regions_of
 

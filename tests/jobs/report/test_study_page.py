@@ -32,7 +32,7 @@ EVIL = "<script>alert(1)</script>"
 DAY = 86400
 TITLES = [
     *("What to cache", "Categories", "File sizes", "Hotness", "Hits by lifetime", "Reuse by size"),
-    *("Hit rate against capacity", "Fill level", "Hits and misses a day", "Origins"),
+    *("Hit rate against capacity", "Fill level", "Hits and misses per day", "Origins"),
     "WAN traffic and CPU time saved",
 ]
 
@@ -145,7 +145,7 @@ def test_the_benefit_says_what_it_rests_on(found: Study) -> None:
         config = dataclasses.replace(found.config, model=model)
         return study_page(dataclasses.replace(found, config=config), what="a")
 
-    assert "hits read from ssd: a job reads 2.4 MB a second" in text(BenefitModel())
+    assert "hits read from ssd. A job reads 2.4 MB per second" in text(BenefitModel())
     assert "a miss 10 % slower than a direct read" in text(BenefitModel(miss_slowdown=0.1))
     told = html.unescape(text(BenefitModel(job=DOMA_JOB_TYPES["derivation"])))
     assert "DOMA's runtimes of derivation jobs relative to reading locally" in told
@@ -255,5 +255,5 @@ def test_a_cache_too_small_for_its_traffic_is_told(tmp_path: Path) -> None:
     config = StudyConfig(CacheConfig(100, 0.8, 0.9), Thresholds(), [], BenefitModel(), SSD)
     first = next(answers(study(trace, pa.table({"site": ["x"] * 2000}), config)))
     assert re.search(
-        r"But 17\.\d kB were read past it, as it was full between two purges \(300 s apart\)", first
+        r"But 17\.\d kB were read past it, because it was full between two purges \(300 s apart\)", first
     )

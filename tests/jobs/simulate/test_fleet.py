@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from features.errors import ConfigError
-from jobs.simulate import fleet
+from jobs.simulate.fleet import replay_fleet
+from jobs.simulate.fleet_file import load_fleet
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
@@ -23,7 +24,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_shipped_fleet_is_socals() -> None:
-    federation = fleet.load(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
+    federation = load_fleet(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
     assert len(federation.caches) == 24
     assert federation.capacity_bytes == pytest.approx(2.5e15, rel=0.01)
     assert federation.caches["small-12"].wan_bytes_per_s == 1_250_000_000
@@ -47,7 +48,7 @@ def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
         never_cache = ["*panda.um*"]
         """,
     )
-    config = fleet.load(path).caches["a"]
+    config = load_fleet(path).caches["a"]
     assert (config.low_watermark, config.high_watermark, config.purge_interval_s) == (0.5, 0.6, 60)
     assert (config.cold_age_s, config.cold_every) == (30 * 86400, 6)
     assert (config.block_bytes, config.ssd_bytes, config.never_cache) == (10**6, 10**12, ("*panda.um*",))
@@ -68,7 +69,7 @@ def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        fleet.load(write(tmp_path, text))
+        load_fleet(write(tmp_path, text))
 
 
 def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
@@ -81,8 +82,8 @@ def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
         names=pa.array([f"x:f{i}" for i in range(100)]),
     )
     loaded = LoadedTrace(trace, 0, pa.table({}), ())
-    rows: Any = fleet.replay_fleet(
-        loaded, fleet.load(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}
+    rows: Any = replay_fleet(
+        loaded, load_fleet(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}
     ).rows
     assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
     for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):

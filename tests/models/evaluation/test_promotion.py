@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO_PLAN
 from models.evaluation.bootstrap import mean_interval
-from models.evaluation.promotion import Walk, decide
+from models.evaluation.promotion import DailyWan, decide
 
 TB = 10**12
 
 
-def walk(n_days: int = 28, fraction: float = 0.1, **savings: float) -> Walk:
+def replay(n_days: int = 28, fraction: float = 0.1, **savings: float) -> DailyWan:
     """Days of about 10 TB; each rival needs `savings` TB a day more than the challenger, give or take 1."""
     rng = np.random.default_rng(4)
     days = [f"2026-03-{i + 1:02}" for i in range(n_days)]
@@ -26,11 +26,11 @@ def walk(n_days: int = 28, fraction: float = 0.1, **savings: float) -> Walk:
     wan = {CHALLENGER_PLAN: mine}
     for name, saving in savings.items():
         wan[policies[name]] = {day: int(mine[day] + (saving + rng.normal()) * TB) for day in days}
-    return Walk(fraction, wan)
+    return DailyWan(fraction, wan)
 
 
 def test_a_clear_winner_is_promoted_with_its_figures() -> None:
-    found = decide([walk(lru=3, s3fifo=1, champion=1)], has_champion=True)
+    found = decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True)
     assert found.promote
     assert [one.against for one in found.comparisons] == [LRU, S3FIFO_PLAN, CHAMPION_PLAN]
     first = found.comparisons[0]
@@ -38,29 +38,31 @@ def test_a_clear_winner_is_promoted_with_its_figures() -> None:
     assert 0 < first.lower_bytes < first.saving_bytes < first.upper_bytes
     assert first.saving_share == pytest.approx(3 / 13, rel=0.2)
     assert "beats lru at 10% capacity: saves" in found.reasons[0]
-    assert decide([walk(lru=3, s3fifo=1, champion=1)], has_champion=True) == found
+    assert decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True) == found
 
 
 @pytest.mark.parametrize("rival", ["lru", "s3fifo", "champion"])
-def test_one_rival_that_is_not_surely_beaten_is_enough_to_refuse(rival: str) -> None:
+def test_one_rival_that_is_not_significantly_beaten_is_enough_to_refuse(rival: str) -> None:
     savings: dict[str, Any] = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
-    found = decide([walk(**savings)], has_champion=True)
+    found = decide([replay(**savings)], has_champion=True)
     assert not found.promote
     assert [one.won for one in found.comparisons].count(False) == 1
-    assert any(reason.startswith("does not surely beat") for reason in found.reasons)
+    assert any(reason.startswith("is not significantly better than") for reason in found.reasons)
 
 
 def test_a_saving_on_average_that_one_lucky_week_made_is_refused() -> None:
     days = [f"2026-03-{i + 1:02}" for i in range(28)]
     mine = dict.fromkeys(days, 10 * TB)
     lucky = {day: (18 if i < 7 else 9) * TB for i, day in enumerate(days)}
-    found = decide([Walk(0.1, {CHALLENGER_PLAN: mine, LRU: lucky, S3FIFO_PLAN: lucky})], has_champion=False)
+    found = decide(
+        [DailyWan(0.1, {CHALLENGER_PLAN: mine, LRU: lucky, S3FIFO_PLAN: lucky})], has_champion=False
+    )
     assert found.comparisons[0].saving_bytes > 1 * TB
     assert not found.promote
 
 
 def test_every_capacity_must_be_won() -> None:
-    walks = [walk(fraction=0.05, lru=3, s3fifo=3), walk(fraction=0.1, lru=3, s3fifo=-3)]
+    walks = [replay(fraction=0.05, lru=3, s3fifo=3), replay(fraction=0.1, lru=3, s3fifo=-3)]
     assert not decide(walks, has_champion=False).promote
     assert decide(walks[:1], has_champion=False).promote
 
@@ -68,18 +70,20 @@ def test_every_capacity_must_be_won() -> None:
 @pytest.mark.parametrize(
     ("bad", "has_champion", "words"),
     [
-        ([walk(20, lru=9, s3fifo=9)], False, "20 test days at 10% capacity are too few; 21 are needed"),
-        ([walk(lru=9)], False, "lru+s3fifo_counts was not replayed"),
-        ([walk(lru=9, s3fifo=9)], True, "lru+champion was not replayed"),
+        ([replay(20, lru=9, s3fifo=9)], False, "20 test days at 10% capacity are too few; 21 are needed"),
+        ([replay(lru=9)], False, "lru+s3fifo_counts was not replayed"),
+        ([replay(lru=9, s3fifo=9)], True, "lru+champion was not replayed"),
         ([], False, "no rows"),
         (
-            [Walk(0.1, {**walk(lru=9, s3fifo=9).wan_bytes, LRU: walk(27, lru=9).wan_bytes[LRU]})],
+            [DailyWan(0.1, {**replay(lru=9, s3fifo=9).wan_bytes, LRU: replay(27, lru=9).wan_bytes[LRU]})],
             False,
-            "other days",
+            "different days",
         ),
     ],
 )
-def test_what_cannot_decide_refuses_with_the_reason(bad: list[Walk], has_champion: bool, words: str) -> None:
+def test_what_cannot_decide_refuses_with_the_reason(
+    bad: list[DailyWan], has_champion: bool, words: str
+) -> None:
     found = decide(bad, has_champion=has_champion)
     assert (found.promote, found.comparisons) == (False, ())
     assert any(words in reason for reason in found.reasons)

@@ -42,7 +42,7 @@ def test_a_shift_moves_the_mean_and_nothing_else() -> None:
     true = rng.uniform(0.02, 0.6, 40_000)
     labels = (rng.random(true.size) < true).astype(np.float64)
     odds = true / (1 - true) * 3
-    told = shift(odds / (1 + odds), labels)
-    np.testing.assert_allclose(told(odds / (1 + odds)), true, atol=0.015)
-    assert told.kind == "shift"
+    fitted = shift(odds / (1 + odds), labels)
+    np.testing.assert_allclose(fitted(odds / (1 + odds)), true, atol=0.015)
+    assert fitted.kind == "shift"
     assert shift(true, np.zeros(true.size)) is IDENTITY

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from weekly_trace import weekly_trace
 
 from models.series.forecast import forecast
-from models.series.reuse import reuse
 from models.series.rolling import CutQuality, rolling_quality
 from models.series.series import Series, read_series
 from replay.policies import POLICIES
-from replay.series import weekly_trace
 
 LHCB, CMS = "data/lhcb_weekly_1_78.csv.gz", "data/cms_daily_60d.csv.gz"
 
@@ -76,29 +75,9 @@ def test_until_is_what_reading_up_to_then_gives(shared: Callable[[str], Path], l
         assert (getattr(cut, field) == getattr(then, field)).all()
 
 
-def alternating(n_datasets: int = 80, n_units: int = 40) -> Series:
-    """Even datasets are read in every unit; odd ones in every third, so never twice running."""
-    pairs = [(c, u) for c in range(n_datasets) for u in range(1, n_units + 1) if c % 2 == 0 or u % 3 == c % 3]
-    code, unit = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    born = np.array([min(u for c, u in pairs if c == d) for d in range(n_datasets)])
-    names = [f"/d/{i:03d}" for i in range(n_datasets)]
-    return Series(604800, n_units, names, born, code, unit, np.ones(len(code), np.int64))
-
-
-def test_reuse_tells_who_is_read_again_from_who_is_not() -> None:
-    series = alternating()
-    made = reuse(series)
-    steady = np.arange(len(series.names)) % 2 == 0
-    due = np.array([(series.now + 1) % 3 == c % 3 for c in range(len(series.names))]) & ~steady
-    assert made.next1[steady | due].min() > made.next1[~steady & ~due].max()
-    assert made.again1[steady].min() > 0.8
-    assert made.again1[due].max() < 0.2
-    assert (made.next2 >= made.next1 - 0.05).all()
-
-
 def test_weekly_caches_of_lhcb_meet_the_published_bounds(lhcb: Series) -> None:
     """LRU .0615/.2438 and clairvoyant with bypass .434/.596 on weeks 53-78, at 5 and 10 % of the datasets."""
-    trace = weekly_trace(lhcb.names, lhcb.code, lhcb.unit, unit_s=lhcb.unit_s)
+    trace = weekly_trace(lhcb)
     hits: Callable[[], Any] = partial(np.zeros, trace.n_accesses, np.bool_)
     counted = trace.first_at(53 * lhcb.unit_s)
     found = []

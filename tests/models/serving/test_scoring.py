@@ -19,10 +19,10 @@ from models.learning.baselines import S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.frame import learn_vocabulary, model_matrix
 from models.learning.learners import HistBoosting, LightGBM
+from models.learning.skops_file import TRUSTED
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import Reference
 from models.serving.scoring import LoadedModels, ServedModels, score_spark
-from models.serving.skops_file import TRUSTED
 from models.training.training import fit_in_memory
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
         until_s=24 * HOUR,
         effort=effort(),
         tags={"features_snapshot": "f"},
-        say=lambda _done, _total, what: said.append(what),
+        on_progress=lambda _done, _total, what: said.append(what),
     )
     assert spool.waiting(tmp_path) == []
     kept.finish(
@@ -89,7 +89,7 @@ def test_a_training_without_any_horizon_says_why(tmp_path: Path) -> None:
             until_s=HOUR,
             effort=effort(search_s=0.0),
             tags={},
-            say=lambda *_: None,
+            on_progress=lambda *_: None,
         )
     kept.discard()
     assert not list(tmp_path.iterdir())

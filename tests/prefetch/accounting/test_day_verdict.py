@@ -12,7 +12,7 @@ from xcache_oracle import brute_simulate
 
 from features.times import DAY_S
 from prefetch.accounting.day_verdict import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
-from prefetch.plan import Action
+from prefetch.actions import Action
 from replay.engine import simulate
 from replay.planner import CacheState
 
@@ -118,7 +118,7 @@ def test_a_pin_is_a_touch_and_all_is_done_once() -> None:
     def column(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array(values, np.int64)
 
-    pin, fetch, evict = int(Action.PIN), int(Action.PREFETCH), int(Action.EVICT)
+    pin, fetch, evict = Action.PIN.code, Action.PREFETCH.code, Action.EVICT.code
     planner = Recorded(
         Done(column(10, 100, 101, 300), column(1, 2, 3, 4), column(pin, evict, fetch, pin)), 100
     )

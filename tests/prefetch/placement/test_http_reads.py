@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import struct
 from collections.abc import Callable
 
@@ -135,3 +136,14 @@ def test_figures_and_docs(get: Get) -> None:
     assert (health["status"], health["datasets"], health["as_of"]) == ("ok", 5, PLAN["as_of"])
     assert get("/nothing").status_code == 404
     assert OPERATOR not in figures
+
+
+def test_a_request_for_the_whole_server_is_answered_and_fills_no_log(
+    get: Get, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = get("/health").request.url
+    with socket.create_connection((host.host, host.port or 80), 5) as client:
+        client.sendall(b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        reply = b"".join(iter(lambda: client.recv(4096), b""))
+    assert reply.startswith(b"HTTP/1.1 404 ")
+    assert not caplog.records

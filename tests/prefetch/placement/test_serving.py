@@ -126,6 +126,17 @@ def test_stored_heartbeats_count_as_configuration_says(tmp_path: Path) -> None:
     assert ranges == {"EDGE": {"servers": [["xc1:1094", 100]], "ranges": [[0, 1.0]]}}
 
 
+def test_a_stored_heartbeat_of_the_future_keeps_no_server_alive(tmp_path: Path) -> None:
+    database = tmp_path / "p.db"
+    ahead = Server("EDGE", "xc1", "xc1:1094", 100, time.time() + 400 * 86400)
+    with closing(Database(str(database))) as opened:
+        opened.sync(Pending({ahead.key: ahead}, {}, 0))
+    with serving(database) as started:
+        assert httpx.get(f"{started.url}/serverRanges").json() == {}
+        started.beat("xc1")
+        assert list(httpx.get(f"{started.url}/serverRanges").json()) == ["EDGE"]
+
+
 def test_it_starts_without_its_database_and_finds_it_later(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     refresh(tmp_path / "p.db")

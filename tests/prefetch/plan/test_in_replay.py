@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prefetch.plan import Limits, Scores, ValuePlanner, plain_files
+from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.compare import compare
 from replay.config import CacheConfig
 from replay.trace import Trace
@@ -19,7 +19,7 @@ from replay.workload.report import trace_of
 ROOT = Path(__file__).parents[3]
 DAY_S = 86400
 HORIZONS = (3600, 6 * 3600, 12 * 3600, DAY_S, 2 * DAY_S, 4 * DAY_S, 7 * DAY_S, 30 * DAY_S)
-LIMITS = Limits(3600, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
+LIMITS = PlanLimits(3600, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefetch.plan import Action, Limits, Scores, Treatment, ValuePlanner, plain_files
+from prefetch.actions import Action
+from prefetch.plan import PlanLimits, Scores, Treatment, ValuePlanner, plain_files
 from prefetch.plan.known import KnownWork, certain, with_known
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
@@ -21,7 +22,7 @@ from replay.planner import CacheState
 N = 40
 HOUR_S, DAY_S = 3600, 86400
 HORIZONS = (HOUR_S, DAY_S, 7 * DAY_S)
-ROOMY = Limits(
+ROOMY = PlanLimits(
     cycle_s=HOUR_S, pin_share=0.8, evict_inflow=0.4, prefetch_share=1.0, min_prefetch_probability=0.6
 )
 
@@ -99,9 +100,9 @@ def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason(
     told = reasons(plan, horizon_s=DAY_S).to_pylist()
     why = dict(zip(zip(plan.action.tolist(), plan.item.tolist(), strict=True), told, strict=True))
     assert plan.of(Action.PREFETCH)[0] == 30 and plan.of(Action.PIN)[0] == 3
-    assert why[int(Action.PREFETCH), 30] == "queued: 1 job; read before, but not on disk"
-    assert why[int(Action.PIN), 3].startswith("queued: 12 jobs; no. 1 most worth its room")
-    assert "queued" not in why[int(Action.PIN), 4]
+    assert why[Action.PREFETCH.code, 30] == "queued: 1 job; read before, but not on disk"
+    assert why[Action.PIN.code, 3].startswith("queued: 12 jobs; no. 1 most worth its room")
+    assert "queued" not in why[Action.PIN.code, 4]
     unread = with_known(scores(range(20)), work())
     plan = ValuePlanner(lambda _: unread, ROOMY, plain_files(N), DAY_S).plan(state(20))
     assert reasons(plan, horizon_s=DAY_S).to_pylist()[-1] == "queued: 1 job; not on disk yet"
@@ -130,14 +131,14 @@ def test_known_work_obeys_the_limits_of_any_plan() -> None:
         (plain_files(N, is_control=np.ones(N, bool)), ROOMY),
         (plain_files(N, treatment=np.full(N, int(Treatment.NEVER))), ROOMY),
         (plain_files(N, is_here=np.zeros(N, bool)), ROOMY),
-        (plain_files(N), Limits(HOUR_S, 0.8, 0.4, 0.0, 0.6)),
-        (plain_files(N), Limits(HOUR_S, 0.8, 0.4, 1.0, 0.6, wan_bytes_per_hour=100)),
+        (plain_files(N), PlanLimits(HOUR_S, 0.8, 0.4, 0.0, 0.6)),
+        (plain_files(N), PlanLimits(HOUR_S, 0.8, 0.4, 1.0, 0.6, wan_bytes_per_hour=100)),
     ):
         plan = ValuePlanner(lambda _: known, limits, files, DAY_S).plan(state(20))
         assert not plan.of(Action.PREFETCH).size
 
 
-def prefilled(told: KnownWork, at: CacheState, limits: Limits = ROOMY, **files: Any) -> Prefill:
+def prefilled(told: KnownWork, at: CacheState, limits: PlanLimits = ROOMY, **files: Any) -> Prefill:
     known, about = certain(told, as_of_s=at.as_of_s, horizon_s=DAY_S), plain_files(N, **files)
     disk = on_disk(at, known, about, Objective.BYTES, 0, recent_s=HOUR_S)
     candidates = absent(at, known, about, Objective.BYTES, 0)
@@ -167,7 +168,7 @@ def test_a_prefill_is_never_over_its_limits(
     told = KnownWork(ids(*asked), np.full(n, 10), np.ones(n, np.int64), np.zeros(n, np.int64))
     pinned = np.arange(held) % 3 == 0
     at = state(held, capacity_bytes=max(1, capacity), pinned=pinned, peak_inflow_bytes=0, inflow_bytes=0)
-    limits = Limits(HOUR_S, 0.8, 0.4, 0.0, 0.6, wan_bytes_per_hour=wan)
+    limits = PlanLimits(HOUR_S, 0.8, 0.4, 0.0, 0.6, wan_bytes_per_hour=wan)
     got = prefilled(told, at, limits)
     others = sum(10 for item in range(held) if pinned[item] and item not in asked)
     brought = got.plan.bytes_of(Action.PREFETCH)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import ConfigError
-from prefetch.plan import Limits, Rule, Treatment, treatments
+from prefetch.plan import PlanLimits, Rule, Treatment, treatments
 from prefetch.plan.choice import within_groups
 from prefetch.plan.cycle import fitting_cycle_s
 from prefetch.plan.federation import belongs
@@ -88,7 +88,7 @@ def test_a_cycle_is_at_most_a_tenth_of_the_age_and_divides_the_grid(age_s: int, 
 
 @given(st.integers(0, 24), st.integers(0, 24), st.integers(0, 10**6), st.integers(1, 50))
 def test_quiet_seconds_are_those_of_the_clock(begin: int, end: int, start_h: int, hours: int) -> None:
-    limits = Limits(hours * 3600, 0.5, 1.0, 0.1, 0.5, quiet_hours=(begin, end))
+    limits = PlanLimits(hours * 3600, 0.5, 1.0, 0.1, 0.5, quiet_hours=(begin, end))
     if begin == end:
         expected = 0
     elif begin < end:

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefetch.actions import Action
 from prefetch.plan import (
-    Action,
     Files,
-    Limits,
     Plan,
+    PlanLimits,
     Scores,
     Treatment,
     ValuePlanner,
@@ -32,7 +32,7 @@ HORIZONS = (3600, DAY_S, 7 * DAY_S)
 class World(NamedTuple):
     state: CacheState
     scores: Scores
-    limits: Limits
+    limits: PlanLimits
     files: Files
 
     def plan(self, **changed: Any) -> Plan:
@@ -70,7 +70,7 @@ def worlds(draw: st.DrawFn) -> World:
         probability=rng.random((len(HORIZONS), len(scored))),
         was_read=rng.random(len(scored)) < 0.5,
     )
-    limits = Limits(
+    limits = PlanLimits(
         cycle_s=3600,
         pin_share=draw(st.floats(0, 1)),
         evict_inflow=draw(st.floats(0, 3)),
@@ -120,7 +120,7 @@ def test_a_plan_is_never_over_its_limits(world: World) -> None:
     if limits.origin_bytes is not None:
         for code, most in enumerate(limits.origin_bytes.tolist()):
             assert sum(size[i] for i in fetched if files.origin[i] == code) <= most
-    assert not files.is_control[plan.item[plan.action != Action.UNPIN]].any()
+    assert not files.is_control[plan.item[plan.action != Action.UNPIN.code]].any()
 
 
 @given(worlds())
@@ -157,7 +157,7 @@ def test_every_item_is_named_once_and_where_it_can_act(world: World) -> None:
     kept = np.isin(files.treatment, [Treatment.PIN, Treatment.EXCLUDED])
     assert not kept[plan.of(Action.EVICT)].any()
     for action in Action:
-        assert plan.rank[plan.action == action].tolist() == list(range(1, len(plan.of(action)) + 1))
+        assert plan.rank[plan.action == action.code].tolist() == list(range(1, len(plan.of(action)) + 1))
 
 
 @given(worlds())

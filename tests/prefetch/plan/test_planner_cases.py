@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prefetch.actions import Action
 from prefetch.plan import (
-    Action,
     Cause,
-    Limits,
     Objective,
+    PlanLimits,
     Scores,
     ValuePlanner,
     plain_files,
@@ -22,7 +22,7 @@ from prefetch.plan.reasons import reasons
 from replay.planner import CacheState
 
 DAY_S = 86400
-LIMITS = Limits(
+LIMITS = PlanLimits(
     cycle_s=3600, pin_share=0.6, evict_inflow=1.0, prefetch_share=0.1, min_prefetch_probability=0.5
 )
 

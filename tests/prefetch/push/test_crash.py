@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, push
@@ -21,9 +22,9 @@ N_FILES = 120
 CHILD = """
 import os, sys, time
 from pathlib import Path
-from prefetch.directory import DirectoryTarget
-from prefetch.journal import Journal
-from prefetch.push import PushLimits, push
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Journal
+from prefetch.push.push import PushLimits, push
 
 folder = Path(sys.argv[1])
 log = os.open(folder / "fetches.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -59,7 +60,7 @@ def test_killed_at_random_points(tmp_path: Path, seed: int) -> None:
                 now,
                 f"t:f{number}",
                 f"/f{number}",
-                "prefetch",
+                Action.PREFETCH,
                 number,
                 5000,
                 5000,

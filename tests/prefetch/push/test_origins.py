@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from prefetch.push.origins import SourceLimits, Sources, Try
+from prefetch.journal.items import Try
+from prefetch.push.origins import SourceLimits, Sources
 from prefetch.push.touches import UNMEASURED_S, touch_every_s
 from prefetch.target import Held
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 from pushes import AT_ONCE, Fake, item, lfn_of, run
 
-from features.errors import SourceUnavailable
+from features.errors import InputError, SourceUnavailable
+from features.times import DAY_S
+from prefetch.actions import Action
 from prefetch.journal.journal import LEASE_S, Journal, Patience
 from prefetch.push.lease_buffer import AHEAD_S, WRITE_S
 from prefetch.push.push import PushLimits, PushSummary, push
+from prefetch.push.touches import MOST_S
 from prefetch.target import Held
 
 
@@ -49,7 +53,7 @@ def test_pins_due_are_renewed_by_one_of_two_pushers(tmp_path: Path) -> None:
 def test_a_run_takes_over_what_a_dead_one_left_while_it_works(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(9)], now_s=time.time())
     long_ago = time.time() - LEASE_S + 1.0
-    journal.claim("c", "prefetch", 3, owner="far|1|5|x", now_s=long_ago, patience=Patience())
+    journal.claim("c", Action.PREFETCH, 3, owner="far|1|5|x", now_s=long_ago, patience=Patience())
     fake = Fake()
     fake.before = lambda verb, name: time.sleep(0.3)
     summary = push(fake, journal, cache="c", limits=PushLimits(parallel=1), beat_s=0.0)
@@ -58,7 +62,7 @@ def test_a_run_takes_over_what_a_dead_one_left_while_it_works(journal: Journal) 
 
 def test_what_others_have_in_hand_is_left_to_them(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(5)], now_s=time.time())
-    journal.claim("c", "prefetch", 2, owner="far|1|5|x", now_s=time.time(), patience=Patience())
+    journal.claim("c", Action.PREFETCH, 2, owner="far|1|5|x", now_s=time.time(), patience=Patience())
     summary = run(Fake(), journal)
     assert (summary.pushed, summary.in_other_hands) == (3, 2)
 
@@ -226,3 +230,36 @@ def test_touches_follow_the_age_of_unpinned_files(journal: Journal) -> None:
     # Half of 800 s: the older one would be in the tail soon.
     summary = run(fake, journal, touch_every_s=None)
     assert (summary.pushed, summary.already_done, fake.log) == (1, 1, ["touch /pinned-old"])
+
+
+def test_a_last_use_of_the_future_keeps_no_pin_from_its_touch(journal: Journal) -> None:
+    # As a forged datagram of the g-stream tells it, or a server whose clock was wrong.
+    fake = Fake()
+    fake.held["/p"] = Held("/p", 10, 10, True, int(time.time()) + 400 * DAY_S, False)
+    journal.record_plan([item(1, "pin", name="/p")], now_s=time.time())
+    assert run(fake, journal, touch_every_s=600).pushed == 1
+    assert fake.log == ["touch /p"]
+    (pin,) = journal.receipts()
+    assert pin["state"] == "done" and not journal.due_pins("c", now_s=time.time(), touch_every_s=600)
+
+
+def test_a_record_of_1970_stops_no_touches(journal: Journal) -> None:
+    now, fake = int(time.time()), Fake()
+    fake.held = {
+        "/x": Held("/x", 10, 10, True, 1, False),
+        "/p": Held("/p", 10, 10, True, now - MOST_S, False),
+    }
+    journal.record_plan([item(1, "pin", name="/p")], now_s=now)
+    run(fake, journal, touch_every_s=None)
+    assert fake.log == ["touch /p"]
+
+
+def test_a_namespace_that_cannot_be_read_ends_no_push(journal: Journal) -> None:
+    class Locked(Fake):
+        def inventory(self, expected: Collection[str] = ()) -> list[Held]:
+            raise InputError("namespace /cache: /store: a folder, no permission to read")
+
+    fake = Locked()
+    journal.record_plan([item(1), item(2, "evict", name="/e")], now_s=time.time())
+    summary = run(fake, journal, touch_every_s=None)
+    assert (summary.pushed, summary.already_done, summary.stopped) == (1, 1, None)

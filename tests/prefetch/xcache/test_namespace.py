@@ -3,16 +3,19 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.errors import InputError
-from prefetch.xcache import cinfo_rows, namespace
+from features.errors import InputError, TargetUnavailable
+from prefetch.target import Confirmation, Held
+from prefetch.xcache import cinfo_rows, client, namespace
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
+from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.namespace import walk
 
 BLOCK = 131072
@@ -204,3 +207,26 @@ def test_a_file_systems_own_folder_is_left_out(tmp_path: Path) -> None:
     put(tmp_path, "/lost+found/x", b"junk")
     put(tmp_path, "/store/lost+found/x", info())
     assert (names(tmp_path), faults(tmp_path)) == (["/store/lost+found/x"], {})
+
+
+class Answering(XCacheTarget):
+    """A target whose server holds everything, and whose records show what is in `shown`."""
+
+    shown: Collection[str] = ()
+
+    def confirm(self, name: str) -> Confirmation:
+        return Confirmation(Held(name, 1, 1, True, 1, False) if name in self.shown else None, "cinfo")
+
+    def _server_holds(self, name: str) -> bool:
+        return True
+
+
+def test_a_file_fetched_during_the_walk_is_no_lie_of_the_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "version_of", lambda _: "v5.6.0")
+    target = Answering("c", "root://127.0.0.1:9", tmp_path)
+    target.shown = {"/new"}
+    target.check_namespace([], {"/new"})
+    with pytest.raises(TargetUnavailable, match="does not show it"):
+        target.check_namespace([], {"/hidden"})

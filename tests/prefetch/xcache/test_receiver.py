@@ -79,6 +79,7 @@ def event(pseq: int) -> bytes:
         b'{"src": ' * 5000,
         b"f\1\0\x10\0\0\0\1",
         event(1).replace(b'"h"', b'"' + b"h" * 5000 + b'"'),
+        event(1).replace(b'"h"', b'"' + b"h" * 256 + b'"'),
         event(1).replace(b'"g"', b'"="'),
     ],
 )

@@ -72,9 +72,9 @@ def test_lcs_is_known_by_its_magic_and_has_64_bit_sizes(
     [
         (oracle()[:-1], "oracleGeneral", r"cut off within record 3 \(23 of 24 bytes\)"),
         (lcs()[:-5], "lcs", r"cut off within record 3 \(31 of 36 bytes\)"),
-        (lcs(stated=4), "lcs", "ends after record 3, its header states 4"),
+        (lcs(stated=4), "lcs", "ends after record 3, but its header states 4"),
         (lcs()[:100], "lcs", "ends within the LCS header, before record 1"),
-        (lcs(version=2), "lcs", "LCS version 2; only 3 is read"),
+        (lcs(version=2), "lcs", "LCS version 2; convert it"),
         (lcs(tail=0), "lcs", "lacks the magic number"),
         (lcs([(1, 1, -5)]), "lcs", "row 1 has size -5"),
         (lcs([(2, 1, 5), (1, 1, 5)]), "lcs", "row 2 has time 1, earlier than 2"),

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from features.times import DAY_S
 from prefetch.accounting.day_verdict import Done, Inventory, Record, beginning
-from prefetch.plan import Action, Limits, Scores, ValuePlanner, plain_files
+from prefetch.actions import Action
+from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
@@ -23,7 +24,7 @@ from replay.workload.report import trace_of
 ROOT = Path(__file__).parents[3]
 CYCLE_S = 4 * 3600
 HORIZONS = (3600, 12 * 3600, DAY_S, 4 * DAY_S, 30 * DAY_S)
-LIMITS = Limits(CYCLE_S, 0.8, 0.4, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
+LIMITS = PlanLimits(CYCLE_S, 0.8, 0.4, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Recording:
         self.inventories.append(Inventory(state.as_of_s, state.item, state.bytes_on_disk, last_s))
         asked, here = self.planner.actions(state), set(state.item.tolist())
         for action in Action:
-            for item in getattr(asked, action.name.lower()).tolist():
+            for item in getattr(asked, action.value).tolist():
                 if (item in here) != (action is Action.PREFETCH) or action is Action.UNPIN:
-                    self.rows.append((state.as_of_s, item, int(action)))
+                    self.rows.append((state.as_of_s, item, action.code))
         return asked
 
 
@@ -59,7 +60,7 @@ class PushedWorld:
         """What is known of it for judging the day from `day_s`."""
         trace, done = self.whole.trace, self.whole.done
         config = config or self.config
-        fetched = done.action == int(Action.PREFETCH)
+        fetched = done.action == Action.PREFETCH.code
         begin_s, n_turns = beginning(
             np.append(trace.time_s, done.time_s[fetched]),
             np.append(self.whole.missed_bytes, trace.size_bytes[done.item[fetched]]),

@@ -32,7 +32,8 @@ from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.placement.serve import wired
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.simulate import fleet, workload
+from jobs.simulate import workload
+from jobs.simulate.fleet_file import load_fleet
 from prefetch.databases import Database, shown
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below
@@ -165,7 +166,7 @@ class Parsers:
         return [cache.name for cache in Settings.load(self._file("toml", content), env={}).caches.values()]
 
     def _fleet(self, content: bytes) -> list[str]:
-        return list(fleet.load(self._file("toml", content)).caches)
+        return list(load_fleet(self._file("toml", content)).caches)
 
     def _workload(self, content: bytes) -> list[str]:
         config = workload.load(str(self._file("toml", content)), seed=1)

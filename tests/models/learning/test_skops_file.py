@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer
 from features.errors import ModelError
 from models.learning.learners import FittedSklearn, HistBoosting, load_payload
 from models.learning.sklearn_learners import Forest, Logistic
-from models.serving.skops_file import check_skops
+from models.learning.skops_file import check_skops
 
 COLUMNS = ["recency_s", "gap_1_s", "tier"]
 LEARNERS: dict[str, Any] = {
@@ -76,6 +76,12 @@ def test_other_types_are_refused_though_skops_trusts_them(rows: pd.DataFrame) ->
 
 def test_a_forest_that_would_start_processes_is_refused(fitted: dict[str, FittedSklearn]) -> None:
     refused(rewritten(fitted["forest"].payload(), _many_processes), "n_jobs")
+
+
+def test_settings_that_a_shared_part_or_json_would_hide_are_refused(fitted: dict[str, FittedSklearn]) -> None:
+    payload = fitted["forest"].payload()
+    refused(rewritten(payload, _many_processes_by_another_name), "several objects")
+    refused(rewritten(payload, _attributes_as_json), "a JSON list or object")
 
 
 def test_compressed_and_doubled_parts_are_refused(fitted: dict[str, FittedSklearn]) -> None:
@@ -144,6 +150,19 @@ def rewritten(payload: bytes, change: Callable[[dict[str, Any]], object]) -> byt
 
 def _many_processes(schema: dict[str, Any]) -> None:
     schema["content"]["content"]["n_jobs"]["content"] = "1000"
+
+
+def _many_processes_by_another_name(schema: dict[str, Any]) -> None:
+    """skops builds what it finds first under an `__id__`, and that wherever it is named again."""
+    known = schema["content"]["content"]
+    harmless = known["n_jobs"] | {"__id__": 1}
+    schema["content"]["content"] = {"first": harmless | {"content": "64"}} | known | {"n_jobs": harmless}
+
+
+def _attributes_as_json(schema: dict[str, Any]) -> None:
+    known = {"feature_names_in_": COLUMNS, "estimators_": [], "n_jobs": 64}
+    plain = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode"}
+    schema["content"] = plain | {"content": json.dumps(known)}
 
 
 def _parts(value: Any) -> list[dict[str, Any]]:

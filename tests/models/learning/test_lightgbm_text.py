@@ -11,7 +11,7 @@ import pytest
 
 from features.errors import ModelError
 from models.learning.learners import LightGBM, load_payload
-from models.serving.lightgbm_text import checked_text
+from models.learning.lightgbm_text import checked_text
 
 COLUMNS = ["recency_s", "n_access_1h", "tier"]
 

@@ -123,7 +123,26 @@ def _check_file(payload: bytes) -> None:
     if None in {known for _, known in objects} or len({file for file, _ in objects}) < len(objects):
         raise ModelError("the scikit-learn model uses one of its parts for several objects")
     for node in nodes:
+        _check_scalar(node)
         _check_settings(node)
+    _check_shared(nodes)
+
+
+def _check_shared(nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse values that share an `__id__`: skops builds the first one in the place of all."""
+    values: dict[object, str] = {}
+    for node in nodes:
+        known = node.get("__id__")
+        content = node.get("content")
+        value = f"{node['__loader__']} {_type(node)} {content if isinstance(content, str) else ''}"
+        if known is not None and values.setdefault(known, value) != value:
+            raise ModelError("the scikit-learn model uses one of its parts for several objects")
+
+
+def _check_scalar(node: Mapping[str, Any]) -> None:
+    """Refuse JSON that is no single value: its settings would be seen by nobody."""
+    if node["__loader__"] == "JsonNode" and isinstance(json.loads(node["content"]), dict | list):
+        raise ModelError("the scikit-learn model holds a JSON list or object, which no learner makes")
 
 
 def _check_settings(node: Mapping[str, Any]) -> None:

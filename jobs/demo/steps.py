@@ -1,4 +1,4 @@
-"""What the demo's steps share: the site, the moment of the plan, progress, and how long each step took."""
+"""The demo's steps: what they share, and the progress and duration of each."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ HELD_OUT_DAYS = 7
 
 
 class Screen(Protocol):
-    """Where the demo shows what it does."""
+    """The output of the demo."""
 
-    def progress(self, what: str) -> AbstractContextManager[Advance]:
-        """A progress bar for one step."""
+    def progress(self, title: str, /) -> AbstractContextManager[Advance]:
+        """Show a progress bar for one step."""
 
     def line(self, plain: str) -> None:
-        """One line as it is."""
+        """Show one line as it is."""
 
     def table(self, rows: Sequence[Row], title: str = "") -> None:
-        """A table, if there are rows."""
+        """Show a table, if there are rows."""
 
 
 @dataclasses.dataclass
 class Demo:
-    """One run of the demo; the plan is made at `as_of_s`, on what was known then."""
+    """One run of the demo; the plan is made at `as_of_s`, from what was known then."""
 
     site: Site
     as_of_s: int
@@ -53,7 +53,7 @@ class Demo:
 
     @property
     def as_of(self) -> str:
-        """The moment of the plan, as partitions are named."""
+        """The time of the plan as a partition value."""
         return as_of_label(self.as_of_s)
 
     @property
@@ -63,7 +63,7 @@ class Demo:
 
     @property
     def held_out_cycles(self) -> list[int]:
-        """Plan boundaries of the held-out days, and the plan's own moment."""
+        """Plan boundaries of the held-out days, and the time of the plan."""
         return list(range(self.held_out_s, self.as_of_s + 1, self.settings.features.cycle))
 
     @contextmanager
@@ -76,5 +76,5 @@ class Demo:
         self.screen.line(f"✓ {name}, {self.seconds[name]:.0f} s")
 
     def found(self, text: str) -> None:
-        """Show one line on what a step found."""
+        """Show one line about the result of a step."""
         self.screen.line(f"  {text}")

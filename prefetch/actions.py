@@ -1,0 +1,37 @@
+"""What plan items ask for, and the states that they pass through; stored in tables and journals as text."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Action(enum.StrEnum):
+    """What a plan item asks of a cache, in the order in which a push carries them out.
+
+    Evictions make room; pins are renewed before what is fetched makes a purge choose.
+    """
+
+    EVICT = "evict"
+    UNPIN = "unpin"
+    PIN = "pin"
+    PREFETCH = "prefetch"
+
+    @property
+    def code(self) -> int:
+        """The action as a number, for arrays: its place in this order."""
+        return ACTIONS.index(self)
+
+
+ACTIONS = tuple(Action)
+
+
+class ItemState(enum.StrEnum):
+    """State of a plan item in a push journal. `CANCELLING`: under way, and will not be tried again."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    DONE = "done"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"

@@ -1,0 +1,64 @@
+"""Which items may start now: bounded in bytes per second, and without sources that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prefetch.actions import Action, ItemState
+from prefetch.journal.items import Item, Patience, Try
+from prefetch.push.attempt import PushLimits, Tried
+from prefetch.push.origins import Sources, SourceState
+from prefetch.push.throttle import TokenBucket
+
+
+class Limiter:
+    """The rate of a push and the health of its sources. `fetches`: what is known of the sources.
+
+    `left_alone`: sources whose items were left, by name.
+    """
+
+    def __init__(self, limits: PushLimits, fetches: Sources, now_s: Callable[[], float]) -> None:
+        self.left_alone: dict[str, SourceState] = {}
+        self._limits, self._now_s = limits, now_s
+        self._bucket = TokenBucket(limits.bytes_per_s)
+        # A complete file is touched without its origin: good touches say nothing about fetches.
+        self._sources = {Action.PREFETCH: fetches, Action.PIN: Sources(limits.sources, ())}
+
+    def wait_s(self) -> float:
+        """Seconds until the next item may start."""
+        return self._bucket.wait_s()
+
+    def n_to_lease(self, action: Action, room: int) -> int:
+        """How many items to lease where `room` may start: one at a time if fetches are rate limited."""
+        return 1 if action == Action.PREFETCH and self._limits.bytes_per_s is not None else room
+
+    def patience(self, action: Action) -> Patience:
+        """What is not to be claimed now."""
+        failing = self._sources[action].left_alone(self._now_s()) if action in self._sources else []
+        self.left_alone |= {state.source: state for state in failing}
+        return Patience([state.source for state in failing], self._limits.retry_after_s)
+
+    def leaves(self, item: Item) -> bool:
+        """Whether the source of `item` is left alone now."""
+        sources = self._sources.get(item.action)
+        return sources is not None and sources.leaves(item.source, self._now_s())
+
+    def start(self, item: Item) -> None:
+        """Count the bytes of an item that starts."""
+        if item.action == Action.PREFETCH:
+            self._bucket.spend(item.size_bytes)
+
+    def end(self, item: Item, tried: Tried) -> None:
+        """Count what the try of an item showed of its source, and the bytes that it really took."""
+        receipt = tried.receipt
+        is_done, is_lost = receipt.state == ItemState.DONE, receipt.fault == "source"
+        if item.action == Action.PREFETCH and is_done:
+            # What was there already costs nothing; how much of a failed file was fetched is unknown.
+            self._bucket.spend(receipt.bytes - item.size_bytes)
+        if is_lost or (is_done and not tried.already):
+            self.note_try(item, receipt.seconds, is_lost)
+
+    def note_try(self, item: Item, seconds: float, failed: bool) -> None:
+        """Count a try for the health of the item's source."""
+        if item.action in self._sources:
+            self._sources[item.action].note(Try(item.source, self._now_s(), seconds, failed))

@@ -1,0 +1,106 @@
+"""The files of a trace: their sizes, names and dense ids."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from features.errors import InputError
+from replay.kernels.jit import kernel
+from replay.planner import BoolArray, IntArray
+from replay.read.bridge import array_of
+from replay.read.catalogue import with_catalogue
+from replay.read.roles import Roles
+from replay.read.rows import Rows, narrowed, pick
+from replay.read.source import Source
+from replay.read.values import UNKNOWN, encode, least, refuse_null
+from replay.trace import ItemArray
+
+MOST_BYTES = 2.0**62
+"""Sums of bytes beyond this do not fit 64 bits."""
+
+
+class FileColumns(NamedTuple):
+    """`code`: the file of each row of the source; the others have one entry per file.
+
+    `size_bytes`: UNKNOWN where no source states it; `listed`: the file is in the catalogue. `n_differing`:
+    number of rows that state another size than the first row of their file.
+    """
+
+    code: ItemArray
+    size_bytes: IntArray
+    names: pa.StringArray
+    listed: BoolArray
+    n_differing: int
+
+
+def read_files(source: Source, roles: Roles, rows: Rows, catalogue: Source | None) -> FileColumns:
+    """The files of `source`, then those that only `catalogue` has; of sizes the first among `rows` counts.
+
+    Raises InputError, SchemaError.
+    """
+    codes = encode(source, source.take(roles.item), roles.item)
+    column = source.take(roles.size)
+    if not roles.house:
+        refuse_null(source, column, roles.size)
+    stated = least(source, column, roles.size, 0)
+    del column
+    size = np.full(len(codes.values), UNKNOWN, np.int64)
+    # Arrow's memory is read-only. To numba that is another type, which would need another compilation.
+    writeable = np.require(pick(rows, stated), requirements=["W"])
+    n_differing = _set_first_stated(pick(rows, codes.code), writeable, size)
+    names, size, listed = with_catalogue(codes.values, size, catalogue)
+    return FileColumns(codes.code, size, names, listed, int(n_differing))
+
+
+@kernel
+def _set_first_stated(code: ItemArray, stated: IntArray, size: IntArray) -> int:
+    """Set each file's size to the first one stated; the number of rows that state another one."""
+    n_differing = 0
+    for i in range(code.size):
+        if stated[i] == UNKNOWN:
+            continue
+        known = size[code[i]]
+        if known == UNKNOWN:
+            size[code[i]] = stated[i]
+        elif known != stated[i]:
+            n_differing += 1
+    return n_differing
+
+
+def rows_of_known_size(rows: Rows, files: FileColumns) -> tuple[Rows, int]:
+    """Those of `rows` whose file has a size, and the number of the others. Raises InputError if none has."""
+    known: BoolArray = files.size_bytes != UNKNOWN
+    if known.all():
+        return rows, 0
+    kept = known[files.code]
+    chosen = pick(rows, kept)
+    if not chosen.any():
+        raise InputError("no access has a file of known size; give size_bytes or a files table")
+    return narrowed(rows, kept), int(chosen.size - chosen.sum())
+
+
+def dense_files(rows: Rows, files: FileColumns) -> tuple[ItemArray, IntArray, pa.StringArray]:
+    """The file of each of `rows` as an id without gaps, and size and name by id.
+
+    Files that are neither read nor listed are dropped.
+    """
+    item, size = pick(rows, files.code), files.size_bytes
+    kept = files.listed & (size != UNKNOWN)
+    kept[item] = True
+    if kept.all():
+        return item, size, files.names
+    dense = (np.cumsum(kept) - 1).astype(np.int32)
+    return dense[item], size[kept], files.names.filter(array_of(kept))
+
+
+def refuse_overflow(source: Source, item: ItemArray, size: IntArray) -> None:
+    """Raise InputError if the bytes requested, or those of all files, are too many for 64 bits."""
+    requested = float(np.bincount(item, minlength=size.size) @ size.astype(np.float64))
+    if max(requested, float(size.sum(dtype=np.float64))) >= MOST_BYTES:
+        raise InputError(
+            f"{source.label} requests {requested:.3g} bytes in total, too many for 64 bits; "
+            "check the unit of its sizes"
+        )
