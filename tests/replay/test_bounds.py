@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_oracle import Cache
 from scipy.optimize import linprog
@@ -48,7 +49,7 @@ def best_kept(trace: Trace, capacity: int, kept: list[tuple[int, int, int]], wor
     return -answer.fun
 
 
-@settings(max_examples=60, deadline=None)
+@cases(40, thorough=1000)
 @given(traces(max_accesses=25), st.integers(0, 60))
 def test_the_byte_bound_solves_the_linear_program(trace: Trace, capacity: int) -> None:
     kept = spans(trace)
@@ -57,7 +58,7 @@ def test_the_byte_bound_solves_the_linear_program(trace: Trace, capacity: int) -
     assert byte_bound(trace, capacity).hit_bytes == pytest.approx(best, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@cases(40, thorough=1000)
 @given(traces(max_accesses=25), st.integers(0, 60))
 def test_the_object_bound_is_above_the_linear_program(trace: Trace, capacity: int) -> None:
     kept = [span for span in spans(trace) if span[2] <= capacity]
@@ -65,7 +66,7 @@ def test_the_object_bound_is_above_the_linear_program(trace: Trace, capacity: in
     assert object_bound(trace, capacity).hits >= math.floor(best + 1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces(), st.integers(0, 60))
 def test_the_object_bound_takes_the_cheapest(trace: Trace, capacity: int) -> None:
     costs = sorted(size * (b - a) for a, b, size in spans(trace) if size <= capacity)
@@ -97,7 +98,7 @@ class NextUse:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@cases(30, thorough=1000)
 @given(traces(), st.integers(0, 60), st.integers(0, 59))
 def test_no_policy_beats_a_bound(name: str, trace: Trace, capacity: int, start: int) -> None:
     start = min(start, trace.n_accesses - 1)
@@ -112,7 +113,7 @@ def test_no_policy_beats_a_bound(name: str, trace: Trace, capacity: int, start: 
         assert objects.hits >= result.hits
 
 
-@settings(max_examples=100, deadline=None)
+@cases(40, thorough=1000)
 @given(traces(), st.integers(0, 60), st.integers(0, 59))
 def test_a_longer_past_gives_no_fewer_hits(trace: Trace, capacity: int, start: int) -> None:
     # What the window's bound may hold at its start is at least what the whole trace's bound can.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import InputError
@@ -34,7 +35,7 @@ def distances(trace: Trace) -> Iterator[tuple[int, int]]:
             yield i, sum(int(trace.size_bytes[f]) for f in set(items[last:i]))
 
 
-@settings(max_examples=300, deadline=None)
+@cases(100, thorough=3000)
 @given(traces(), st.integers(0, 79))
 def test_it_is_the_stack_distances_sorted(trace: Trace, start: int) -> None:
     start = min(start, trace.n_accesses - 1)
@@ -47,7 +48,7 @@ def test_it_is_the_stack_distances_sorted(trace: Trace, start: int) -> None:
     assert curve.requests == trace.n_accesses - start
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces())
 def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace: Trace) -> None:
     curve = lru_curve(trace)
@@ -58,7 +59,7 @@ def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace: Trace)
         assert curve.byte_hit_ratio_at(capacity) == result.byte_hit_ratio
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces(), st.floats(0, 1))
 def test_a_needed_capacity_is_the_least_one(trace: Trace, ratio: float) -> None:
     curve = lru_curve(trace)

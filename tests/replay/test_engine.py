@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from xcache_oracle import brute_simulate, ids
 
@@ -85,7 +86,7 @@ times = st.integers(0, 40_000)
 cycles = st.sampled_from([20, 600, 1000, 3600])
 
 
-@settings(max_examples=600, deadline=None)
+@cases(80, thorough=5000)
 @given(traces(), configs(), st.booleans(), st.tuples(cycles, times, times), st.integers(0, 9))
 def test_the_engine_equals_the_brute_force(
     trace: Trace, config: CacheConfig, planned: bool, moments: Any, seed: int
@@ -106,7 +107,7 @@ def test_the_engine_equals_the_brute_force(
         assert shown[0].seen == shown[1].seen
 
 
-@settings(max_examples=300, deadline=None)
+@cases(50, thorough=2000)
 @given(traces(), configs(), times, times, st.integers(0, 9))
 def test_nothing_beats_the_bound(
     trace: Trace, config: CacheConfig, plan_from_s: int, count_from_s: int, seed: int

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_oracle import ORACLES, Cache, ScoreTail
 
@@ -51,7 +52,7 @@ def test_every_policy_has_an_oracle() -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=150, deadline=None)
+@cases(40, thorough=2000)
 @given(traces(), st.integers(0, 120))
 def test_a_policy_equals_its_slow_twin(name: str, trace: Trace, capacity: int) -> None:
     check(name, trace, capacity, ORACLES[name](trace, capacity))
@@ -68,7 +69,7 @@ def test_a_policy_equals_its_slow_twin_over_many_evictions(name: str, seed: int)
     check(name, trace, capacity, ORACLES[name](trace, capacity))
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces(), st.integers(0, 120), st.data())
 def test_score_policies_equal_their_slow_twin(trace: Trace, capacity: int, data: st.DataObject) -> None:
     times = st.integers(-1, trace.n_accesses)
