@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,27 +17,22 @@ if TYPE_CHECKING:
 LEFT_OUT = pytest.StashKey[int]()
 
 
-@dataclass(frozen=True)
-class LocalSpark:
-    """The smallest Spark there is: starts in seconds, two cores."""
-
-    master: str = "local[2]"
-    driver_memory: str = "2g"
-    shuffle_partitions: int = 2
-    conf: Mapping[str, str] = field(
-        default_factory=lambda: {
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        }
-    )
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark session for the whole run."""
+    """One Spark session for the whole run: the smallest there is, on two cores."""
+    from jobs.settings.tree import SparkSettings  # noqa: PLC0415
     from jobs.spark.session import spark_session  # noqa: PLC0415  rooms without Spark must not load it
 
-    session = spark_session(LocalSpark())
+    settings = SparkSettings(
+        master="local[2]",
+        driver_memory="2g",
+        shuffle_partitions=2,
+        conf={
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        },
+    )
+    session = spark_session(settings)
     yield session
     session.stop()
 

@@ -20,6 +20,7 @@ from placement_server import serving, token_of
 from features.errors import ConfigError
 from features.redaction import secrets_of, without_login, without_secrets
 from jobs.settings.tree import Settings
+from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 
 ROOT = Path(__file__).parents[1]
@@ -197,7 +198,7 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
     now = int(time.time())
     journal = Journal(str(tmp_path / "journal.db"))
     journal.record_plan(
-        [Item("1", "xc", now, "t:/f", "/f", "prefetch", 1, 1, 1, now + 3600)], now_s=time.time()
+        [Item("1", "xc", now, "t:/f", "/f", Action.PREFETCH, 1, 1, 1, now + 3600)], now_s=time.time()
     )
     journal.close()
     text = said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,9 @@ from replay.arrow import from_arrow
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 
-def accesses(*rows):
+def accesses(*rows: tuple[Any, ...]) -> pa.Table:
     """Rows (seconds after START, did, size_bytes, n_reads, event_id)."""
-    columns = list(zip(*rows, strict=True)) or [[]] * 5
+    columns: list[Any] = list(zip(*rows, strict=True)) or [[]] * 5
     return pa.table(
         {
             "accessed_at": times(columns[0]),
@@ -29,16 +30,16 @@ def accesses(*rows):
     )
 
 
-def times(seconds):
+def times(seconds: Any) -> pa.Array:
     at = [None if s is None else START + dt.timedelta(seconds=s) for s in seconds]
     return pa.array(at, pa.timestamp("us", tz="UTC"))
 
 
-def since_start(values):
+def since_start(values: Any) -> list[int]:
     return [int(value) - int(START.timestamp()) for value in values]
 
 
-def test_rows_are_ordered_by_time_and_event():
+def test_rows_are_ordered_by_time_and_event() -> None:
     table = accesses((5, "b", 2, 1, "y"), (5, "a", 1, 1, "x"), (1.5, "b", 2, 2, "z"))
     trace, dropped, _, notes = from_arrow(table)
     assert since_start(trace.time_s) == [1, 1, 5, 5]
@@ -48,7 +49,7 @@ def test_rows_are_ordered_by_time_and_event():
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.text("ab", min_size=1, max_size=2)), min_size=1, max_size=20))
-def test_any_order_of_rows_gives_the_same_trace(rows):
+def test_any_order_of_rows_gives_the_same_trace(rows: Any) -> None:
     table = accesses(*((at, f"f{i}", i + 1, 1, f"{event}{i}") for i, (at, event) in enumerate(rows)))
     expected = sorted((at, f"{event}{i}", f"f{i}") for i, (at, event) in enumerate(rows))
     chunks = pa.concat_tables([table.slice(i, 3) for i in range(0, len(rows), 3)])
@@ -58,7 +59,7 @@ def test_any_order_of_rows_gives_the_same_trace(rows):
         assert [trace.names[i].as_py() for i in trace.item] == [name for _, _, name in expected]
 
 
-def test_a_size_is_the_first_stated_then_the_catalogues_then_unknown():
+def test_a_size_is_the_first_stated_then_the_catalogues_then_unknown() -> None:
     table = accesses(
         (1, "a", None, 1, "1"),
         (2, "a", 7, 1, "2"),
@@ -81,11 +82,11 @@ def test_a_size_is_the_first_stated_then_the_catalogues_then_unknown():
     )
 
 
-def test_the_first_size_is_that_of_the_first_access_not_of_the_first_row():
+def test_the_first_size_is_that_of_the_first_access_not_of_the_first_row() -> None:
     assert from_arrow(accesses((9, "a", 5, 1, "y"), (1, "a", 6, 1, "x"))).trace.size_bytes.tolist() == [6]
 
 
-def test_closes_and_reads_are_taken_where_stated():
+def test_closes_and_reads_are_taken_where_stated() -> None:
     table = accesses((1, "a", 10, 1, "1"), (2, "a", 10, 1, "2"), (3, "a", 10, 2, "3"), (4, "a", 10, 1, "4"))
     table = table.append_column("closed_at", times([5, None, 2, 4]))
     table = table.append_column("read_bytes", pa.array([4, None, 18, 11]))
@@ -98,14 +99,14 @@ def test_closes_and_reads_are_taken_where_stated():
     )
 
 
-def test_whole_reads_that_end_at_once_cost_nothing():
+def test_whole_reads_that_end_at_once_cost_nothing() -> None:
     table = accesses((1, "a", 10, 1, "1"))
     table = table.append_column("closed_at", times([1])).append_column("read_bytes", pa.array([10]))
     trace = from_arrow(table).trace
     assert (trace.close_s, trace.read_bytes) == (None, None)
 
 
-def test_a_site_is_chosen_before_sizes_are_looked_for():
+def test_a_site_is_chosen_before_sizes_are_looked_for() -> None:
     table = accesses((1, "a", 1, 1, "1"), (2, "a", 2, 1, "2"), (3, "b", 3, 1, "3"))
     table = table.append_column("site", pa.array(["X", "Y", "Y"]))
     trace = from_arrow(table, site="Y").trace
@@ -128,12 +129,12 @@ def test_a_site_is_chosen_before_sizes_are_looked_for():
         (accesses((1, "a", None, 1, "x")), InputError, "known size"),
     ],
 )
-def test_faults_are_named(table, error, match):
+def test_faults_are_named(table: Any, error: Any, match: str) -> None:
     with pytest.raises(error, match=match):
         from_arrow(table)
 
 
-def test_a_catalogue_with_a_file_twice_is_refused():
+def test_a_catalogue_with_a_file_twice_is_refused() -> None:
     files = pa.table({"did": ["a", "a"], "size_bytes": [1, 1]})
     with pytest.raises(InputError, match="twice"):
         from_arrow(accesses((1, "a", 1, 1, "x")), files=files)

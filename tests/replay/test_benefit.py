@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,11 +32,11 @@ SLOW_MISSES = BenefitModel(miss_slowdown=0.10)
 GBIT = 1e9 / 8
 
 
-def reads(rtt_ms, miss, hit, tiers=(SSD,)):
+def reads(rtt_ms: Sequence[float], miss: Any, hit: Any, tiers: Any = (SSD,)) -> BytesRead:
     return BytesRead(np.array(rtt_ms, float), np.array(miss, np.int64), np.array(hit, np.int64), tiers)
 
 
-def test_the_published_points_come_out_and_the_ends_are_clamped():
+def test_the_published_points_come_out_and_the_ends_are_clamped() -> None:
     rtt = np.array([p.rtt_ms for p in PUBLISHED_POINTS])
     assert cpu_efficiency(rtt).tolist() == [p.cpu_efficiency for p in PUBLISHED_POINTS]
     assert cpu_efficiency(np.array([300.0])).tolist() == [0.65]
@@ -44,7 +46,7 @@ def test_the_published_points_come_out_and_the_ends_are_clamped():
 
 
 @given(st.lists(st.floats(0, 1000), min_size=2, max_size=20))
-def test_efficiency_never_rises_with_the_distance(rtt_ms):
+def test_efficiency_never_rises_with_the_distance(rtt_ms: list[float]) -> None:
     efficiency = cpu_efficiency(np.sort(np.array(rtt_ms)))
     assert (np.diff(efficiency) <= 0).all()
 
@@ -61,7 +63,7 @@ def test_efficiency_never_rises_with_the_distance(rtt_ms):
         max_size=6,
     )
 )
-def test_costs_agree_with_a_walk_over_every_class_and_tier(rows):
+def test_costs_agree_with_a_walk_over_every_class_and_tier(rows: Any) -> None:
     rtt, miss, ssd, hdd = zip(*rows, strict=True)
     found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, HDD)), SLOW_MISSES)
     wall_s = 0.0
@@ -77,7 +79,7 @@ def test_costs_agree_with_a_walk_over_every_class_and_tier(rows):
     assert found.cpu_hours == pytest.approx((sum(miss) + sum(ssd) + sum(hdd)) / 2.4e6 / 3600)
 
 
-def test_pics_benchmark_job_gains_what_pic_published():
+def test_pics_benchmark_job_gains_what_pic_published() -> None:
     """FNAL read locally instead: 65 % becomes 98 %. PIC's mix of near and far saves 28 % of walltime."""
     volume = 10**15
     far, near = reads([150], [0], [[volume]]), reads([16], [0], [[volume]])
@@ -86,7 +88,7 @@ def test_pics_benchmark_job_gains_what_pic_published():
     assert shares[1] < 0.28 < shares[0]
 
 
-def test_pics_crab_efficiencies_bracket_the_unknown_origins():
+def test_pics_crab_efficiencies_bracket_the_unknown_origins() -> None:
     """70.4 % without a cache, about 95 % local, 77.2 % with XCache: about a third of the bytes were hits."""
     nothing = reads([np.nan], [0], [[10**15]])
     assert cost(nothing.direct, MODEL).cpu_efficiency == pytest.approx(0.704)
@@ -94,7 +96,7 @@ def test_pics_crab_efficiencies_bracket_the_unknown_origins():
     assert cost(third, MODEL).cpu_efficiency == pytest.approx(0.772, abs=0.002)
 
 
-def test_an_empty_cache_costs_where_misses_are_slower_and_a_better_policy_saves_against_a_worse_one():
+def test_an_empty_cache_costs_where_misses_are_slower_and_a_better_policy_saves_against_a_worse_one() -> None:
     empty = reads([150], [10**15], [[0]])
     direct = cost(empty.direct, SLOW_MISSES).hs06_hours
     assert cost(empty, SLOW_MISSES).hs06_hours == pytest.approx(1.1 * direct)
@@ -104,7 +106,7 @@ def test_an_empty_cache_costs_where_misses_are_slower_and_a_better_policy_saves_
     assert cost(reads([0], [0], [[0]]), MODEL).hs06_hours == 0.0
 
 
-def test_cerns_cold_and_warm_media_come_out():
+def test_cerns_cold_and_warm_media_come_out() -> None:
     """Boosted-Higgs walltimes: local 4.11 h, HDD XCache 4.82 h, SSD XCache 4.09 h (local within 0.02 h)."""
     local = dataclasses.replace(MODEL, points=(EfficiencyPoint(0.0, 1.0, "no waiting"),))
     volume = int(2.4e6 * 4.11 * 3600)
@@ -115,7 +117,7 @@ def test_cerns_cold_and_warm_media_come_out():
 @pytest.mark.parametrize(
     ("name", "ratios"), [("digi-reco", (1.9, 1.08, 1.04)), ("derivation", (8.26, 1.05, 1.03))]
 )
-def test_domas_relative_runtimes_as_a_job_type(name, ratios):
+def test_domas_relative_runtimes_as_a_job_type(name: str, ratios: Any) -> None:
     model = dataclasses.replace(MODEL, job=DOMA_JOB_TYPES[name])
     volume = 10**15
     local = volume / 2.4e6 / 0.98 / 3600
@@ -124,7 +126,7 @@ def test_domas_relative_runtimes_as_a_job_type(name, ratios):
     assert found == pytest.approx(list(ratios))
 
 
-def test_kits_cluster_caches_four_fifths_and_runs_five_times_faster():
+def test_kits_cluster_caches_four_fifths_and_runs_five_times_faster() -> None:
     cluster = Cluster(6 * GBIT, 9.6 * GBIT, 3, workflow_bytes_s_per_slot=1e9, n_slots=1000)
     assert best_cached_fraction(cluster) == pytest.approx(0.8, abs=0.03)
     times = processing_s(cluster, 1e15, np.array([0.0, 0.8, best_cached_fraction(cluster), 1.0]))
@@ -133,7 +135,9 @@ def test_kits_cluster_caches_four_fifths_and_runs_five_times_faster():
 
 
 @given(st.floats(1, 1e3), st.floats(1, 1e3), st.integers(1, 20), st.floats(1, 100), st.integers(1, 50))
-def test_the_best_fraction_is_the_first_of_a_scan(network, cache, n_nodes, workflow, n_slots):
+def test_the_best_fraction_is_the_first_of_a_scan(
+    network: Any, cache: Any, n_nodes: Any, workflow: Any, n_slots: Any
+) -> None:
     cluster = Cluster(network, cache, n_nodes, workflow, n_slots)
     x = np.linspace(0, 1, 10_001)
     times = processing_s(cluster, 1.0, x)
@@ -153,6 +157,6 @@ def test_the_best_fraction_is_the_first_of_a_scan(network, cache, n_nodes, workf
         {"hs06_per_core": 0.0},
     ],
 )
-def test_a_model_that_makes_no_sense_is_refused(wrong):
+def test_a_model_that_makes_no_sense_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="benefit"):
         BenefitModel(**wrong)

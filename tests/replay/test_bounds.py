@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from policy_oracle import Cache
 from scipy.optimize import linprog
@@ -19,25 +22,25 @@ from replay.trace import Trace
 
 
 @st.composite
-def traces(draw, max_accesses=60):
+def traces(draw: st.DrawFn, max_accesses: int = 60) -> Trace:
     m = draw(st.integers(1, 10))
     items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=max_accesses))
     sizes = draw(st.lists(st.integers(0, 20), min_size=m, max_size=m))
     return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
 
 
-def spans(trace):
+def spans(trace: Trace) -> list[tuple[int, int, int]]:
     """(access, next access, size) of every access that has a next one."""
     cache = Cache(trace, 0)
     found = []
     for cache.now, file in enumerate(trace.item.tolist()):
         step = cache.next_use(file)
         if step != math.inf:
-            found.append((cache.now, cache.now + 1 + step, cache.size(file)))
+            found.append((cache.now, cache.now + 1 + int(step), cache.size(file)))
     return found
 
 
-def best_kept(trace, capacity, kept, worth):
+def best_kept(trace: Trace, capacity: int, kept: list[tuple[int, int, int]], worth: Any) -> float:
     """The most worth of what is kept of each span: at no time more than the capacity in all."""
     covers = np.array([[size * (a <= t < b) for a, b, size in kept] for t in range(trace.n_accesses)], float)
     answer = linprog(
@@ -46,26 +49,26 @@ def best_kept(trace, capacity, kept, worth):
     return -answer.fun
 
 
-@settings(max_examples=60, deadline=None)
+@cases(40, thorough=1000)
 @given(traces(max_accesses=25), st.integers(0, 60))
-def test_the_byte_bound_solves_the_linear_program(trace, capacity):
+def test_the_byte_bound_solves_the_linear_program(trace: Trace, capacity: int) -> None:
     kept = spans(trace)
     # A file of 0 bytes is always there in full, which moves no byte.
     best = best_kept(trace, capacity, kept, [size for *_, size in kept]) if kept else 0
     assert byte_bound(trace, capacity).hit_bytes == pytest.approx(best, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@cases(40, thorough=1000)
 @given(traces(max_accesses=25), st.integers(0, 60))
-def test_the_object_bound_is_above_the_linear_program(trace, capacity):
+def test_the_object_bound_is_above_the_linear_program(trace: Trace, capacity: int) -> None:
     kept = [span for span in spans(trace) if span[2] <= capacity]
     best = best_kept(trace, capacity, kept, np.ones(len(kept))) if kept else 0
     assert object_bound(trace, capacity).hits >= math.floor(best + 1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces(), st.integers(0, 60))
-def test_the_object_bound_takes_the_cheapest(trace, capacity):
+def test_the_object_bound_takes_the_cheapest(trace: Trace, capacity: int) -> None:
     costs = sorted(size * (b - a) for a, b, size in spans(trace) if size <= capacity)
     room, hits = Fraction(capacity * trace.n_accesses), 0
     while hits < len(costs) and costs[hits] <= room:
@@ -74,7 +77,7 @@ def test_the_object_bound_takes_the_cheapest(trace, capacity):
     assert object_bound(trace, capacity).hits == hits
 
 
-def test_costs_beyond_64_bits_are_ordered():
+def test_costs_beyond_64_bits_are_ordered() -> None:
     # A petabyte file kept over 20 000 accesses is more than an int64 holds.
     item = np.concatenate([[0], np.repeat([1, 2], 10_000), [0]])
     trace = Trace(np.arange(item.size), item, np.array([10**15, 1, 1]))
@@ -85,19 +88,19 @@ def test_costs_beyond_64_bits_are_ordered():
 class NextUse:
     """Scores that know the future, every ten seconds: the sooner read, the better."""
 
-    def __init__(self, trace):
+    def __init__(self, trace: Trace) -> None:
         self.boundaries = np.arange(0, trace.n_accesses, 10)
         self.cache = Cache(trace, 0)
 
-    def at(self, k, /):
+    def at(self, k: int, /) -> Any:
         self.cache.now = int(self.boundaries[k])
         return -np.array([self.cache.next_use(file) for file in range(self.cache.trace.n_items)], float)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@cases(30, thorough=1000)
 @given(traces(), st.integers(0, 60), st.integers(0, 59))
-def test_no_policy_beats_a_bound(name, trace, capacity, start):
+def test_no_policy_beats_a_bound(name: str, trace: Trace, capacity: int, start: int) -> None:
     start = min(start, trace.n_accesses - 1)
     policy = (POLICIES | score_policies(NextUse(trace)))[name]
     for count_from_s in (None, start):
@@ -110,9 +113,9 @@ def test_no_policy_beats_a_bound(name, trace, capacity, start):
         assert objects.hits >= result.hits
 
 
-@settings(max_examples=100, deadline=None)
+@cases(40, thorough=1000)
 @given(traces(), st.integers(0, 60), st.integers(0, 59))
-def test_a_longer_past_gives_no_fewer_hits(trace, capacity, start):
+def test_a_longer_past_gives_no_fewer_hits(trace: Trace, capacity: int, start: int) -> None:
     # What the window's bound may hold at its start is at least what the whole trace's bound can.
     start = min(start, trace.n_accesses - 1)
     alone = Trace(trace.time_s[start:], trace.item[start:], trace.size_bytes)
@@ -123,6 +126,6 @@ def test_a_longer_past_gives_no_fewer_hits(trace, capacity, start):
 
 
 @pytest.mark.parametrize("bound", [byte_bound, object_bound])
-def test_an_empty_window_is_refused(bound):
+def test_an_empty_window_is_refused(bound: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="count from earlier"):
         bound(Trace(np.array([5]), np.array([0]), np.array([1])), 10, count_from_s=6)

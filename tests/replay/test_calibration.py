@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +15,14 @@ import pyarrow.compute as pc
 import pytest
 
 from features.names import parse_name
-from replay.workload import WorkloadConfig, generate
+from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.report import calibration
 
 FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SCALES = {"mwt2": 0.05, "prague": 0.1, "pic": 1.0, "socal": 0.05}
 
 
-def config_of(scenario, **changes):
+def config_of(scenario: str, **changes: Any) -> WorkloadConfig:
     values = tomllib.loads((FOLDER / f"{scenario}.toml").read_text(encoding="utf-8"))
     category = {key: changes.pop(key) for key in list(changes) if key in values["category"]}
     values["category"] |= category
@@ -32,12 +33,12 @@ def config_of(scenario, **changes):
 
 
 @pytest.fixture(scope="module")
-def generated():
+def generated() -> dict[str, Workload]:
     return {name: generate(config_of(name, scale=scale)) for name, scale in SCALES.items()}
 
 
 @pytest.mark.parametrize("scenario", SCALES)
-def test_what_is_published_is_produced(generated, scenario):
+def test_what_is_published_is_produced(generated: dict[str, Workload], scenario: str) -> None:
     for line in calibration(generated[scenario]):
         if line.metric in ("accesses", "files", "accesses_per_day"):
             assert abs(line.deviation_percent) < 0.1, line
@@ -49,7 +50,7 @@ def test_what_is_published_is_produced(generated, scenario):
 
 
 @pytest.mark.parametrize("scenario", SCALES)
-def test_the_tables_say_what_the_report_says(generated, scenario):
+def test_the_tables_say_what_the_report_says(generated: dict[str, Workload], scenario: str) -> None:
     """An independent count, over the rows that are written."""
     workload = generated[scenario]
     rows = workload.accesses().select(["category", "did", "size_bytes", "origin"]).to_pandas()
@@ -78,7 +79,7 @@ def test_the_tables_say_what_the_report_says(generated, scenario):
 
 
 @pytest.mark.parametrize("scenario", SCALES)
-def test_accesses_are_in_order_and_of_files_that_exist(generated, scenario):
+def test_accesses_are_in_order_and_of_files_that_exist(generated: dict[str, Workload], scenario: str) -> None:
     rows, files = generated[scenario].accesses(), generated[scenario].files()
     opened, closed = (rows[name].cast(pa.int64()).to_numpy() for name in ("accessed_at", "closed_at"))
     assert (np.diff(opened) >= 0).all() and (closed >= opened).all()
@@ -93,7 +94,7 @@ def test_accesses_are_in_order_and_of_files_that_exist(generated, scenario):
 
 
 @pytest.mark.parametrize("scenario", SCALES)
-def test_names_are_understood(generated, scenario):
+def test_names_are_understood(generated: dict[str, Workload], scenario: str) -> None:
     workload = generated[scenario]
     files = workload.files()
     some = files.take(np.random.default_rng(1).integers(0, files.num_rows, 2000)).to_pylist()
@@ -108,13 +109,13 @@ def test_names_are_understood(generated, scenario):
         assert parse_name(row["did"] if row["scope"] != "cms" else row["name"]).campaign == row["campaign"]
 
 
-def test_nearly_all_unmerged_files_are_read_once(generated):
+def test_nearly_all_unmerged_files_are_read_once(generated: dict[str, Workload]) -> None:
     rows = generated["mwt2"].accesses().select(["category", "did"]).to_pandas()
     reads = rows["did"][rows["category"] == "panda.um"].value_counts()
     assert (reads[reads > 0] == 1).mean() > 0.99
 
 
-def test_hit_ratios_come_from_passes_that_follow_each_other(generated):
+def test_hit_ratios_come_from_passes_that_follow_each_other(generated: dict[str, Workload]) -> None:
     """A twentieth of MWT2 and of its cache: a little below the full size, for its datasets are as large."""
     hits = {line.what: line.produced for line in calibration(generated["mwt2"]) if "hit" in line.what}
     assert hits["hit ratio at 2.749 TB"] == pytest.approx(0.40, abs=0.07)
@@ -123,7 +124,7 @@ def test_hit_ratios_come_from_passes_that_follow_each_other(generated):
     assert all(line.produced < 0.15 for line in calibration(apart) if "hit" in line.what)
 
 
-def test_what_comes_back_once_a_week_makes_a_step(generated):
+def test_what_comes_back_once_a_week_makes_a_step(generated: dict[str, Workload]) -> None:
     low, high = (line.produced for line in calibration(generated["socal"]) if "hit" in line.what)
     assert low == pytest.approx(0.62, abs=0.1) and high > low + 0.1
     blurred = generate(config_of("socal", scale=0.05, return_sigma=2.0))
@@ -131,7 +132,7 @@ def test_what_comes_back_once_a_week_makes_a_step(generated):
     assert high < low + 0.1
 
 
-def test_days_and_scale_multiply_accesses_and_files():
+def test_days_and_scale_multiply_accesses_and_files() -> None:
     base, longer, larger = (
         generate(config_of("pic", **changes)) for changes in ({}, {"days": 45}, {"scale": 1.5})
     )
@@ -143,7 +144,7 @@ def test_days_and_scale_multiply_accesses_and_files():
     assert {line.what: line for line in calibration(larger)}["accesses per day"].published == 7500
 
 
-def test_the_report_says_where_its_hit_ratios_do_not_hold():
+def test_the_report_says_where_its_hit_ratios_do_not_hold() -> None:
     lines = calibration(generate(config_of("mwt2", days=2, scale=0.05, close_share=0.0)))
     off = [line.note for line in lines if "hit" in line.what]
     assert len(off) == 2
@@ -151,7 +152,7 @@ def test_the_report_says_where_its_hit_ratios_do_not_hold():
     assert not any("docs/workload.md" in line.note for line in lines if line.metric == "accesses")
 
 
-def test_slices_follow_each_other_and_stay_the_same():
+def test_slices_follow_each_other_and_stay_the_same() -> None:
     workload = generate(config_of("prague", scale=0.8))
     slices = list(workload.access_slices())
     assert [part.num_rows for part in slices] == [1 << 20, 1_120_000 - (1 << 20)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import InputError
@@ -18,14 +19,14 @@ from replay.trace import Trace
 
 
 @st.composite
-def traces(draw):
+def traces(draw: st.DrawFn) -> Trace:
     m = draw(st.integers(1, 10))
     items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=80))
     sizes = draw(st.lists(st.integers(0, 9), min_size=m, max_size=m))
     return Trace(np.arange(len(items)), np.array(items), np.array(sizes))
 
 
-def distances(trace):
+def distances(trace: Trace) -> Iterator[tuple[int, int]]:
     """(index, bytes of the distinct files read since the last access, the file's own included)."""
     items = trace.item.tolist()
     for i, item in enumerate(items):
@@ -34,9 +35,9 @@ def distances(trace):
             yield i, sum(int(trace.size_bytes[f]) for f in set(items[last:i]))
 
 
-@settings(max_examples=300, deadline=None)
+@cases(100, thorough=3000)
 @given(traces(), st.integers(0, 79))
-def test_it_is_the_stack_distances_sorted(trace, start):
+def test_it_is_the_stack_distances_sorted(trace: Trace, start: int) -> None:
     start = min(start, trace.n_accesses - 1)
     curve = lru_curve(trace, count_from_s=start)
     found = [(d, int(trace.size_bytes[trace.item[i]])) for i, d in distances(trace) if i >= start]
@@ -47,9 +48,9 @@ def test_it_is_the_stack_distances_sorted(trace, start):
     assert curve.requests == trace.n_accesses - start
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces())
-def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace):
+def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace: Trace) -> None:
     curve = lru_curve(trace)
     assert curve.exact_from_bytes == trace.size_bytes[trace.item].max()
     for capacity in range(curve.exact_from_bytes, trace.footprint_bytes + 2):
@@ -58,9 +59,9 @@ def test_it_is_a_replay_at_every_capacity_from_the_largest_file_on(trace):
         assert curve.byte_hit_ratio_at(capacity) == result.byte_hit_ratio
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces(), st.floats(0, 1))
-def test_a_needed_capacity_is_the_least_one(trace, ratio):
+def test_a_needed_capacity_is_the_least_one(trace: Trace, ratio: float) -> None:
     curve = lru_curve(trace)
     for key, at in (("hit_ratio", curve.hit_ratio_at), ("byte_hit_ratio", curve.byte_hit_ratio_at)):
         capacity = curve.capacity_for(**{key: ratio})
@@ -71,7 +72,7 @@ def test_a_needed_capacity_is_the_least_one(trace, ratio):
             assert capacity == curve.exact_from_bytes or at(capacity - 1) < ratio
 
 
-def test_ratios_that_floats_round_are_found_exactly():
+def test_ratios_that_floats_round_are_found_exactly() -> None:
     curve = lru_curve(Trace(np.arange(100), np.zeros(100, np.int64), np.array([5])))
     for hits in range(1, 100):
         assert curve.capacity_for(hit_ratio=hits / 100) == 5
@@ -79,19 +80,19 @@ def test_ratios_that_floats_round_are_found_exactly():
     assert curve.capacity_for(hit_ratio=0.5, byte_hit_ratio=1) is None
 
 
-def test_doubling_adds_what_lies_between():
+def test_doubling_adds_what_lies_between() -> None:
     item = np.array([0, 1, 2, 0, 1, 2, 2])
-    curve = lru_curve(Trace(np.arange(7), item, np.array([1, 1, 2])))
+    curve = lru_curve(Trace(np.arange(7), item.astype(np.int32), np.array([1, 1, 2])))
     assert curve.capacity_bytes.tolist() == [2, 4]
     assert curve.doubling_adds(2) == pytest.approx((3 / 7, 4 / 10))
 
 
-def test_a_trace_read_once_has_no_hit_at_any_capacity():
-    curve = lru_curve(Trace(np.arange(3), np.arange(3), np.ones(3, np.int64)))
+def test_a_trace_read_once_has_no_hit_at_any_capacity() -> None:
+    curve = lru_curve(Trace(np.arange(3), np.arange(3, dtype=np.int32), np.ones(3, np.int64)))
     assert curve.hit_ratio_at(100) == 0
     assert curve.capacity_for(hit_ratio=0.1) is None
     with pytest.raises(InputError, match="after the last access"):
-        lru_curve(Trace(np.arange(3), np.arange(3), np.ones(3, np.int64)), count_from_s=9)
+        lru_curve(Trace(np.arange(3), np.arange(3, dtype=np.int32), np.ones(3, np.int64)), count_from_s=9)
 
 
 def test_cloudphysics(shared: Callable[[str], Path]) -> None:
@@ -110,9 +111,9 @@ def test_cloudphysics(shared: Callable[[str], Path]) -> None:
         assert curve.byte_hit_ratio_at(capacity) == result.byte_hit_ratio
 
 
-def test_renumbering_slots_many_times_changes_nothing():
+def test_renumbering_slots_many_times_changes_nothing() -> None:
     rng = np.random.default_rng(2)
-    item = rng.integers(0, 30, 20_000)
+    item = rng.integers(0, 30, 20_000, dtype=np.int32)
     trace = Trace(np.arange(item.size), item, rng.integers(1, 100, 30))
     curve = lru_curve(trace)
     for capacity in range(curve.exact_from_bytes, trace.footprint_bytes, 97):

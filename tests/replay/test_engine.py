@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from xcache_oracle import brute_simulate, ids
 
@@ -21,8 +23,9 @@ from replay.trace import Trace
 class RandomPlanner:
     """Lists drawn from the state's time alone; keeps what it was shown."""
 
-    def __init__(self, n_items, seed, prefetches=True):
-        self.n_items, self.seed, self.prefetches, self.seen = n_items, seed, prefetches, []
+    def __init__(self, n_items: int, seed: int, prefetches: bool = True) -> None:
+        self.n_items, self.seed, self.prefetches = n_items, seed, prefetches
+        self.seen: list[Any] = []
 
     def actions(self, state: CacheState) -> Actions:
         rng = np.random.default_rng([self.seed, state.as_of_s])
@@ -41,7 +44,7 @@ class RandomPlanner:
 
 
 @st.composite
-def traces(draw):
+def traces(draw: st.DrawFn) -> Trace:
     m = draw(st.integers(1, 10))
     n = draw(st.integers(1, 60))
     gaps = draw(st.lists(st.sampled_from([0, 1, 7, 59, 60, 200, 900, 4000]), min_size=n, max_size=n))
@@ -62,7 +65,7 @@ def traces(draw):
 
 
 @st.composite
-def configs(draw):
+def configs(draw: st.DrawFn) -> CacheConfig:
     low = draw(st.sampled_from([0.3, 0.6, 0.9]))
     capacity = draw(st.integers(1, 90))
     return CacheConfig(
@@ -83,9 +86,11 @@ times = st.integers(0, 40_000)
 cycles = st.sampled_from([20, 600, 1000, 3600])
 
 
-@settings(max_examples=600, deadline=None)
+@cases(80, thorough=5000)
 @given(traces(), configs(), st.booleans(), st.tuples(cycles, times, times), st.integers(0, 9))
-def test_the_engine_equals_the_brute_force(trace, config, planned, moments, seed):
+def test_the_engine_equals_the_brute_force(
+    trace: Trace, config: CacheConfig, planned: bool, moments: Any, seed: int
+) -> None:
     cycle_s, plan_from_s, count_from_s = moments
     count_from_s = int(np.clip(count_from_s, trace.time_s[0], trace.time_s[-1]))
     shown = [RandomPlanner(trace.n_items, seed) for _ in range(2)] if planned else [None, None]
@@ -102,9 +107,11 @@ def test_the_engine_equals_the_brute_force(trace, config, planned, moments, seed
         assert shown[0].seen == shown[1].seen
 
 
-@settings(max_examples=300, deadline=None)
+@cases(50, thorough=2000)
 @given(traces(), configs(), times, times, st.integers(0, 9))
-def test_nothing_beats_the_bound(trace, config, plan_from_s, count_from_s, seed):
+def test_nothing_beats_the_bound(
+    trace: Trace, config: CacheConfig, plan_from_s: int, count_from_s: int, seed: int
+) -> None:
     config = dataclasses.replace(config, block_bytes=None)
     count_from_s = int(np.clip(count_from_s, trace.time_s[0], trace.time_s[-1]))
     for planner in (None, RandomPlanner(trace.n_items, seed), RandomPlanner(trace.n_items, seed, False)):

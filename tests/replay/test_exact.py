@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,30 +35,32 @@ def cloudphysics(shared: Callable[[str], Path]) -> Trace:
     code, blocks = pd.factorize(rows["lbn"])
     size = np.zeros(len(blocks), np.int64)
     size[code[::-1]] = rows["size"].to_numpy()[::-1]
-    trace = Trace(np.arange(len(rows)), code, size)
+    trace = Trace(np.arange(len(rows)), code.astype(np.int32), size)
     assert (trace.n_accesses, trace.footprint_bytes) == (113_872, 2_029_769_728)
     return trace
 
 
 @pytest.fixture(scope="module")
-def cloudphysics_lcs(cloudphysics, tmp_path_factory):
+def cloudphysics_lcs(cloudphysics: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lcs") / "cloudphysics.lcs"
     write_lcs(cloudphysics, path)
     return path
 
 
 @pytest.fixture(scope="module")
-def zipf():
+def zipf() -> Trace:
     return zipf10m()
 
 
-def ratios(result):
+def ratios(result: Any) -> Any:
     return pytest.approx((result.object_miss_ratio, result.byte_miss_ratio), abs=SAME, rel=0)
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
 @pytest.mark.parametrize("policy", JUDGED)
-def test_equal_on_a_real_trace(cloudphysics, cloudphysics_lcs, policy, fraction):
+def test_equal_on_a_real_trace(
+    cloudphysics: Trace, cloudphysics_lcs: Path, policy: str, fraction: float
+) -> None:
     capacity = int(fraction * cloudphysics.footprint_bytes)
     verdict = judge(policy, cloudphysics_lcs, capacity, hashpower=18)
     assert verdict[:2] == ratios(run_policy(policy, cloudphysics, capacity))
@@ -65,7 +68,7 @@ def test_equal_on_a_real_trace(cloudphysics, cloudphysics_lcs, policy, fraction)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 200), st.floats(0, 1))
-def test_equal_on_random_traces(tmp_path, seed, m, largest, fraction):
+def test_equal_on_random_traces(tmp_path: Path, seed: int, m: int, largest: int, fraction: float) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 400))
     size = rng.integers(1, largest + 1, m)
@@ -78,7 +81,7 @@ def test_equal_on_random_traces(tmp_path, seed, m, largest, fraction):
         assert verdict[:2] == ratios(run_policy(policy, trace, capacity)), policy
 
 
-def test_equal_to_the_recorded_figures(zipf):
+def test_equal_to_the_recorded_figures(zipf: Trace) -> None:
     assert (zipf.n_accesses, zipf.footprint_bytes) == (10_000_000, 663_298_131_593_602)
     capacity = int(0.05 * zipf.footprint_bytes)
     with GOLDEN.open() as file:
@@ -89,7 +92,7 @@ def test_equal_to_the_recorded_figures(zipf):
         assert recorded == ratios(run_policy(row["policy"], zipf, capacity)), row["policy"]
 
 
-def test_figures_beyond_libcachesim(zipf):
+def test_figures_beyond_libcachesim(zipf: Trace) -> None:
     capacity = int(0.05 * zipf.footprint_bytes)
     bypass = run_policy("clairvoyant-bypass", zipf, capacity)
     assert (bypass.object_miss_ratio, bypass.byte_miss_ratio) == pytest.approx(ZIPF_BYPASS, abs=1e-7)
@@ -97,13 +100,13 @@ def test_figures_beyond_libcachesim(zipf):
     assert object_bound(zipf, capacity).object_miss_ratio == pytest.approx(ZIPF_OBJECT_BOUND, abs=1e-7)
 
 
-def test_figures_of_the_byte_bound_on_a_real_trace(cloudphysics):
+def test_figures_of_the_byte_bound_on_a_real_trace(cloudphysics: Trace) -> None:
     for fraction, expected in zip(FRACTIONS, REAL_BYTE_BOUND, strict=True):
         bound = byte_bound(cloudphysics, int(fraction * cloudphysics.footprint_bytes))
         assert bound.byte_miss_ratio == pytest.approx(expected, abs=1e-7)
 
 
-def test_no_policy_beats_a_bound_on_a_real_trace(cloudphysics):
+def test_no_policy_beats_a_bound_on_a_real_trace(cloudphysics: Trace) -> None:
     capacity = int(0.05 * cloudphysics.footprint_bytes)
     in_bytes, objects = byte_bound(cloudphysics, capacity), object_bound(cloudphysics, capacity)
     for policy in POLICIES:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
-from policy_oracle import ORACLES, ScoreTail
+from policy_oracle import ORACLES, Cache, ScoreTail
 
 from features.errors import ConfigError, InputError
 from replay.policies import NAMES, POLICIES, canonical, run_policy, score_policies
+from replay.policies.policy import Policy
 from replay.trace import Trace
 
 
 @st.composite
-def traces(draw, max_accesses=60):
+def traces(draw: st.DrawFn, max_accesses: int = 60) -> Trace:
     m = draw(st.integers(1, 12))
     items = draw(st.lists(st.integers(0, m - 1), min_size=1, max_size=max_accesses))
     sizes = draw(st.lists(st.integers(0, 20), min_size=m, max_size=m))
@@ -30,11 +33,11 @@ class TableScores:
     boundaries: np.ndarray
     table: np.ndarray
 
-    def at(self, k, /):
+    def at(self, k: int, /) -> Any:
         return self.table[k]
 
 
-def check(name, trace, capacity, oracle, policy=None):
+def check(name: str, trace: Trace, capacity: int, oracle: Cache, policy: Policy | None = None) -> None:
     hits = oracle.serve()
     result = run_policy(name, trace, capacity, policy=policy)
     assert result.hits == sum(hits)
@@ -44,31 +47,31 @@ def check(name, trace, capacity, oracle, policy=None):
     assert result.peak_usage_bytes == oracle.peak <= capacity
 
 
-def test_every_policy_has_an_oracle():
+def test_every_policy_has_an_oracle() -> None:
     assert list(ORACLES) == list(POLICIES)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=150, deadline=None)
+@cases(40, thorough=2000)
 @given(traces(), st.integers(0, 120))
-def test_a_policy_equals_its_slow_twin(name, trace, capacity):
+def test_a_policy_equals_its_slow_twin(name: str, trace: Trace, capacity: int) -> None:
     check(name, trace, capacity, ORACLES[name](trace, capacity))
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_policy_equals_its_slow_twin_over_many_evictions(name, seed):
+def test_a_policy_equals_its_slow_twin_over_many_evictions(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    item = (60 * rng.random(1500) ** 2).astype(np.int64)
+    item = (60 * rng.random(1500) ** 2).astype(np.int32)
     size = rng.integers(1, (2, 8, 30, 100)[seed], 60)
     trace = Trace(np.arange(1500), item, size)
     capacity = int(size.sum() * (0.3, 0.5, 0.6, 0.4)[seed])
     check(name, trace, capacity, ORACLES[name](trace, capacity))
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, thorough=2000)
 @given(traces(), st.integers(0, 120), st.data())
-def test_score_policies_equal_their_slow_twin(trace, capacity, data):
+def test_score_policies_equal_their_slow_twin(trace: Trace, capacity: int, data: st.DataObject) -> None:
     times = st.integers(-1, trace.n_accesses)
     boundaries = sorted(data.draw(st.lists(times, max_size=4, unique=True)))
     row = st.lists(st.integers(-2, 2), min_size=trace.n_items, max_size=trace.n_items)
@@ -80,14 +83,14 @@ def test_score_policies_equal_their_slow_twin(trace, capacity, data):
     check("score-tail", trace, capacity, ScoreTail(trace, capacity, scores, share), policies["score-tail"])
 
 
-def test_a_full_cache_fits_exactly_and_a_larger_file_passes():
+def test_a_full_cache_fits_exactly_and_a_larger_file_passes() -> None:
     trace = Trace(np.arange(5), np.array([0, 1, 0, 2, 0]), np.array([6, 4, 11]))
     for name in ("lru", "fifo", "lfu", "lfu-da", "sieve", "2q", "gdsf", "clairvoyant", "clairvoyant-bypass"):
         result = run_policy(name, trace, 10)
         assert (result.hits, result.peak_usage_bytes) == (2, 10), name
 
 
-def test_without_scores_score_tail_is_lru():
+def test_without_scores_score_tail_is_lru() -> None:
     rng = np.random.default_rng(5)
     trace = Trace(np.arange(2000), (80 * rng.random(2000) ** 2).astype(np.int64), rng.integers(1, 50, 80))
     nothing = TableScores(np.zeros(0, np.int64), np.zeros((0, 80)))
@@ -104,14 +107,14 @@ def test_without_scores_score_tail_is_lru():
         ([0], [[np.nan]], "no score for file 0"),
     ],
 )
-def test_scores_that_do_not_fit_are_named(boundaries, table, match):
+def test_scores_that_do_not_fit_are_named(boundaries: Any, table: Any, match: str) -> None:
     trace = Trace(np.array([0]), np.array([0]), np.array([1]))
     policies = score_policies(TableScores(np.array(boundaries), np.array(table)))
     with pytest.raises(InputError, match=match):
         run_policy("score", trace, 10, policy=policies["score"])
 
 
-def test_a_tail_is_a_share():
+def test_a_tail_is_a_share() -> None:
     with pytest.raises(ConfigError, match=r"tail_share: 0.*0\.25"):
         score_policies(TableScores(np.zeros(0), np.zeros((0, 1))), tail_share=0)
 
@@ -129,16 +132,16 @@ def test_a_tail_is_a_share():
         *((name, name) for name in NAMES),
     ],
 )
-def test_names_are_normalised(given_name, name):
+def test_names_are_normalised(given_name: str, name: str) -> None:
     assert canonical(given_name) == name
 
 
-def test_the_name_of_the_result_is_the_canonical_one():
+def test_the_name_of_the_result_is_the_canonical_one() -> None:
     trace = Trace(np.array([0]), np.array([0]), np.array([1]))
     assert run_policy("S3_FIFO", trace, 10).policy == "s3fifo"
 
 
-def test_an_unknown_policy_is_named_with_the_known():
+def test_an_unknown_policy_is_named_with_the_known() -> None:
     trace = Trace(np.array([0]), np.array([0]), np.array([1]))
     with pytest.raises(ConfigError, match=r"fifo9.*lru.*score-tail"):
         run_policy("fifo9", trace, 10)

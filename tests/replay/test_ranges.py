@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 from ranges_oracle import held, moved
 
@@ -39,7 +40,7 @@ def test_neither_order_nor_unit_matters(servers: dict[str, int], random: object)
     assert layout_of({name: n / 1024 for name, n in servers.items()}) == layout_of(servers)
 
 
-@settings(max_examples=200)
+@cases(60, thorough=2000)
 @given(sizes, st.data())
 def test_a_join_a_leave_or_a_resize_moves_little_more_than_it_must(
     before: dict[str, int], data: st.DataObject

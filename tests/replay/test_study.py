@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ KINDS = ("AOD", "TXT", None)
 
 
 @st.composite
-def cases(draw, max_accesses=80):
+def cases(draw: st.DrawFn, max_accesses: int = 80) -> tuple[Trace, pa.Table, CacheConfig]:
     """A trace with details and the cache to replay it with."""
     m = draw(st.integers(1, 12))
     n = draw(st.integers(1, max_accesses))
@@ -51,7 +52,7 @@ def cases(draw, max_accesses=80):
     return trace, details, config
 
 
-def walked(trace, config):
+def walked(trace: Trace, config: CacheConfig) -> list[tuple[int, int, bool, bool]]:
     """(file, time, hit, passed) of each access, from the replay's outcomes."""
     outcome = np.zeros(trace.n_accesses, np.uint8)
     simulate(trace, config, outcome=outcome)
@@ -62,11 +63,13 @@ def walked(trace, config):
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_the_category_table_is_what_a_walk_over_the_accesses_counts(case):
+def test_the_category_table_is_what_a_walk_over_the_accesses_counts(
+    case: tuple[Trace, pa.Table, CacheConfig],
+) -> None:
     trace, details, config = case
     use, result = replayed(trace, config)
     labels = categories(trace, details)
-    expected = collections.defaultdict(lambda: [0] * 7)
+    expected: dict[str, list[int]] = collections.defaultdict(lambda: [0] * 7)
     seen = set()
     for (file, _, hit, passed), kind in zip(
         walked(trace, config), details["category"].to_pylist(), strict=True
@@ -87,7 +90,9 @@ def test_the_category_table_is_what_a_walk_over_the_accesses_counts(case):
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(0, 2**12 - 1))
-def test_a_cache_that_refuses_files_is_a_replay_of_the_others(case, mask):
+def test_a_cache_that_refuses_files_is_a_replay_of_the_others(
+    case: tuple[Trace, pa.Table, CacheConfig], mask: int
+) -> None:
     trace, _, config = case
     out = np.array([mask >> k & 1 for k in range(trace.n_items)], bool)
     use = replayed_without(trace, config, out)
@@ -106,10 +111,14 @@ def test_a_cache_that_refuses_files_is_a_replay_of_the_others(case, mask):
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_the_shapes_are_what_a_walk_over_the_accesses_counts(case):
+def test_the_shapes_are_what_a_walk_over_the_accesses_counts(
+    case: tuple[Trace, pa.Table, CacheConfig],
+) -> None:
     trace, _, config = case
     use, _ = replayed(trace, config)
-    times, hits, ages = collections.defaultdict(list), collections.Counter(), collections.Counter()
+    times: dict[int, list[int]] = collections.defaultdict(list)
+    hits: collections.Counter[int] = collections.Counter()
+    ages: collections.Counter[int] = collections.Counter()
     for file, at, hit, _ in walked(trace, config):
         times[file].append(at)
         if hit:
@@ -137,15 +146,15 @@ def test_the_shapes_are_what_a_walk_over_the_accesses_counts(case):
     assert sum(row.files for row in hotness(use)) == len(counts)
     falling = sorted(counts.values(), reverse=True)
     assert [falling[rank - 1] for rank in ranks(use).rank.tolist()] == ranks(use).accesses.tolist()
-    for row in quadrants(use, small_file_bytes=40, many_accesses=3):
+    for quadrant in quadrants(use, small_file_bytes=40, many_accesses=3):
         chosen = [
             f
             for f, n in counts.items()
-            if (size[f] <= 40) == (row.size == "small") and (n >= 3) == ("many" in row.use)
+            if (size[f] <= 40) == (quadrant.size == "small") and (n >= 3) == ("many" in quadrant.use)
         ]
-        assert (row.files, row.accesses) == (len(chosen), sum(counts[f] for f in chosen))
-        assert row.footprint_bytes == sum(size[f] for f in chosen)
-        assert (row.hits, row.hit_bytes) == (
+        assert (quadrant.files, quadrant.accesses) == (len(chosen), sum(counts[f] for f in chosen))
+        assert quadrant.footprint_bytes == sum(size[f] for f in chosen)
+        assert (quadrant.hits, quadrant.hit_bytes) == (
             sum(hits[f] for f in chosen),
             sum(hits[f] * size[f] for f in chosen),
         )
@@ -160,10 +169,13 @@ def test_the_shapes_are_what_a_walk_over_the_accesses_counts(case):
 
 @settings(max_examples=60, deadline=None)
 @given(cases(max_accesses=40))
-def test_the_lru_age_tells_hits_from_misses_with_the_fewest_errors(case):
+def test_the_lru_age_tells_hits_from_misses_with_the_fewest_errors(
+    case: tuple[Trace, pa.Table, CacheConfig],
+) -> None:
     trace, _, config = case
     use, _ = replayed(trace, config)
-    last, again = {}, []
+    last: dict[int, int] = {}
+    again: list[tuple[int, bool]] = []
     for file, at, hit, _ in walked(trace, config):
         if file in last:
             again.append((at - last[file], hit))
@@ -173,7 +185,7 @@ def test_the_lru_age_tells_hits_from_misses_with_the_fewest_errors(case):
         assert found is None
         return
 
-    def errors(age_s):
+    def errors(age_s: int) -> int:
         return sum(hit != (gap <= age_s) for gap, hit in again)
 
     best = min(errors(age) for age in {-1, *(gap for gap, _ in again)})
@@ -183,11 +195,11 @@ def test_the_lru_age_tells_hits_from_misses_with_the_fewest_errors(case):
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_origins_are_what_a_walk_over_the_accesses_counts(case):
+def test_origins_are_what_a_walk_over_the_accesses_counts(case: tuple[Trace, pa.Table, CacheConfig]) -> None:
     trace, details, config = case
     use, _ = replayed(trace, config)
     region = {"host.es:1094": "near", "root://u@disk.gov//store/x": "far", "PIC_DISK": "near"}
-    expected = collections.defaultdict(lambda: [0] * 5)
+    expected: dict[str, list[int]] = collections.defaultdict(lambda: [0] * 5)
     seen = set()
     for (file, _, hit, _), origin in zip(walked(trace, config), details["origin"].to_pylist(), strict=True):
         size, first = int(trace.size_bytes[file]), file not in seen
@@ -205,7 +217,7 @@ def test_origins_are_what_a_walk_over_the_accesses_counts(case):
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60))
-def test_the_running_mean_is_that_of_the_days_so_far(values):
+def test_the_running_mean_is_that_of_the_days_so_far(values: Any) -> None:
     found = running_mean(np.array(values))
     slow = [np.mean(values[max(0, k - 13) : k + 1]) for k in range(len(values))]
     assert found == pytest.approx(np.array(slow))

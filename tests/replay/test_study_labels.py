@@ -28,13 +28,13 @@ NAMES = (
 )
 
 
-def test_tiers_of_whole_columns_are_those_of_single_names():
+def test_tiers_of_whole_columns_are_those_of_single_names() -> None:
     bare = [name.split(":", 1)[1] if ":" in name.split("/")[0] else name for name in NAMES]
     assert tiers_of(pa.array(NAMES)).to_pylist() == [parse_name(name).tier for name in bare]
     assert len({tier for tier in tiers_of(pa.array(NAMES)).to_pylist() if tier}) == 5
 
 
-def test_a_category_is_the_best_that_is_known_of_a_file():
+def test_a_category_is_the_best_that_is_known_of_a_file() -> None:
     names = pa.array(["a:x", "a:y", "mc23_13p6TeV:EVNT.1._01.root", "a:z"])
     trace = Trace(np.arange(6), np.array([0, 1, 2, 3, 0, 1]), np.full(4, 10), names=names)
     details = pa.table(
@@ -45,20 +45,22 @@ def test_a_category_is_the_best_that_is_known_of_a_file():
     )
     labels = categories(trace, details)
     assert [labels.names[code] for code in labels.code] == ["lib.tgz", "TXT", "EVNT", "other"]
-    unknown = categories(Trace(np.arange(2), np.arange(2), np.full(2, 10)), pa.table({"site": ["x", "x"]}))
+    unknown = categories(
+        Trace(np.arange(2), np.arange(2, dtype=np.int32), np.full(2, 10)), pa.table({"site": ["x", "x"]})
+    )
     assert [unknown.names[code] for code in unknown.code] == ["all", "all"]
 
 
-def test_many_categories_become_twenty_and_the_rest():
+def test_many_categories_become_twenty_and_the_rest() -> None:
     n = 30
-    trace = Trace(np.arange(n), np.arange(n), np.arange(1, n + 1))
+    trace = Trace(np.arange(n), np.arange(n, dtype=np.int32), np.arange(1, n + 1))
     labels = categories(trace, pa.table({"category": [f"c{k}" for k in range(n)]}))
     names = [labels.names[code] for code in labels.code]
     assert names == ["the rest"] * 10 + [f"c{k}" for k in range(10, n)]
 
 
 @pytest.mark.parametrize("origin", ["a.b.es", "A.B.ES:1094", "roots://u@a.b.es:1094//x", "https://a.b.es/x"])
-def test_hosts_are_found_in_whatever_names_an_origin(origin):
+def test_hosts_are_found_in_whatever_names_an_origin(origin: str) -> None:
     code, names = regions_of(pa.chunked_array([[origin, None], ["x.org"]]), REGIONS)
     assert [names[k] for k in code] == ["near", "unknown", "unknown"]
     assert fnmatch("a.b.es", REGIONS[0].hosts[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,13 +43,13 @@ REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.
         ),
     ],
 )
-def test_verdicts_and_their_reasons(whole, small, verdict, told):
+def test_verdicts_and_their_reasons(whole: Any, small: Any, verdict: Any, told: str) -> None:
     found, reason = judged(whole, small, THRESHOLDS, lru_age_s=2 * DAY)
     assert found == verdict
     assert told in reason
 
 
-def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains():
+def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     """Small files re-read every hour among a stream of large ones that nobody reads again."""
     hot, once = 20, 400
     pattern = list(itertools.chain.from_iterable((hot + k, k % hot) for k in range(once)))
@@ -57,7 +58,7 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains():
     trace = Trace(np.arange(item.size) * 600, item, size)
     details = pa.table({"category": ["hot" if i < hot else "once" for i in pattern]})
     config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
-    done = []
+    done: list[Any] = []
     found = study(trace, details, config, on_done=done.append)
     # Among the stream nothing hot survives; judged without it, it pays.
     assert found.use.byte_hit_ratio == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,37 +15,39 @@ import pytest
 from features.errors import ConfigError
 from replay.bounds import byte_bound
 from replay.policies import run_policy
-from replay.workload import WorkloadConfig, generate
+from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.report import trace_of
 
 DEMO = Path(__file__).parents[2] / "conf" / "workloads" / "demo.toml"
 
 
-def demo_values():
+def demo_values() -> dict[str, Any]:
     return tomllib.loads(DEMO.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def config():
+def config() -> WorkloadConfig:
     return WorkloadConfig.from_mapping(demo_values())
 
 
 @pytest.fixture(scope="module")
-def month(config):
+def month(config: WorkloadConfig) -> Workload:
     return generate(config)
 
 
 @pytest.fixture(scope="module")
-def accesses(month):
+def accesses(month: Workload) -> pa.Table:
     return month.accesses(raw=True)
 
 
 @pytest.fixture(scope="module")
-def files(month):
+def files(month: Workload) -> pa.Table:
     return month.files()
 
 
-def test_a_seed_decides_every_byte(config, month, accesses, files):
+def test_a_seed_decides_every_byte(
+    config: WorkloadConfig, month: Workload, accesses: pa.Table, files: pa.Table
+) -> None:
     again = generate(config)
     assert again.accesses(raw=True).equals(accesses) and again.files().equals(files)
     other = generate(dataclasses.replace(config, seed=2))
@@ -52,7 +55,7 @@ def test_a_seed_decides_every_byte(config, month, accesses, files):
     assert month.accesses().equals(accesses.drop_columns(["scope", "name", "event_id"]))
 
 
-def test_tables_are_whole(config, accesses, files):
+def test_tables_are_whole(config: WorkloadConfig, accesses: pa.Table, files: pa.Table) -> None:
     assert 150_000 <= accesses.num_rows <= 200_000 and 25_000 <= files.num_rows <= 35_000
     assert pc.count_distinct(accesses["event_id"]).as_py() == accesses.num_rows
     assert pc.count_distinct(files["did"]).as_py() == files.num_rows
@@ -64,7 +67,9 @@ def test_tables_are_whole(config, accesses, files):
     assert pc.min(files["size_bytes"]).as_py() >= config.min_size_bytes
 
 
-def test_accesses_are_of_files_of_the_catalogue_that_exist_by_then(accesses, files):
+def test_accesses_are_of_files_of_the_catalogue_that_exist_by_then(
+    accesses: pa.Table, files: pa.Table
+) -> None:
     place = pc.index_in(plain(accesses["did"]), value_set=plain(files["did"]))
     assert place.null_count == 0
     for column in ("dataset", "category", "tier", "origin", "size_bytes", "scope", "name"):
@@ -72,13 +77,13 @@ def test_accesses_are_of_files_of_the_catalogue_that_exist_by_then(accesses, fil
     assert pc.all(pc.greater_equal(accesses["accessed_at"], files["created_at"].take(place))).as_py()
 
 
-def plain(column):
+def plain(column: pa.ChunkedArray) -> pa.Array:
     """A column's values, without dictionaries and chunks."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     return column.cast(kind).combine_chunks()
 
 
-def test_names_are_those_of_cms(files):
+def test_names_are_those_of_cms(files: pa.Table) -> None:
     row = files.slice(0, 1).to_pylist()[0]
     _, store, kind, era, primary, tier, proc, *_ = row["name"].split("/")
     assert (store, kind in ("data", "mc")) == ("store", True)
@@ -86,7 +91,7 @@ def test_names_are_those_of_cms(files):
     assert row["dataset"] == f"cms:/{primary}/{era}-{proc}/{tier}"
 
 
-def test_about_half_of_the_files_read_are_read_once(month, accesses):
+def test_about_half_of_the_files_read_are_read_once(month: Workload, accesses: pa.Table) -> None:
     reads = np.bincount(trace_of(month).item, minlength=month.n_files)
     assert 0.4 < (reads == 1).sum() / (reads > 0).sum() < 0.65
     assert 0.05 < (reads == 0).mean() < 0.5  # never read
@@ -94,7 +99,7 @@ def test_about_half_of_the_files_read_are_read_once(month, accesses):
     assert pc.count_distinct(plain(production["did"])).as_py() == production.num_rows > 1000
 
 
-def test_nights_and_weekends_are_quieter(config, accesses):
+def test_nights_and_weekends_are_quieter(config: WorkloadConfig, accesses: pa.Table) -> None:
     hour = accesses["accessed_at"].cast(pa.int64()).to_numpy() // 3_600_000_000
     of_day = np.bincount(hour % 24, minlength=24)
     assert of_day[11:17].sum() > 1.5 * of_day[[23, 0, 1, 2, 3, 4]].sum()
@@ -103,7 +108,7 @@ def test_nights_and_weekends_are_quieter(config, accesses):
     assert (weekend & weeks).sum() / 2 < 0.8 * (~weekend & weeks).sum() / 5
 
 
-def test_new_versions_take_over(accesses):
+def test_new_versions_take_over(accesses: pa.Table) -> None:
     table = accesses.select(["dataset", "accessed_at"]).to_pandas()
     table["dataset"] = table["dataset"].astype(str)
     table["line"] = table["dataset"].str.replace(r"-v\d/", "/", regex=True)
@@ -115,7 +120,7 @@ def test_new_versions_take_over(accesses):
     assert late.mean() < 0.15
 
 
-def test_passes_go_through_whole_datasets(accesses, files):
+def test_passes_go_through_whole_datasets(accesses: pa.Table, files: pa.Table) -> None:
     """Most tasks read every file of their dataset, once each."""
     reads = accesses.select(["task", "dataset", "did"]).to_pandas().astype(str)
     of_task = reads.groupby("task").agg(dataset=("dataset", "first"), n=("did", "size"), d=("did", "nunique"))
@@ -124,7 +129,7 @@ def test_passes_go_through_whole_datasets(accesses, files):
     assert 0.6 < whole.mean() < 0.9
 
 
-def test_lru_has_something_to_lose_and_to_win(month):
+def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
     trace = trace_of(month)
     capacities = [int(share * trace.footprint_bytes) for share in (0.05, 0.1, 0.2)]
     lru = [run_policy("lru", trace, capacity).byte_hit_ratio for capacity in capacities]
@@ -150,7 +155,7 @@ def test_lru_has_something_to_lose_and_to_win(month):
     ],
     ids=str,
 )
-def test_a_wrong_key_is_named(change, told):
+def test_a_wrong_key_is_named(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         WorkloadConfig.from_mapping({**demo_values(), **change})
 
@@ -166,13 +171,13 @@ def test_a_wrong_key_is_named(change, told):
     ],
     ids=str,
 )
-def test_a_categorys_wrong_key_is_named(change, told):
+def test_a_categorys_wrong_key_is_named(change: dict[str, Any], told: str) -> None:
     values = demo_values()
     with pytest.raises(ConfigError, match=told):
         WorkloadConfig.from_mapping({**values, "categories": [{**values["categories"][0], **change}]})
 
 
-def test_names_of_unknown_experiments_and_categories_are_refused():
+def test_names_of_unknown_experiments_and_categories_are_refused() -> None:
     with pytest.raises(ConfigError, match="no names here; known: HITS"):
         generate(WorkloadConfig.from_mapping({**demo_values(), "experiment": "atlas"}))
     with pytest.raises(ConfigError, match="known: atlas, cms"):

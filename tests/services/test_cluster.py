@@ -15,12 +15,17 @@ import pyspark
 import pytest
 import spark_cluster
 from daemons import needed
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from features.schema import HISTORIES
 from features.times import as_of_label
+from jobs.cli.main import app
 from jobs.settings.tree import Settings
 from jobs.spark import code_zip
 from jobs.store.tables import Tables
+
+pytestmark = pytest.mark.service
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +43,7 @@ horizon = "12h"
 """
 MAIN = "from jobs.cli.main import main; main()"
 START_S = 1_772_323_200
-AS_OFS = [START_S + 2 * 86400, START_S + 2 * 86400 + 4 * 3600]
+FIRST, SECOND = (as_of_label(START_S + 2 * 86400 + hours * 3600) for hours in (0, 4))
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +52,43 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Settings and the accesses of three small days, pulled by a local Spark."""
-    folder = tmp_path_factory.mktemp("site")
+def pulled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Settings and the accesses of three small days, pulled by a local Spark; no features yet."""
+    folder = tmp_path_factory.mktemp("pulled")
     (folder / "base.toml").write_text(SITE.format(root=folder / "tables"))
-    cachecast(folder, "workload", "--scenario", "demo", "--days", "3", "--accesses", "3000", "--start",
-              "2026-03-01", "--out", str(folder / "raw"), "--tables", str(folder / "tables"))  # fmt: skip
+    here("workload", folder, "--scenario", "demo", "--days", "3", "--accesses", "3000", "--start",
+         "2026-03-01", "--out", str(folder / "raw"), "--tables", str(folder / "tables"))  # fmt: skip
     return folder
 
 
-def cachecast(site: Path, *arguments: str, **environment: str) -> None:
-    command = [sys.executable, "-c", MAIN, arguments[0], "--conf", str(site), *arguments[1:]]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.fixture(scope="module")
+def first(pulled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with the features at the first time, by a local Spark."""
+    site = copy_of(pulled, tmp_path_factory.mktemp("first"))
+    here("features", site, "--as-of", FIRST)
+    return site
+
+
+@pytest.fixture(scope="module")
+def second(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with those at the second time, which carry the state of the first."""
+    site = copy_of(first, tmp_path_factory.mktemp("second"))
+    here("features", site, "--as-of", SECOND)
+    return site
+
+
+def here(command: str, site: Path, *arguments: str) -> None:
+    """Run a command in this process, with its Spark."""
+    answer = CliRunner().invoke(app, [command, "--conf", str(site), *arguments])
+    if answer.exception:
+        raise answer.exception
+
+
+def copy_of(site: Path, folder: Path) -> Path:
+    """The same settings and tables elsewhere."""
+    (folder / "base.toml").write_text((site / "base.toml").read_text().replace(str(site), str(folder)))
+    shutil.copytree(site / "tables", folder / "tables")
+    return folder
 
 
 def written(site: Path) -> dict[str, pa.Table]:
@@ -75,39 +104,30 @@ def written(site: Path) -> dict[str, pa.Table]:
     return found
 
 
-def copy_of(site: Path, folder: Path) -> Path:
-    """The same settings and accesses, and no features yet."""
-    (folder / "base.toml").write_text((site / "base.toml").read_text().replace(str(site), str(folder)))
-    for name in ("accesses", "files"):
-        shutil.copytree(site / "tables" / name, folder / "tables" / name)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def local(site: Path) -> dict[str, pa.Table]:
-    for as_of in AS_OFS:
-        cachecast(site, "features", "--as-of", as_of_label(as_of))
-    return written(site)
-
-
-def test_a_cluster_of_two_workers_gives_the_same(
-    cluster: str, site: Path, local: dict[str, pa.Table], tmp_path: Path
-) -> None:
-    there = copy_of(site, tmp_path)
-    for as_of in AS_OFS:
-        cachecast(
-            there, "features", "--as-of", as_of_label(as_of), CACHECAST_SPARK__MASTER=cluster,
-            CACHECAST_SPARK__CONF='{ "spark.executor.memory" = "600m" }',
-        )  # fmt: skip
-    found = written(there)
-    for name, rows in local.items():
+def check_same(site: Path, expected: Path) -> None:
+    found = written(site)
+    for name, rows in written(expected).items():
         assert found[name].equals(rows)
 
 
-def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
-    cluster: str, site: Path, local: dict[str, pa.Table], tmp_path: Path
+def test_a_cluster_of_two_workers_carries_a_state_to_the_same_rows(
+    cluster: str, first: Path, second: Path, tmp_path: Path
 ) -> None:
-    there = copy_of(site, tmp_path)
+    site = copy_of(first, tmp_path)
+    environment = {
+        "CACHECAST_SPARK__MASTER": cluster,
+        "CACHECAST_SPARK__CONF": '{ "spark.executor.memory" = "600m" }',
+    }
+    command = [sys.executable, "-c", MAIN, "features", "--conf", str(site), "--as-of", SECOND]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    check_same(site, second)
+
+
+def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
+    cluster: str, pulled: Path, first: Path, tmp_path: Path
+) -> None:
+    site = copy_of(pulled, tmp_path)
     code_zip.write(tmp_path / "rooms.zip")
     bare = tmp_path / "python"  # without site, an installed cachecast cannot be found; the libraries can
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
@@ -115,6 +135,7 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
         "PYTHONPATH": sysconfig.get_paths()["purelib"],
         "PYSPARK_PYTHON": str(bare),
+        "PYSPARK_DRIVER_PYTHON": str(bare),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -122,14 +143,11 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
         [bare, "-c", "import jobs"], env=environment, cwd=tmp_path, capture_output=True, check=False
     )
     assert b"No module named 'jobs'" in alone.stderr
-    for as_of in AS_OFS:
-        done = subprocess.run(
-            [submit, "--master", cluster, "--conf", "spark.executor.memory=600m",
-             "--py-files", tmp_path / "rooms.zip", ROOT / "conf" / "deploy" / "submit.py",
-             "features", "--conf", there, "--as-of", as_of_label(as_of)],
-            env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-    found = written(there)
-    for name, rows in local.items():
-        assert found[name].equals(rows)
+    done = subprocess.run(
+        [submit, "--master", cluster, "--conf", "spark.executor.memory=600m",
+         "--py-files", tmp_path / "rooms.zip", ROOT / "conf" / "deploy" / "submit.py",
+         "features", "--conf", site, "--as-of", FIRST],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    check_same(site, first)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import xcache_server
 from daemons import needed
-from XRootD import client
+from XRootD.client.file import File
 
 from jobs.local.xrootd import Loopback
 from jobs.plan import never_cache
@@ -42,7 +42,7 @@ def cached(site: Loopback, *names: str) -> set[str]:
     for name in names:
         content = name.encode() * 1000
         site.add_file(name, content)
-        file = client.File()
+        file = File()
         assert file.open(f"{site.cache_url}/{name}", timeout=30)[0].ok
         assert file.read(0, len(content), timeout=30)[1] == content
         status, _ = file.read(len(content) - 1, 2, timeout=30)

@@ -37,7 +37,12 @@ DOOR = RseDoor("xc1.example.org", 1094, "/atlas/rucio", "hash")
 
 
 def session(server: RucioServer, folder: Path) -> Session:
-    login = {"auth_type": "userpass", "username": "ddmlab", "password": "secret", "account": "root"}
+    login: dict[str, Any] = {
+        "auth_type": "userpass",
+        "username": "ddmlab",
+        "password": "secret",
+        "account": "root",
+    }
     return Session(Access(url=server.url, tokens=folder / "tokens", timeout_s=30, **login))
 
 

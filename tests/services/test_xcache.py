@@ -14,6 +14,7 @@ from daemons import needed
 
 from features.errors import PushRejected, ServiceError, TargetUnavailable
 from jobs.local.xrootd import Loopback, loopback
+from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
@@ -40,7 +41,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def item(name: str, action: str, rank: int = 1) -> Item:
     lasts_s = AS_OF_S + 3600
-    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, action, rank, 0, 0, lasts_s)
+    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, Action(action), rank, 0, 0, lasts_s)
 
 
 def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:

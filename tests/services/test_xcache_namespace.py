@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xcache_server
@@ -16,6 +17,7 @@ from daemons import needed
 
 from features.errors import InputError, TargetUnavailable
 from jobs.local.xrootd import Loopback, loopback
+from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
@@ -75,11 +77,11 @@ def _ended(target: XCacheTarget, name: str) -> bool:
 
 
 def item(name: str, action: str) -> Item:
-    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, action, 1, 0, 0, AS_OF_S + 3600)
+    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, Action(action), 1, 0, 0, AS_OF_S + 3600)
 
 
 def run(target: XCacheTarget, journal: Journal, items: list[Item], **limits: int) -> PushSummary:
-    bounds = {"timeout_s": 10, "retry_after_s": 0, "evict_guard_s": 0} | limits
+    bounds: dict[str, Any] = {"timeout_s": 10, "retry_after_s": 0, "evict_guard_s": 0} | limits
     journal.record_plan(items, now_s=time.time())
     return push(target, journal, cache="xc", limits=PushLimits(**bounds))
 

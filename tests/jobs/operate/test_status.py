@@ -17,6 +17,7 @@ from jobs.operate import prometheus
 from jobs.operate.status import run, samples
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Patience, Receipt
 
 AT = "2026-03-01T04:00:00Z"
@@ -59,10 +60,10 @@ def tables(settings: Settings) -> Tables:
 
 def pin(settings: Settings, size_bytes: int) -> None:
     journal = Journal(settings.push.journal)
-    item = Item("0", "xc1", NOW_S - 3600, "a", "/a", "pin", 1, size_bytes, 0, NOW_S + 3600)
+    item = Item("0", "xc1", NOW_S - 3600, "a", "/a", Action.PIN, 1, size_bytes, 0, NOW_S + 3600)
     journal.record_plan([item], now_s=NOW_S)
-    journal.claim("xc1", "pin", 1, owner="o", now_s=NOW_S, patience=Patience())
-    journal.finish({"0": Receipt("done")}, owner="o", now_s=NOW_S)
+    journal.claim("xc1", Action.PIN, 1, owner="o", now_s=NOW_S, patience=Patience())
+    journal.finish({"0": Receipt(ItemState.DONE)}, owner="o", now_s=NOW_S)
     journal.close()
 
 

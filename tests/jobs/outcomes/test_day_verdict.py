@@ -159,7 +159,7 @@ def test_a_day_is_judged_from_the_tables_as_from_the_record(
     assert told["withheld"] is None and told["model_versions"] == "m/2"
     record = world.record(day_s)
     snapshots = [held for held in world.inventories[::12] if held.at_s <= record.begin.at_s]
-    names = world.whole.trace.names.to_pylist()  # type: ignore[union-attr]
+    names = world.whole.trace.names.to_pylist()
     record = dataclasses.replace(record, begin=snapshots[-1], is_control=is_control(names, 0.05))
     expected = dataclasses.asdict(worth(record, world.config, day_s=day_s))
     for name in ("read_bytes", "hit_bytes", "missed_bytes", "lru_hit_bytes", "lru_wan_bytes"):

@@ -225,7 +225,7 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
     rates_bytes_s = rates(SETTINGS.serve, {"EDGE": 3, "FAR": 1})
     names = [f"/store/f{i}.root" for i in range(500)]
     dids = pa.array([f"cms:{name}" for name in names])
-    planned = {}
+    planned: dict[str, Any] = {}
     for cache in caches[:2] + caches[3:]:
         mine = is_here(configured, cache, dids)
         assert mine is not None

@@ -13,6 +13,7 @@ from features.errors import InputError, StaleInputError
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from features.times import as_of_label, day_label
 from jobs.plan import plan
+from jobs.plan.cache_state import Moment
 from jobs.plan.file_facts import plan_files
 from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import RuleSettings, SourceSettings
@@ -66,10 +67,8 @@ def tables(tmp_path: Path) -> Tables:
 def run(
     tables: Tables, inventory: list[Held], *, settings: Settings = SETTINGS, **more: Any
 ) -> plan.PlanSummary:
-    moment = plan.Moment(
-        **({"cache": CACHE, "inventory": inventory, "pinned": set(), "as_of_s": AS_OF} | more)
-    )
-    return plan.make(tables, settings, moment)
+    moment: dict[str, Any] = {"cache": CACHE, "inventory": inventory, "pinned": set(), "as_of_s": AS_OF}
+    return plan.make(tables, settings, Moment(**(moment | more)))
 
 
 def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
@@ -179,7 +178,7 @@ def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
 
 
 def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
-    moment = plan.Moment(CACHE, [held(i) for i in range(92)], set(), AS_OF)
+    moment = Moment(CACHE, [held(i) for i in range(92)], set(), AS_OF)
     told = plan.explain_item(tables, SETTINGS, moment, item=lfn(91))
     assert (told.action, told.on_disk, told.of) == ("pin", True, 92)
     assert told.predictions == {"2d": 0.91}

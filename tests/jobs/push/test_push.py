@@ -24,6 +24,7 @@ from jobs.cli.main import app
 from jobs.push import push as job
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Patience, Receipt
 from prefetch.push.touches import UNMEASURED_S
 
@@ -116,10 +117,13 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
     names = [f"/store/f{number}" for number in range(3)]
     until_s = AS_OF + 2 * 86400
     journal.record_plan(
-        [Item(name, "d", AS_OF, f"cms:{name}", name, "prefetch", 1, 100, 100, until_s) for name in names],
+        [
+            Item(name, "d", AS_OF, f"cms:{name}", name, Action.PREFETCH, 1, 100, 100, until_s)
+            for name in names
+        ],
         now_s=time.time(),
     )
-    journal.claim("d", "prefetch", 2, owner=dead, now_s=time.time(), patience=Patience())
+    journal.claim("d", Action.PREFETCH, 2, owner=dead, now_s=time.time(), patience=Patience())
     assert len(push(conf, "--status")["runs"]) == 1
     journal.close()
     assert push(conf, "--resume")["pushed"] == 3
@@ -145,7 +149,9 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
 
 
 def item_of(as_of_s: int) -> Item:
-    return Item(f"n{as_of_s}", "d", as_of_s, "cms:/store/n", "/store/n", "unpin", 1, 0, 0, as_of_s + 86400)
+    return Item(
+        f"n{as_of_s}", "d", as_of_s, "cms:/store/n", "/store/n", Action.UNPIN, 1, 0, 0, as_of_s + 86400
+    )
 
 
 def resume(work: job.Work) -> None:
@@ -201,12 +207,14 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         work.target.prefetch("/store/f1", timeout_s=5)
         until_s = AS_OF + 2 * 86400
         plan = [
-            Item(action, "d", AS_OF, f"cms:/store/f{n}", f"/store/f{n}", action, n, 100, 100, until_s)
+            Item(action, "d", AS_OF, f"cms:/store/f{n}", f"/store/f{n}", Action(action), n, 100, 100, until_s)
             for n, action in enumerate(("prefetch", "pin"))
         ]
         work.journal.record_plan(plan, now_s=time.time())
-        (pin,) = work.journal.claim("d", "pin", 1, owner="far|1|5|x", now_s=time.time(), patience=Patience())
-        work.journal.finish({pin.item_id: Receipt("done")}, owner="far|1|5|x", now_s=time.time())
+        (pin,) = work.journal.claim(
+            "d", Action.PIN, 1, owner="far|1|5|x", now_s=time.time(), patience=Patience()
+        )
+        work.journal.finish({pin.item_id: Receipt(ItemState.DONE)}, owner="far|1|5|x", now_s=time.time())
     with working(conf, days_later=400) as wrong:
         summary = job.push_rest(wrong, on_progress=lambda *_: None)
         assert (summary.pushed, summary.expired) == (0, 1)
@@ -240,7 +248,9 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         for n, action in enumerate(("evict", "prefetch")):
             name = f"/store/f{n + 1}"
             plan.append(
-                Item(f"{older}{action}", "d", older, f"cms:{name}", name, action, n, 100, 0, expires_s)
+                Item(
+                    f"{older}{action}", "d", older, f"cms:{name}", name, Action(action), n, 100, 0, expires_s
+                )
             )
         work.journal.record_plan(plan, now_s=time.time())
         summary = job.push_plan(work, as_of_s=newer, on_progress=lambda *_: None)

@@ -251,7 +251,7 @@ def test_the_shipped_settings_are_the_models_defaults() -> None:
 
 def test_a_cache_too_small_for_its_traffic_is_told(tmp_path: Path) -> None:
     """Two files a second of 9 bytes each, purges every 300 s: 100 bytes are full at once."""
-    trace = Trace(np.arange(2000) // 2, np.arange(2000) % 1000, np.full(1000, 9))
+    trace = Trace(np.arange(2000) // 2, np.arange(2000, dtype=np.int32) % 1000, np.full(1000, 9))
     config = StudyConfig(CacheConfig(100, 0.8, 0.9), Thresholds(), [], BenefitModel(), SSD)
     first = next(answers(study(trace, pa.table({"site": ["x"] * 2000}), config)))
     assert re.search(

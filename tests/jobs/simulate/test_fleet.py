@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,13 @@ from replay.read import LoadedTrace
 from replay.trace import Trace
 
 
-def write(folder, text):
+def write(folder: Path, text: str) -> Path:
     path = folder / "fleet.toml"
     path.write_text(text)
     return path
 
 
-def test_the_shipped_fleet_is_socals():
+def test_the_shipped_fleet_is_socals() -> None:
     federation = load_fleet(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
     assert len(federation.caches) == 24
     assert federation.capacity_bytes == pytest.approx(2.5e15, rel=0.01)
@@ -30,7 +31,7 @@ def test_the_shipped_fleet_is_socals():
     assert federation.wan_bytes_per_s == 5_000_000_000
 
 
-def test_every_key_reaches_the_cache(tmp_path):
+def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """
@@ -66,22 +67,24 @@ def test_every_key_reaches_the_cache(tmp_path):
         ("[[", "not TOML"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, text, told):
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_fleet(write(tmp_path, text))
 
 
-def test_rows_are_of_all_and_of_each(tmp_path):
+def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
     path = write(tmp_path, "[[caches]]\nname = 'n'\ncount = 2\ncapacity = '1000'\nssd = '300'")
     rng = np.random.default_rng(1)
     trace = Trace(
         np.sort(rng.integers(0, 90_000, 3000)),
-        rng.integers(0, 100, 3000),
+        rng.integers(0, 100, 3000, dtype=np.int32),
         rng.integers(1, 60, 100),
         names=pa.array([f"x:f{i}" for i in range(100)]),
     )
     loaded = LoadedTrace(trace, 0, pa.table({}), ())
-    rows = replay_fleet(loaded, load_fleet(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}).rows
+    rows: Any = replay_fleet(
+        loaded, load_fleet(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}
+    ).rows
     assert [row["cache"] for row in rows] == ["all", "n-1", "n-2"]
     for key in ("requests", "hits", "bytes_requested", "wan_bytes", "capacity_bytes"):
         assert rows[0][key] == rows[1][key] + rows[2][key]

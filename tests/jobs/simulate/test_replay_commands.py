@@ -91,7 +91,16 @@ def test_curve_agrees_with_replay_and_says_what_a_ratio_needs(cloudphysics: list
     assert far["capacity_bytes"] is None
     for need, key in ((hit, "hit_ratio"), (near, "byte_hit_ratio")):
         sizes = f"{need['capacity_bytes']},{need['capacity_bytes'] - 1}"
-        words = ["replay", *cloudphysics, "--policy", "lru", "--no-bound", "--capacity", sizes, "--json"]
+        words: list[str | Path] = [
+            "replay",
+            *cloudphysics,
+            "--policy",
+            "lru",
+            "--no-bound",
+            "--capacity",
+            sizes,
+            "--json",
+        ]
         checked = cachecast(*words)
         enough, less = json.loads(checked.stdout)
         assert less[key] < need["ratio"] <= enough[key]
@@ -121,7 +130,7 @@ def test_below_the_largest_file_lru_itself_is_replayed(tmp_path: Path) -> None:
 def test_days_warm_and_end_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("time,id,size\n" + "".join(f"2026-03-0{day}T00:00:00Z,a,1\n" for day in range(1, 6)))
-    words = ["replay", "--trace", path, "--capacity", "1", "--policy", "lru", "--json"]
+    words: list[str | Path] = ["replay", "--trace", path, "--capacity", "1", "--policy", "lru", "--json"]
     (row, _) = json.loads(cachecast(*words, "--from", "2026-03-02", "--to", "2026-03-03").stdout)
     assert (row["requests"], row["hits"]) == (2, 2)
     (row, _) = json.loads(cachecast(*words, "--to", "2026-03-03").stdout)
@@ -129,7 +138,15 @@ def test_days_warm_and_end_a_trace(tmp_path: Path) -> None:
 
 
 def test_watermarks_make_lru_an_xcache(cloudphysics: list[str]) -> None:
-    words = ["replay", *cloudphysics, "--capacity", "200MB", "--policy", "lru,sieve", "--json"]
+    words: list[str | Path] = [
+        "replay",
+        *cloudphysics,
+        "--capacity",
+        "200MB",
+        "--policy",
+        "lru,sieve",
+        "--json",
+    ]
     plain, sieve, _ = json.loads(cachecast(*words).stdout)
     marked, beside, _ = json.loads(
         cachecast(*words, "--watermarks", "0.8,0.9", "--purge-interval", "60").stdout
@@ -140,7 +157,16 @@ def test_watermarks_make_lru_an_xcache(cloudphysics: list[str]) -> None:
 
 def test_scores_from_a_file(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "scores.csv").write_text("as_of,item,score\n0,a,1\n0,b,2\n")
-    words = ["replay", "--trace", tiny, "--capacity", "20", "--policy", "score,score-tail", "--json"]
+    words: list[str | Path] = [
+        "replay",
+        "--trace",
+        tiny,
+        "--capacity",
+        "20",
+        "--policy",
+        "score,score-tail",
+        "--json",
+    ]
     rows = json.loads(cachecast(*words, "--scores", tmp_path / "scores.csv").stdout)
     assert [row["policy"] for row in rows] == ["score", "score-tail", "bound"]
     assert rows[0]["hits"] == 2  # c pushes a out, b stays
@@ -150,7 +176,7 @@ def test_scores_from_a_file(tiny: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".html", ".svg", ".csv", ".parquet", ".json"])
 def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, command: str, suffix: str) -> None:
     out = tmp_path / "new" / f"answer{suffix}"
-    words = ["--trace", tiny, "--capacity", "20", "--json", "--out", out]
+    words: list[str | Path] = ["--trace", tiny, "--capacity", "20", "--json", "--out", out]
     answer = json.loads(cachecast(command, *words).stdout)
     rows = answer if command == "replay" else answer["points"]
     if suffix in (".html", ".svg"):

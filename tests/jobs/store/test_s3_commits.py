@@ -48,7 +48,7 @@ def without_reason(call_s3: Call) -> Call:
         except FileExistsError as error:
             refused = error.__cause__
             assert isinstance(refused, botocore.exceptions.ClientError)
-            del refused.response["Error"]["Condition"]  # type: ignore[typeddict-item]
+            del refused.response["Error"]["Condition"]
             raise s3fs.errors.translate_boto_error(refused) from refused
 
     return terse

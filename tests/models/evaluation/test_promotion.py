@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_a_clear_winner_is_promoted_with_its_figures() -> None:
 
 @pytest.mark.parametrize("rival", ["lru", "s3fifo", "champion"])
 def test_one_rival_that_is_not_significantly_beaten_is_enough_to_refuse(rival: str) -> None:
-    savings = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
+    savings: dict[str, Any] = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
     found = decide([replay(**savings)], has_champion=True)
     assert not found.promote
     assert [one.won for one in found.comparisons].count(False) == 1

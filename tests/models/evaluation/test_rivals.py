@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,7 +45,7 @@ def trace(seed: int) -> Trace:
     rng = np.random.default_rng(seed)
     n = 3000
     time_s = START_S + np.sort(rng.integers(0, 8 * DAY_S, n))
-    return Trace(time_s, rng.zipf(1.3, n) % 60, rng.integers(1, 50, 60))
+    return Trace(time_s, (rng.zipf(1.3, n) % 60).astype(np.int32), rng.integers(1, 50, 60))
 
 
 def rivals(seed: int) -> tuple[Trace, Rivals]:
@@ -64,7 +66,7 @@ def rivals(seed: int) -> tuple[Trace, Rivals]:
 def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for(seed: int) -> None:
     reads, at = rivals(seed)
     assert set(at.replayed) == {LRU, "lru+x", *IN_LINE, BOUND}
-    rows = day_rows([at], model_version="m/1", scored_by={"lru+x": "m/1"})
+    rows: list[dict[str, Any]] = day_rows([at], model_version="m/1", scored_by={"lru+x": "m/1"})
     by_day: dict[str, int] = {}
     for when, item in zip(reads.time_s.tolist(), reads.item.tolist(), strict=True):
         day = str(np.datetime64(when, "s").astype("datetime64[D]"))

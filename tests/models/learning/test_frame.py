@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -52,7 +54,7 @@ def test_a_split_keeps_one_horizon_between_its_parts(as_ofs: list[int], horizon_
 
 def _rows(n: int) -> pd.DataFrame:
     rows = pd.DataFrame({name: np.arange(n, dtype=float) for name in SPEC.numeric_columns})
-    words = ["AOD", "AOD", None, "RAW"][:n] + ["AOD"] * max(0, n - 4)
+    words: Any = ["AOD", "AOD", None, "RAW"][:n] + ["AOD"] * max(0, n - 4)
     return rows.assign(**dict.fromkeys(SPEC.categorical_columns, words))
 
 
@@ -61,7 +63,8 @@ def test_a_matrix_codes_words_and_keeps_nulls() -> None:
     rows.loc[1, "recency_s"] = None
     words = learn_vocabulary(rows, SPEC)
     assert words == {key: ["AOD", "RAW"] for key in SPEC.categorical_columns}
-    unknown = rows.assign(tier=["RAW", "NEW", None, "AOD"])
+    tiers: Any = ["RAW", "NEW", None, "AOD"]
+    unknown = rows.assign(tier=tiers)
     matrix = model_matrix(unknown, SPEC, words)
     assert list(matrix.columns) == [*SPEC.numeric_columns, *SPEC.categorical_columns]
     assert set(matrix.dtypes) == {np.dtype("float32")}

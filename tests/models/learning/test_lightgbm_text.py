@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ def rows() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def text(rows: pd.DataFrame) -> str:
     """Trees with categorical splits, missing values and several leaves."""
-    label = ((rows["tier"] % 3 == 0) ^ (rows["recency_s"] > 0.6)).to_numpy(float)
+    label: Any = ((rows["tier"] % 3 == 0) ^ (rows["recency_s"] > 0.6)).to_numpy(float)
     found = (
         LightGBM(trees=3, leaves=12, min_rows=5, column_share=1.0, threads=1)
         .fit(rows, label)
@@ -46,7 +47,7 @@ def test_a_checked_text_scores_as_the_whole(rows: pd.DataFrame, text: str) -> No
 
 @pytest.mark.parametrize(("monotone", "min_rows"), [(True, 5), (False, 5000)])
 def test_every_text_of_the_learner_passes(rows: pd.DataFrame, *, monotone: bool, min_rows: int) -> None:
-    label = (rows["recency_s"] > 0.6).to_numpy(float)
+    label: Any = (rows["recency_s"] > 0.6).to_numpy(float)
     learner = LightGBM(trees=3, min_rows=min_rows, monotone=monotone, threads=1)
     fitted = learner.fit(rows, label)
     checked = checked_text(fitted.payload().decode(), COLUMNS)

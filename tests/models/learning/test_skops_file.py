@@ -24,7 +24,7 @@ from models.learning.sklearn_learners import Forest, Logistic
 from models.learning.skops_file import check_skops
 
 COLUMNS = ["recency_s", "gap_1_s", "tier"]
-LEARNERS = {
+LEARNERS: dict[str, Any] = {
     "boosting": HistBoosting(trees=3, min_rows=5),
     "forest": Forest(trees=3, min_rows=5),
     "logistic": Logistic(),

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -77,7 +78,7 @@ def test_until_is_what_reading_up_to_then_gives(shared: Callable[[str], Path], l
 def test_weekly_caches_of_lhcb_meet_the_published_bounds(lhcb: Series) -> None:
     """LRU .0615/.2438 and clairvoyant with bypass .434/.596 on weeks 53-78, at 5 and 10 % of the datasets."""
     trace = weekly_trace(lhcb)
-    hits = partial(np.zeros, trace.n_accesses, np.bool_)
+    hits: Callable[[], Any] = partial(np.zeros, trace.n_accesses, np.bool_)
     counted = trace.first_at(53 * lhcb.unit_s)
     found = []
     for fraction in (0.05, 0.1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lightgbm as lgb
 import numpy as np
@@ -59,7 +59,7 @@ def models(rows: pd.DataFrame) -> ServedModels:
     """One model of each flavour, for two horizons."""
     words = learn_vocabulary(rows, SPEC)
     matrix = model_matrix(rows, SPEC, words)
-    y = (matrix["recency_s"].fillna(0) > 5e5).to_numpy(dtype=float)
+    y: Any = (matrix["recency_s"].fillna(0) > 5e5).to_numpy(dtype=float)
     found, payloads = [], {}
     for learner, horizon_s in ((LightGBM(trees=20, threads=1), 3600), (HistBoosting(trees=20), 7200)):
         fitted = learner.fit(matrix, y)

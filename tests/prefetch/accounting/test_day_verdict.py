@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def test_both_replays_of_a_day_equal_a_slow_independent_cache(world: PushedWorld
     told = worth(record, world.config, day_s=day_s)
     assert told.withheld is None and told.warmed_s == day_s - record.begin.at_s
     part = replayable(record, record.begin, day_s + DAY_S)
-    moments = {"cycle_s": GRID_S, "plan_from_s": record.begin.at_s, "count_from_s": day_s}
+    moments: dict[str, Any] = {"cycle_s": GRID_S, "plan_from_s": record.begin.at_s, "count_from_s": day_s}
     lru, _ = brute_simulate(part.trace, world.config, planner=None, **moments)
     assert (told.lru_hit_bytes, told.lru_wan_bytes) == (lru["hit_bytes"], lru["wan_bytes"])
     plan, _ = brute_simulate(part.trace, world.config, planner=Recorded(part.done, GRID_S), **moments)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from hypothesis import given, settings
+from cases import cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 from features.schema import OUTCOMES, arrow_schema
@@ -114,7 +115,7 @@ READS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@cases(40, thorough=1000)
 @given(RECEIPTS, READS)
 def test_equals_the_oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> None:
     assert rows(receipts, reads) == oracle(receipts, reads)

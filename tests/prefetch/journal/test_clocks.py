@@ -8,6 +8,7 @@ import pytest
 from journals import DAY, claim, claim_all, due, finish, item, pinned, states
 
 from features.errors import InputError
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Journal, Patience, Receipt
 from prefetch.journal.tables import CLOCK_SLACK_S, PREFILL
 from prefetch.push.attempt import PushLimits
@@ -71,7 +72,7 @@ def test_a_cancelled_plan_replaces_nothing(journal: Journal, kind: str) -> None:
 def test_what_was_done_of_a_cancelled_plan_still_is_the_newest_word(journal: Journal) -> None:
     journal.record_plan([item(1, "pin", as_of_s=2000), item(2, as_of_s=2000)], now_s=2000)
     claim_all(journal, "a", "pin", now_s=2000)
-    finish(journal, "2000-pin-1", Receipt("done"), owner="a", now_s=2000)
+    finish(journal, "2000-pin-1", Receipt(ItemState.DONE), owner="a", now_s=2000)
     journal.cancel("xc", 2000, now_s=2000)
     journal.record_plan([item(1, "evict"), item(2, "evict")], now_s=2000)
     assert claim_all(journal, "a", "evict", now_s=2000) == ["1000-evict-2"]
@@ -112,11 +113,11 @@ def test_nothing_waits_for_the_times_that_a_wrong_clock_wrote(journal: Journal) 
     far = [dataclasses.replace(item(n), expires_at_s=2 * WRONG) for n in (1, 2)]
     journal.record_plan(far, now_s=1000)
     claim(journal, "a", 1, now_s=WRONG)
-    failed = Receipt("planned", error="away", fault="source")
+    failed = Receipt(ItemState.PLANNED, error="away", fault="source")
     finish(journal, "1000-prefetch-1", failed, owner="a", now_s=WRONG)
     claim(journal, "far|1|5|x", 1, now_s=WRONG, retry_after_s=9)
     # A try is tried again, its origin is not judged by it, and its run is silent.
-    assert journal.next_retry_s("xc", "prefetch", now_s=1002, patience=Patience(retry_after_s=9)) == 0
+    assert journal.next_retry_s("xc", Action.PREFETCH, now_s=1002, patience=Patience(retry_after_s=9)) == 0
     assert sources_seen(journal, "xc", PushLimits(), 1002).states(1002) == []
     assert journal.recover("xc", now_s=1002) == 1
     assert len(claim(journal, "b", now_s=1003, retry_after_s=9)) == 2
@@ -133,5 +134,5 @@ def test_a_word_of_the_future_does_not_take_a_pin_back(journal: Journal) -> None
     pinned(journal, 1, 1001)
     journal.record_plan([item(1, "unpin", as_of_s=WRONG)], now_s=WRONG)
     claim_all(journal, "a", "unpin", now_s=WRONG)
-    finish(journal, f"{WRONG}-unpin-1", Receipt("done"), owner="a", now_s=WRONG)
+    finish(journal, f"{WRONG}-unpin-1", Receipt(ItemState.DONE), owner="a", now_s=WRONG)
     assert due(journal, 1500) == ["1000-pin-1"]

@@ -13,6 +13,7 @@ from journals import DAY, claim, claim_all, finish, item, states
 
 from features.errors import ConfigError, ServiceError
 from features.schema import RECEIPTS, arrow_schema
+from prefetch.actions import Action, ItemState
 from prefetch.journal.items import Try
 from prefetch.journal.journal import LEASE_S, Journal, Patience, Receipt
 from prefetch.journal.owner import is_dead, new_owner
@@ -28,7 +29,7 @@ def test_a_plan_recorded_twice_is_recorded_once(journal: Journal) -> None:
     plan = [item(number) for number in range(5)]
     assert journal.record_plan(plan, now_s=1000) == 5
     (first,) = claim(journal, "a", 1)
-    finish(journal, first.item_id, Receipt("done", bytes=10), owner="a", now_s=1002)
+    finish(journal, first.item_id, Receipt(ItemState.DONE, bytes=10), owner="a", now_s=1002)
     assert journal.record_plan([*plan, item(5)], now_s=1003) == 1
     assert journal.record_plan([], now_s=1003) == 0
     assert states(journal, "xc") == {"planned": 5, "done": 1}
@@ -39,7 +40,7 @@ def test_claims_go_by_rank_and_failed_tries_wait_for_the_rest(journal: Journal) 
     journal.record_plan([item(3), item(1), item(2)], now_s=1000)
     (first,) = claim(journal, "a", 1)
     assert (first.rank, first.attempts) == (1, 1)
-    finish(journal, first.item_id, Receipt("planned", error="away"), owner="a", now_s=1002)
+    finish(journal, first.item_id, Receipt(ItemState.PLANNED, error="away"), owner="a", now_s=1002)
     claimed = claim(journal, "a", 9, now_s=1003)
     assert [(each.rank, each.attempts) for each in claimed] == [(2, 1), (3, 1), (1, 2)]
     assert claim_all(journal, "b", now_s=1003) == []
@@ -68,17 +69,17 @@ def test_no_item_is_claimed_twice_by_runs_at_once(url: str) -> None:
 def test_only_the_owner_finishes(journal: Journal) -> None:
     journal.record_plan([item(1)], now_s=1000)
     claim_all(journal, "a")
-    assert not finish(journal, "1000-prefetch-1", Receipt("done"), owner="b", now_s=1002)
-    assert finish(journal, "1000-prefetch-1", Receipt("done"), owner="a", now_s=1002)
-    assert not finish(journal, "1000-prefetch-1", Receipt("failed"), owner="a", now_s=1003)
+    assert not finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), owner="b", now_s=1002)
+    assert finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), owner="a", now_s=1002)
+    assert not finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED), owner="a", now_s=1003)
 
 
 def test_receipts_are_written_together_and_only_of_what_is_ours(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(4)], now_s=1000)
     claim(journal, "a", 2)
     claim(journal, "b", 1)
-    receipts = {f"1000-prefetch-{n}": Receipt("done", bytes=n) for n in range(4)}
-    receipts["1000-prefetch-1"] = Receipt("planned", error="away", fault="source")
+    receipts = {f"1000-prefetch-{n}": Receipt(ItemState.DONE, bytes=n) for n in range(4)}
+    receipts["1000-prefetch-1"] = Receipt(ItemState.PLANNED, error="away", fault="source")
     assert journal.finish(receipts, owner="a", now_s=1002) == {"1000-prefetch-0", "1000-prefetch-1"}
     assert states(journal) == {"planned": 2, "running": 1, "done": 1}
     assert journal.faults("xc") == {"source": 1} and journal.undone("xc")["running"] == 1
@@ -95,7 +96,9 @@ def test_runs_that_finish_cancel_and_recover_do_not_wait_for_each_other(url: str
             got = [one.item_id for one in claim(mine, f"far|{number}|5|x", 8)]
             order = got if number else got[::-1]
             n_done += len(
-                mine.finish(dict.fromkeys(order, Receipt("planned")), owner=f"far|{number}|5|x", now_s=1002)
+                mine.finish(
+                    dict.fromkeys(order, Receipt(ItemState.PLANNED)), owner=f"far|{number}|5|x", now_s=1002
+                )
             )
             mine.heartbeat(f"far|{number}|5|x", now_s=1002)
             if turn % 4 == number:
@@ -143,20 +146,22 @@ def test_what_a_run_says_after_its_lease_does_not_count(journal: Journal) -> Non
     assert journal.recover("xc", now_s=late) == 1
     assert claim_all(journal, "quick|1|5|x", now_s=late) == ["1000-prefetch-1"]
     journal.heartbeat("slow|1|5|x", now_s=late)
-    assert not finish(journal, "1000-prefetch-1", Receipt("done"), owner="slow|1|5|x", now_s=late)
-    assert finish(journal, "1000-prefetch-1", Receipt("done"), owner="quick|1|5|x", now_s=late)
+    assert not finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), owner="slow|1|5|x", now_s=late)
+    assert finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), owner="quick|1|5|x", now_s=late)
 
 
 def test_a_failed_try_waits_for_longer_each_time(journal: Journal) -> None:
     journal.record_plan([item(1), item(2)], now_s=1000)
     for tries, failed_s in enumerate((1001, 1011, 1031), 1):
         assert [each.attempts for each in claim(journal, "a", 1, now_s=failed_s, retry_after_s=10)] == [tries]
-        finish(journal, "1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=failed_s)
+        finish(
+            journal, "1000-prefetch-1", Receipt(ItemState.PLANNED, error="away"), owner="a", now_s=failed_s
+        )
         due = failed_s + 10 * tries
         if tries == 1:
             assert [each.rank for each in claim(journal, "b", now_s=failed_s, retry_after_s=10)] == [2]
         waits = Patience(retry_after_s=10)
-        assert journal.next_retry_s("xc", "prefetch", now_s=failed_s, patience=waits) == due
+        assert journal.next_retry_s("xc", Action.PREFETCH, now_s=failed_s, patience=waits) == due
         assert claim(journal, "a", now_s=due - 1, retry_after_s=10) == []
 
 
@@ -164,8 +169,8 @@ def test_items_of_a_source_left_alone_are_not_claimed(journal: Journal) -> None:
     plan = [dataclasses.replace(item(n), source=source) for n, source in enumerate(("", "a:1", "b:1"))]
     journal.record_plan(plan, now_s=1000)
     assert [each.source for each in claim(journal, "x", but=["", "b:1"])] == ["a:1"]
-    assert journal.next_retry_s("xc", "prefetch", now_s=1001, patience=Patience(["", "b:1"])) is None
-    assert journal.next_retry_s("xc", "prefetch", now_s=1001, patience=Patience()) == 0
+    assert journal.next_retry_s("xc", Action.PREFETCH, now_s=1001, patience=Patience(["", "b:1"])) is None
+    assert journal.next_retry_s("xc", Action.PREFETCH, now_s=1001, patience=Patience()) == 0
     assert [each.source for each in claim(journal, "x")] == ["", "b:1"]
 
 
@@ -177,8 +182,8 @@ def test_what_is_cancelled_is_never_tried_again(journal: Journal) -> None:
     assert journal.cancel("xc", 1000, now_s=1002) == (0, 0)
     assert states(journal) == {"planned": 1, "cancelling": 3, "cancelled": 1}
     # What is under way ends as it does: done, away, or by the death of its run.
-    assert finish(journal, "1000-prefetch-0", Receipt("done"), owner="a", now_s=1003)
-    assert finish(journal, "1000-prefetch-1", Receipt("planned", error="away"), owner="a", now_s=1003)
+    assert finish(journal, "1000-prefetch-0", Receipt(ItemState.DONE), owner="a", now_s=1003)
+    assert finish(journal, "1000-prefetch-1", Receipt(ItemState.PLANNED, error="away"), owner="a", now_s=1003)
     assert journal.release("a", now_s=1003) == 1
     assert states(journal) == {"planned": 1, "done": 1, "cancelled": 3}
     assert journal.record_plan([item(number) for number in range(4)], now_s=1004) == 0
@@ -189,7 +194,7 @@ def test_what_is_cancelled_is_never_tried_again(journal: Journal) -> None:
 def test_it_tells_of_runs_and_faults(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(4)], now_s=1000)
     claim(journal, "a|1|5|x", 3)
-    receipt = Receipt("failed", error="it\nis away", fault="source")
+    receipt = Receipt(ItemState.FAILED, error="it\nis away", fault="source")
     finish(journal, "1000-prefetch-0", receipt, owner="a|1|5|x", now_s=1002)
     (holder,) = journal.holders("xc")
     assert (holder.owner, holder.n_items, holder.heard_at_s) == ("a|1|5|x", 2, 1001)
@@ -246,7 +251,7 @@ def test_receipts_are_rows_of_the_table(journal: Journal) -> None:
     journal.record_plan([item(1)], now_s=1000)
     journal.record_plan([dataclasses.replace(item(2), item_id="x", cache="xd")], now_s=1000)
     claim_all(journal, "a")
-    receipt = Receipt("done", 7, 0.5, confirmed_by="cinfo")
+    receipt = Receipt(ItemState.DONE, 7, 0.5, confirmed_by="cinfo")
     finish(journal, "1000-prefetch-1", receipt, owner="a", now_s=1002.5)
     (row,) = journal.receipts("xc", 1000)
     assert (row.pop("as_of_s"), row.pop("cache")) == (1000, "xc")
@@ -260,7 +265,7 @@ def test_receipts_are_rows_of_the_table(journal: Journal) -> None:
 def test_errors_are_bounded(journal: Journal) -> None:
     journal.record_plan([item(1)], now_s=1000)
     claim_all(journal, "a")
-    finish(journal, "1000-prefetch-1", Receipt("failed", error="e" * 9999), owner="a", now_s=1002)
+    finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="e" * 9999), owner="a", now_s=1002)
     (row,) = journal.receipts()
     assert len(row["error"]) == 300
 

@@ -12,6 +12,7 @@ import pytest
 from journals import claim, claim_all, finish, item, states
 
 from features.errors import ConflictError
+from prefetch.actions import Action, ItemState
 from prefetch.journal import plans as journal_plans
 from prefetch.journal.journal import Item, Journal, Patience, Receipt
 from prefetch.journal.tables import PREFILL
@@ -67,7 +68,7 @@ def test_another_plan_of_the_same_moment_replaces_what_is_undone(journal: Journa
 def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journal) -> None:
     journal.record_plan([item(1), item(2), item(3)], now_s=1000)
     claim(journal, "a", 2)
-    finish(journal, "1000-prefetch-1", Receipt("done"), owner="a", now_s=1001)
+    finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), owner="a", now_s=1001)
     journal.record_plan([item(1), item(4)], now_s=1002)
     assert told(journal) == {
         "1000-prefetch-1": "done",
@@ -90,7 +91,11 @@ def test_a_new_plan_of_the_moment_says_anew_what_a_file_is(journal: Journal) -> 
     journal.record_plan([item(1), item(2)], now_s=1000)
     claim(journal, "a", 1)
     finish(
-        journal, "1000-prefetch-1", Receipt("failed", error="changed", fault="file"), owner="a", now_s=1001
+        journal,
+        "1000-prefetch-1",
+        Receipt(ItemState.FAILED, error="changed", fault="file"),
+        owner="a",
+        now_s=1001,
     )
     anew = [dataclasses.replace(item(n), size_bytes=77, rank=9 - n, source="o:1") for n in (1, 2)]
     journal.record_plan(anew, now_s=1002)
@@ -100,7 +105,9 @@ def test_a_new_plan_of_the_moment_says_anew_what_a_file_is(journal: Journal) -> 
         (8, 77, "o:1", 1),
     ]
     # Where its files come from makes no other plan of it.
-    finish(journal, "1000-prefetch-1", Receipt("failed", error="no", fault="file"), owner="a", now_s=1004)
+    finish(
+        journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="no", fault="file"), owner="a", now_s=1004
+    )
     journal.record_plan([dataclasses.replace(each, source="p:2") for each in anew[::-1]], now_s=1005)
     assert told(journal)["1000-prefetch-1"] == "failed"
 
@@ -110,7 +117,7 @@ def test_a_pin_that_the_moments_new_plan_takes_back_does_not_stand(journal: Jour
     for action, at_s in (("pin", 1001), ("unpin", 1002)):
         journal.record_plan([item(1, action)], now_s=at_s)
         claim_all(journal, "a", action)
-        finish(journal, f"1000-{action}-1", Receipt("done", renewed_at_s=1001), owner="a", now_s=at_s)
+        finish(journal, f"1000-{action}-1", Receipt(ItemState.DONE, renewed_at_s=1001), owner="a", now_s=at_s)
     assert journal.pins("xc", now_s=1003) == []
 
 
@@ -183,8 +190,10 @@ def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
             def __iter__(self) -> Iterator[Item]:
                 for number in range(5 * AT_ONCE):
                     if number % AT_ONCE == 5:
-                        got = other.claim("yc", "prefetch", 1, owner="b", now_s=1001, patience=Patience())
-                        receipts = {each.item_id: Receipt("done") for each in got}
+                        got = other.claim(
+                            "yc", Action.PREFETCH, 1, owner="b", now_s=1001, patience=Patience()
+                        )
+                        receipts = {each.item_id: Receipt(ItemState.DONE) for each in got}
                         done.append(other.finish(receipts, owner="b", now_s=1001))
                     yield item(number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
 from pathlib import Path
 
@@ -33,19 +34,19 @@ def on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: host.name)
     monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(Path, "stat", lambda path, **how: space if "/ns/" in str(path) else stat(path, **how))
-    monkeypatch.setattr(owner.os, "getpid", lambda: host.pid)
+    monkeypatch.setattr(os, "getpid", lambda: host.pid)
 
 
 def test_a_run_on_another_host_of_the_same_name_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as there:
-        on(Host("node1", "aaaa", owner.os.getpid()), there)
+        on(Host("node1", "aaaa", os.getpid()), there)
         # Its process id belongs to another process here.
         run = owner.new_owner().split("|")
         run[2] = "1"
     name = "|".join(run)
     with monkeypatch.context() as here:
-        on(Host("node1", "bbbb", owner.os.getpid()), here)
+        on(Host("node1", "bbbb", os.getpid()), here)
         assert not owner.is_dead(name)
     with monkeypatch.context() as again:
-        on(Host("node1", "aaaa", owner.os.getpid()), again)
+        on(Host("node1", "aaaa", os.getpid()), again)
         assert owner.is_dead(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from journals import DAY, claim_all, due, finish, item, pinned, states
 
+from prefetch.actions import ItemState
 from prefetch.journal.journal import LEASE_S, Journal, Receipt
 
 
@@ -54,7 +55,7 @@ def test_a_pin_taken_back_is_not_due_until_pinned_again(journal: Journal, action
     journal.record_plan([item(1, action, as_of_s=2000)], now_s=2000)
     assert due(journal, 5000) == ["1000-pin-1"]
     claim_all(journal, "a", action, now_s=2001)
-    finish(journal, f"2000-{action}-1", Receipt("done"), owner="a", now_s=2001)
+    finish(journal, f"2000-{action}-1", Receipt(ItemState.DONE), owner="a", now_s=2001)
     assert due(journal, 5000) == []
     pinned(journal, 1, 3001, as_of_s=3000)
     assert due(journal, 5000) == ["3000-pin-1"]

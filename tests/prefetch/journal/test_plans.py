@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from journals import DAY, claim, claim_all, due, finish, item, pinned, states
 
+from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.tables import PLAN, PREFILL
 
@@ -44,10 +45,10 @@ def test_a_newer_plan_replaces_what_an_older_one_left_undone(journal: Journal, n
 def test_what_is_done_stays_and_what_is_in_hand_ends(journal: Journal) -> None:
     journal.record_plan([item(1, "evict"), item(2, "evict"), item(3, "evict")], now_s=1000)
     claim(journal, "a", 2, action="evict")
-    finish(journal, "1000-evict-1", Receipt("done"), owner="a", now_s=1001)
+    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), owner="a", now_s=1001)
     journal.record_plan([item(9, as_of_s=2000)], now_s=2000)
     assert states(journal) == {"done": 1, "cancelling": 1, "cancelled": 1, "planned": 1}
-    finish(journal, "1000-evict-2", Receipt("planned", error="away"), owner="a", now_s=2001)
+    finish(journal, "1000-evict-2", Receipt(ItemState.PLANNED, error="away"), owner="a", now_s=2001)
     assert states(journal) == {"done": 1, "cancelled": 2, "planned": 1}
 
 
@@ -98,7 +99,7 @@ def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, st
 def settle(journal: Journal, as_of_s: int, number: int = 1, *, action: str = "prefetch") -> None:
     journal.record_plan([item(number, action, as_of_s=as_of_s)], now_s=as_of_s)
     claim_all(journal, "a", action, now_s=as_of_s)
-    finish(journal, f"{as_of_s}-{action}-{number}", Receipt("done"), owner="a", now_s=as_of_s)
+    finish(journal, f"{as_of_s}-{action}-{number}", Receipt(ItemState.DONE), owner="a", now_s=as_of_s)
 
 
 def test_settled_plans_are_forgotten_oldest_first_and_never_done_again(journal: Journal) -> None:

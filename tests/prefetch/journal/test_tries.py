@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from journals import DAY, claim, finish, item
 
+from prefetch.actions import ItemState
 from prefetch.journal.items import Try
 from prefetch.journal.journal import LEASE_S, Journal, Receipt
 
@@ -15,7 +16,7 @@ FAILED = Try("", 1002, 0.0, True)
 def journal(any_journal: Journal) -> Journal:
     any_journal.record_plan([item(0)], now_s=1000)
     claim(any_journal, "a", 1)
-    receipt = Receipt("planned", error="away", fault="source")
+    receipt = Receipt(ItemState.PLANNED, error="away", fault="source")
     finish(any_journal, "1000-prefetch-0", receipt, owner="a", now_s=1002)
     return any_journal
 

@@ -200,7 +200,12 @@ def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> Non
         "/CN=localhost",
     ]
     subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    given = {"token": "", "token_file": str(token), "tls_cert": str(cert), "tls_key": str(key)}
+    given: dict[str, Any] = {
+        "token": "",
+        "token_file": str(token),
+        "tls_cert": str(cert),
+        "tls_key": str(key),
+    }
     with serving(tmp_path / "p.db", **given) as started:
         assert started.url.startswith("https://")
         headers = {"authorization": "Bearer a-token-from-a-private-file"}

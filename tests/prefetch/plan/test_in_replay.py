@@ -28,13 +28,13 @@ def trace() -> Trace:
     workload = generate(WorkloadConfig.from_mapping(values | {"scale": 0.06, "days": 30, "seed": 11}))
     whole = trace_of(workload)
     used, item = np.unique(whole.item, return_inverse=True)
-    return Trace(whole.time_s, item, whole.size_bytes[used])
+    return Trace(whole.time_s, item.astype(np.int32), whole.size_bytes[used])
 
 
 def perfect(trace: Trace, at_s: int) -> Scores:
     """Whether each file that was read is read within each horizon, by a look at the whole trace."""
     now = trace.first_at(at_s)
-    item = np.unique(trace.item[:now])
+    item = np.unique(trace.item[:now]).astype(np.int64)
     first = np.full(trace.n_items, 2**60)
     np.minimum.at(first, trace.item[now:], trace.time_s[now:])
     chance = np.array([first[item] < at_s + h for h in HORIZONS], float)

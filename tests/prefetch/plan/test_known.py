@@ -43,7 +43,7 @@ def scores(item: Any, probability: float = 0.1) -> Scores:
 
 
 def state(held: int, **changes: Any) -> CacheState:
-    told = {
+    told: dict[str, Any] = {
         "as_of_s": 0,
         "capacity_bytes": 1000,
         "low_watermark": 0.9,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, push
@@ -59,7 +60,7 @@ def test_killed_at_random_points(tmp_path: Path, seed: int) -> None:
                 now,
                 f"t:f{number}",
                 f"/f{number}",
-                "prefetch",
+                Action.PREFETCH,
                 number,
                 5000,
                 5000,

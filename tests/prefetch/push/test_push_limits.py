@@ -13,6 +13,7 @@ from pushes import AT_ONCE, Fake, item, lfn_of, run
 
 from features.errors import InputError, SourceUnavailable
 from features.times import DAY_S
+from prefetch.actions import Action
 from prefetch.journal.journal import LEASE_S, Journal, Patience
 from prefetch.push.lease_buffer import AHEAD_S, WRITE_S
 from prefetch.push.push import PushLimits, PushSummary, push
@@ -52,7 +53,7 @@ def test_pins_due_are_renewed_by_one_of_two_pushers(tmp_path: Path) -> None:
 def test_a_run_takes_over_what_a_dead_one_left_while_it_works(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(9)], now_s=time.time())
     long_ago = time.time() - LEASE_S + 1.0
-    journal.claim("c", "prefetch", 3, owner="far|1|5|x", now_s=long_ago, patience=Patience())
+    journal.claim("c", Action.PREFETCH, 3, owner="far|1|5|x", now_s=long_ago, patience=Patience())
     fake = Fake()
     fake.before = lambda verb, name: time.sleep(0.3)
     summary = push(fake, journal, cache="c", limits=PushLimits(parallel=1), beat_s=0.0)
@@ -61,7 +62,7 @@ def test_a_run_takes_over_what_a_dead_one_left_while_it_works(journal: Journal) 
 
 def test_what_others_have_in_hand_is_left_to_them(journal: Journal) -> None:
     journal.record_plan([item(number) for number in range(5)], now_s=time.time())
-    journal.claim("c", "prefetch", 2, owner="far|1|5|x", now_s=time.time(), patience=Patience())
+    journal.claim("c", Action.PREFETCH, 2, owner="far|1|5|x", now_s=time.time(), patience=Patience())
     summary = run(Fake(), journal)
     assert (summary.pushed, summary.in_other_hands) == (3, 2)
 

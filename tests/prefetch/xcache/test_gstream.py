@@ -69,7 +69,7 @@ def test_fields_of_later_versions_are_none_before_them(tmp_path: Path) -> None:
     [((0, 0, 0), True), ((0, 3, 0), True), ((2, 1, 0), True), ((4, 0, 0), False), ((0, 300_000, 0), False)],
 )
 def test_touches_and_prefetches_are_ours(tmp_path: Path, counts: tuple[int, int, int], ours: bool) -> None:
-    changed = dict(zip(("b_hit", "b_miss", "b_bypass"), counts, strict=True))
+    changed: dict[str, Any] = dict(zip(("b_hit", "b_miss", "b_bypass"), counts, strict=True))
     (event,) = capture_of(tmp_path, datagram(1, record(**changed))).records
     assert event.is_ours is ours
 

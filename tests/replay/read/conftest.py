@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 
 @pytest.fixture
-def write(tmp_path):
+def write(tmp_path: Path) -> Callable[..., Path]:
     """Write text or a table; the path."""
 
-    def to(what, name="t.csv"):
+    def to(what: pa.Table | bytes | str, name: str = "t.csv") -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(what, pa.Table):

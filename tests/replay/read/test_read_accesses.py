@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from features.errors import InputError, SchemaError
-from replay.read import read_trace
+from replay.read import LoadedTrace, read_trace
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 START_S = int(START.timestamp())
 PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
 
 
-def told(loaded):
+def told(loaded: LoadedTrace) -> tuple[list[int], list[str], list[int]]:
     trace = loaded.trace
     return trace.time_s.tolist(), [trace.names[i].as_py() for i in trace.item], trace.size_bytes.tolist()
 
 
-def house(n=4):
+def house(n: int = 4) -> pa.Table:
     at = [START + dt.timedelta(seconds=n - i) for i in range(n)]
     return pa.table(
         {
@@ -34,7 +36,7 @@ def house(n=4):
     )
 
 
-def test_an_accesses_table_is_known_and_sorted(write, tmp_path):
+def test_an_accesses_table_is_known_and_sorted(write: Callable[..., Path], tmp_path: Path) -> None:
     expected = ([START_S + i for i in (1, 2, 3, 4)], ["x:1", "x:0", "x:1", "x:0"], [10, 11])
     assert told(read_trace(write(house(), "a.parquet"))) == expected
     write(house(), "out/accesses.parquet")
@@ -49,7 +51,7 @@ def test_an_accesses_table_is_known_and_sorted(write, tmp_path):
     assert told(read_trace(tmp_path / "two")) == (*expected[:2], [10, 11, 5])
 
 
-def test_a_mapping_makes_an_accesses_table_foreign(write):
+def test_a_mapping_makes_an_accesses_table_foreign(write: Callable[..., Path]) -> None:
     path = write(house(), "a.parquet")
     with pytest.raises(InputError, match="earlier than"):
         read_trace(path, columns={"time": "accessed_at"})
@@ -58,7 +60,7 @@ def test_a_mapping_makes_an_accesses_table_foreign(write):
         read_trace(write(PLAIN), kind="accesses")
 
 
-def test_details_go_with_the_accesses_that_are_kept(write):
+def test_details_go_with_the_accesses_that_are_kept(write: Callable[..., Path]) -> None:
     path = write(house(), "a.parquet")
     keep = ("category", "cpu_s", "tier", "site")
     loaded = read_trace(path, keep=keep, until_s=START_S + 4)
@@ -72,7 +74,7 @@ def test_details_go_with_the_accesses_that_are_kept(write):
     assert read_trace(path, keep=keep, site="A").details["cpu_s"].to_pylist() == [2.0, 0.0]
 
 
-def test_days_and_sites_are_chosen(write):
+def test_days_and_sites_are_chosen(write: Callable[..., Path]) -> None:
     path = write(house(), "a.parquet")
     loaded = read_trace(path, site="B", since_s=START_S + 2)
     assert told(loaded) == ([START_S + 3], ["x:1"], [11])
@@ -84,7 +86,7 @@ def test_days_and_sites_are_chosen(write):
         read_trace(write(PLAIN), site="A")
 
 
-def test_a_store_of_tables_is_not_read_past_its_commits(tmp_path):
+def test_a_store_of_tables_is_not_read_past_its_commits(tmp_path: Path) -> None:
     (tmp_path / "accesses" / "_commits").mkdir(parents=True)
     with pytest.raises(InputError, match="--tables"):
         read_trace(tmp_path)

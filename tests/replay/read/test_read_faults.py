@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +25,9 @@ PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
         ("time,id,size", {"object": "id"}, "no role object; the roles are time, item, size, close, read"),
     ],
 )
-def test_columns_that_cannot_be_told_are_asked_for(write, header, columns, match):
+def test_columns_that_cannot_be_told_are_asked_for(
+    write: Callable[..., Path], header: Any, columns: Any, match: str
+) -> None:
     row = ",".join("1" for _ in header.split(","))
     with pytest.raises(SchemaError, match=match):
         read_trace(write(f"{header}\n{row}\n"), columns=columns)
@@ -51,32 +56,32 @@ def test_columns_that_cannot_be_told_are_asked_for(write, header, columns, match
         ("1700000000000,a,1\n1800000000000,a,1\n", "--time-unit"),
     ],
 )
-def test_a_faulty_row_is_named(write, rows, match):
+def test_a_faulty_row_is_named(write: Callable[..., Path], rows: Any, match: str) -> None:
     with pytest.raises(InputError, match=match):
         read_trace(write("time,id,size\n" + rows))
 
 
-def test_a_text_that_is_cut_off_within_its_packing_is_refused(write):
+def test_a_text_that_is_cut_off_within_its_packing_is_refused(write: Callable[..., Path]) -> None:
     packed = gzip.compress(b"time,id,size\n" + b"1,a,2\n" * 50000)
     for n_bytes in (5, 30, len(packed) - 20):
         with pytest.raises(InputError, match=r"decompress|cannot be read|is empty|neither"):
             read_trace(write(packed[:n_bytes], "t.csv.gz"))
 
 
-def test_the_file_of_a_folder_is_named(write, tmp_path):
+def test_the_file_of_a_folder_is_named(write: Callable[..., Path], tmp_path: Path) -> None:
     for day, time, size in (("2026-03-01", 1, 1), ("2026-03-02", 2, -1)):
         write(pa.table({"time": [time, 2], "id": [1, 2], "size": [1, size]}), f"in/day={day}/part.parquet")
     with pytest.raises(InputError, match=r"day=2026-03-02/part\.parquet row 2 has size -1"):
         read_trace(tmp_path / "in")
 
 
-def test_the_first_size_counts_and_the_others_are_counted(write):
+def test_the_first_size_counts_and_the_others_are_counted(write: Callable[..., Path]) -> None:
     loaded = read_trace(write("time,id,size\n1,a,5\n2,a,6\n3,b,7\n4,a,5\n"))
     assert loaded.trace.size_bytes.tolist() == [5, 7]
     assert loaded.notes == ("rows that state another size than their file's first, which counts: 1",)
 
 
-def test_reads_and_closes_that_cannot_be_are_clipped_and_counted(write):
+def test_reads_and_closes_that_cannot_be_are_clipped_and_counted(write: Callable[..., Path]) -> None:
     path = write("time,id,size,end,got\n5,a,10,4,11\n6,a,10,9,3\n")
     loaded = read_trace(path, columns={"close": "end", "read": "got"})
     assert loaded.trace.close_s.tolist() == [5, 9]
@@ -93,12 +98,12 @@ def test_reads_and_closes_that_cannot_be_are_clipped_and_counted(write):
         (pa.array([True, False]), "id is bool"),
     ],
 )
-def test_items_of_other_types_are_refused(write, column, match):
+def test_items_of_other_types_are_refused(write: Callable[..., Path], column: Any, match: str) -> None:
     with pytest.raises(SchemaError, match=match):
         read_trace(write(pa.table({"time": [1, 2], "id": column, "size": [1, 1]}), "t.parquet"))
 
 
-def test_paths_that_hold_no_trace(write, tmp_path):
+def test_paths_that_hold_no_trace(write: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no trace"):
         read_trace(tmp_path / "nowhere")
     with pytest.raises(InputError, match="is empty"):
@@ -115,7 +120,7 @@ def test_paths_that_hold_no_trace(write, tmp_path):
         read_trace(write(PLAIN), time_unit="h")
 
 
-def test_a_kind_that_is_said_is_not_guessed(write):
+def test_a_kind_that_is_said_is_not_guessed(write: Callable[..., Path]) -> None:
     path = write(PLAIN, "like.oracleGeneral.csv")
     with pytest.raises(InputError, match="cut off within record"):
         read_trace(path)

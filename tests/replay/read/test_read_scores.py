@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,28 +12,29 @@ from features.errors import InputError, SchemaError
 from replay.policies import run_policy, score_policies
 from replay.read import read_trace
 from replay.read.scores import read_scores
+from replay.trace import Trace
 
 
 @pytest.fixture
-def trace(tmp_path):
+def trace(tmp_path: Path) -> Trace:
     (tmp_path / "t.csv").write_text("time,id,size\n1,a,1\n2,b,1\n3,c,1\n4,a,1\n5,b,1\n6,c,1\n7,a,1\n")
     return read_trace(tmp_path / "t.csv").trace
 
 
-def scores_file(tmp_path, rows):
+def scores_file(tmp_path: Path, rows: str) -> Path:
     path = tmp_path / "scores.csv"
     path.write_text("as_of,item,score\n" + rows)
     return path
 
 
-def test_scores_hold_from_their_moment_and_are_0_where_not_stated(tmp_path, trace):
+def test_scores_hold_from_their_moment_and_are_0_where_not_stated(tmp_path: Path, trace: Trace) -> None:
     scores = read_scores(scores_file(tmp_path, "5,b,0.5\n1,a,2\n5,stranger,9\n1,c,-1\n"), trace)
     assert scores.boundaries.tolist() == [1, 5]
     assert scores.at(0).tolist() == [2, 0, -1]
     assert scores.at(1).tolist() == [0, 0.5, 0]
 
 
-def test_the_score_policy_keeps_what_the_file_says(tmp_path, trace):
+def test_the_score_policy_keeps_what_the_file_says(tmp_path: Path, trace: Trace) -> None:
     scores = read_scores(scores_file(tmp_path, "0,a,9\n0,b,1\n0,c,0\n"), trace)
     made = score_policies(scores)
     result = run_policy("score", trace, 2, policy=made["score"])
@@ -49,7 +53,7 @@ def test_the_score_policy_keeps_what_the_file_says(tmp_path, trace):
         ("as_of,item,score\n1,z,1\n", InputError, "scores no file of the trace"),
     ],
 )
-def test_faults_are_named(tmp_path, trace, text, error, match):
+def test_faults_are_named(tmp_path: Path, trace: Trace, text: str, error: Any, match: str) -> None:
     (tmp_path / "s.csv").write_text(text)
     with pytest.raises(error, match=match):
         read_scores(tmp_path / "s.csv", trace)

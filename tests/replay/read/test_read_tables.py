@@ -5,20 +5,23 @@ from __future__ import annotations
 import bz2
 import datetime as dt
 import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replay.read import read_trace
+from replay.read import LoadedTrace, read_trace
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 START_S = int(START.timestamp())
 PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
 
 
-def told(loaded):
+def told(loaded: LoadedTrace) -> tuple[list[int], list[str], list[int]]:
     trace = loaded.trace
     return trace.time_s.tolist(), [trace.names[i].as_py() for i in trace.item], trace.size_bytes.tolist()
 
@@ -33,7 +36,9 @@ def told(loaded):
         ("no-ending", gzip.compress),
     ],
 )
-def test_text_is_read_packed_or_not(write, name, pack):
+def test_text_is_read_packed_or_not(
+    write: Callable[..., Path], name: str, pack: Callable[[bytes], bytes]
+) -> None:
     loaded = read_trace(write(pack(PLAIN.encode()), name))
     assert told(loaded) == ([1, 2, 4], ["7", "8", "7"], [10, 20])
     assert loaded.trace.item.tolist() == [0, 1, 0]
@@ -41,11 +46,11 @@ def test_text_is_read_packed_or_not(write, name, pack):
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_other_delimiters(write, delimiter):
+def test_other_delimiters(write: Callable[..., Path], delimiter: Any) -> None:
     assert told(read_trace(write(PLAIN.replace(",", delimiter))))[0] == [1, 2, 4]
 
 
-def test_a_parquet_file_of_any_types_is_the_same_trace(write):
+def test_a_parquet_file_of_any_types_is_the_same_trace(write: Callable[..., Path]) -> None:
     table = pa.table(
         {
             "ts": pa.array([1.9, 2.0, 4.1], pa.float32()),
@@ -65,7 +70,7 @@ def test_a_parquet_file_of_any_types_is_the_same_trace(write):
         ("ns", [10**9] * 3),
     ],
 )
-def test_numbers_have_the_unit_that_is_said(write, unit, times):
+def test_numbers_have_the_unit_that_is_said(write: Callable[..., Path], unit: Any, times: Any) -> None:
     table = pa.table({"time": times, "id": [7, 8, 7], "size": [10, 20, 10]})
     expected = [1, 1, 1] if unit == "ns" else [1, 2, 4]
     assert read_trace(write(table, "t.parquet"), time_unit=unit).trace.time_s.tolist() == expected
@@ -79,26 +84,26 @@ def test_numbers_have_the_unit_that_is_said(write, unit, times):
         ["2026-03-01T01:00:01+01:00", "2026-03-01T01:00:02+01:00"],
     ],
 )
-def test_iso_strings_are_times(write, stated):
+def test_iso_strings_are_times(write: Callable[..., Path], stated: Any) -> None:
     path = write("time,id,size\n" + "".join(f"{at},a,1\n" for at in stated))
     assert (read_trace(path).trace.time_s - START_S).tolist() == [1, 2]
     table = pa.table({"time": stated, "id": ["a", "a"], "size": [1, 1]})
     assert (read_trace(write(table, "t.parquet")).trace.time_s - START_S).tolist() == [1, 2]
 
 
-def test_days_and_timestamps_are_times(write):
+def test_days_and_timestamps_are_times(write: Callable[..., Path]) -> None:
     days = pa.table({"t": pa.array([20513, 20514], pa.date32()), "id": ["a", "a"], "size": [1, 1]})
     assert read_trace(write(days, "d.parquet")).trace.time_s.tolist() == [20513 * 86400, 20514 * 86400]
     at = pa.array([1_999_999_999, 2_000_000_000], pa.timestamp("ns"))
     assert read_trace(write(days.set_column(0, "t", at), "n.parquet")).trace.time_s.tolist() == [1, 2]
 
 
-def test_hashes_beyond_int64_stay_apart(write):
+def test_hashes_beyond_int64_stay_apart(write: Callable[..., Path]) -> None:
     path = write(f"time,id,size\n1,{2**64 - 1},1\n2,{2**64 - 2},1\n")
     assert told(read_trace(path))[1] == [str(2**64 - 1), str(2**64 - 2)]
 
 
-def test_columns_are_mapped_by_role(write):
+def test_columns_are_mapped_by_role(write: Callable[..., Path]) -> None:
     path = write("version,at,lbn,size,done,got\n1,1,a,10,5,4\n1,2,b,20,2,20\n")
     columns = {"time": "at", "item": "lbn", "close": "done", "read": "got"}
     trace = read_trace(path, columns=columns).trace
@@ -106,20 +111,20 @@ def test_columns_are_mapped_by_role(write):
     assert trace.read_bytes.tolist() == [4, 20]
 
 
-def test_sorting_is_stable(write):
+def test_sorting_is_stable(write: Callable[..., Path]) -> None:
     path = write("time,id,size\n3,a,1\n1,b,1\n3,c,1\n1,d,1\n")
     assert told(read_trace(path, sort=True))[:2] == ([1, 1, 3, 3], ["b", "d", "a", "c"])
 
 
-def test_files_of_no_bytes_are_files(write):
+def test_files_of_no_bytes_are_files(write: Callable[..., Path]) -> None:
     assert read_trace(write("time,id,size\n1,a,0\n2,a,0\n")).trace.size_bytes.tolist() == [0]
 
 
-def test_numbers_with_gaps_and_points_are_whole(write):
+def test_numbers_with_gaps_and_points_are_whole(write: Callable[..., Path]) -> None:
     assert read_trace(write("time,id,size\n1,a,5.0\n2,b,6.0\n")).trace.size_bytes.tolist() == [5, 6]
 
 
-def test_many_row_groups_and_repeated_names_are_one_trace(tmp_path):
+def test_many_row_groups_and_repeated_names_are_one_trace(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     ids = rng.integers(0, 50, 1000)
     for kind, name in ((ids, "ints"), ([f"file{i}" for i in ids], "strings")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from jobs.train.deliver import TrainingAnswer
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
     """A tracking server of the run's."""
     for url in needed("an MLflow server", mlflow_server.running(tmp_path_factory.mktemp("mlflow"))):
-        yield Mlflow(url, "unused")
+        yield Mlflow(uri=url)
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +52,7 @@ def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
     folder = tmp_path_factory.mktemp("two")
     tables, at = (
         planted(folder / "tables"),
-        Mlflow(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts")),
+        Mlflow(uri=f"sqlite:///{folder}/mlflow.db", artifacts=str(folder / "artifacts")),
     )
     small = Knobs(spool=str(folder / "spool"), learners=("lightgbm",), trees=5)
     assert [fit(tables, at, small).version for _ in range(2)] == [FIRST, SECOND]
@@ -64,4 +63,4 @@ def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
 def local(two_versions: Mlflow, tmp_path: Path) -> Mlflow:
     """A copy of `two_versions` to change."""
     shutil.copy(two_versions.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
-    return dataclasses.replace(two_versions, uri=f"sqlite:///{tmp_path}/mlflow.db")
+    return two_versions.model_copy(update={"uri": f"sqlite:///{tmp_path}/mlflow.db"})

@@ -117,7 +117,7 @@ def test_no_model_is_used_where_it_must_not_be(
     with pytest.raises(StaleInputError, match=r"plain LRU.*max_age"):
         predictions(spark, tables, server, last, max_age_s=HOUR // 2)
     with pytest.raises(StaleInputError, match=r"plain LRU.*champion; train, evaluate and promote"):
-        predictions(spark, tables, dataclasses.replace(server, serve=("champion",)), last)
+        predictions(spark, tables, server.model_copy(update={"serve": ("champion",)}), last)
     with pytest.raises(StaleInputError, match="cachecast features"):
         predictions(spark, tables, server, 10**6 * HOUR)
     bundle = registry(server).load("emea", ["champion", "candidate"]).bundle

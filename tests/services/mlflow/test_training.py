@@ -81,7 +81,7 @@ def check_artifacts(client: mlflow.tracking.MlflowClient, boosted: str, forest: 
 def test_sqlite_keeps_models_too(
     own_tables: Tables, knobs: Knobs, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    in_sqlite = Mlflow(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"))
+    in_sqlite = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
     check_answer(fit(own_tables, in_sqlite, knobs), FIRST)
     served = registry(in_sqlite).load("emea", ["candidate"])
     for model in served.bundle.models:
@@ -92,7 +92,7 @@ def test_sqlite_keeps_models_too(
 
 
 def test_too_few_days_are_a_model_error(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
-    nowhere = Mlflow(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"))
+    nowhere = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
     with pytest.raises(ModelError, match=r"no horizon can be trained.*more days"):
         fit(own_tables, nowhere, knobs, until_s=2 * HOUR)
     with pytest.raises(StaleInputError, match="cachecast features"):

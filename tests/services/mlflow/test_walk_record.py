@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, registry
@@ -35,9 +36,9 @@ def walked(days: int) -> Rivals:
     """A replay of `days` days after one of warming, by planners that plan nothing."""
     rng = np.random.default_rng(3)
     time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
-    reads = Trace(time_s, rng.zipf(1.3, 4000) % 80, np.full(80, 100))
+    reads = Trace(time_s, (rng.zipf(1.3, 4000) % 80).astype(np.int32), np.full(80, 100))
     plans = {CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
-    told = {"capacity_fraction": 0.1, "cycle_s": DAY, "from_s": DAY}
+    told: dict[str, Any] = {"capacity_fraction": 0.1, "cycle_s": DAY, "from_s": DAY}
     return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
 
 

@@ -202,10 +202,11 @@ class Instant:
         return found.union(*(sorted(dids)[: self.spec.unread_per_dataset] for dids in unread.values()))
 
     def row(self, did: str) -> Row:
-        own, file = self._counted(did), self.files.get(did)
+        own = self._counted(did)
         if own:
             facts = {name: self._latest(own, name) for name in FACTS}
         else:
+            file = self.files[did]
             facts = {name: getattr(file, name) for name in FACTS}
             facts["created"] = None if file.created is None else file.created // US
         time = dt.datetime.fromtimestamp(self.as_of, dt.UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Patience, Receipt
 from prefetch.journal.tables import PLAN
 
@@ -13,7 +14,9 @@ DAY = 86400
 def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, kind: str = PLAN) -> Item:
     name, item_id = f"/store/f{number}", f"{as_of_s}-{action}-{number}"
     expires_at_s = as_of_s + DAY
-    return Item(item_id, "xc", as_of_s, f"cms:{name}", name, action, number, 10, 10, expires_at_s, kind=kind)
+    return Item(
+        item_id, "xc", as_of_s, f"cms:{name}", name, Action(action), number, 10, 10, expires_at_s, kind=kind
+    )
 
 
 def claim(
@@ -25,7 +28,7 @@ def claim(
     now_s: float = 1001,
     **but: Any,
 ) -> list[Item]:
-    return journal.claim("xc", action, n_items, owner=owner, now_s=now_s, patience=Patience(**but))
+    return journal.claim("xc", Action(action), n_items, owner=owner, now_s=now_s, patience=Patience(**but))
 
 
 def finish(journal: Journal, item_id: str, receipt: Receipt, *, owner: str, now_s: float) -> bool:
@@ -40,11 +43,17 @@ def states(journal: Journal, cache: str | None = None) -> dict[str, int]:
     return {state: n for state, n in journal.counts(cache).items() if n}
 
 
-def pinned(journal: Journal, number: int, renewed_at_s: float, **where: int) -> None:
+def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> None:
     pin = item(number, "pin", **where)
     journal.record_plan([pin], now_s=pin.as_of_s)
     claim_all(journal, "a", "pin", now_s=pin.as_of_s + 1)
-    finish(journal, pin.item_id, Receipt("done", renewed_at_s=renewed_at_s), owner="a", now_s=pin.as_of_s + 1)
+    finish(
+        journal,
+        pin.item_id,
+        Receipt(ItemState.DONE, renewed_at_s=renewed_at_s),
+        owner="a",
+        now_s=pin.as_of_s + 1,
+    )
 
 
 def due(journal: Journal, now_s: float, touch_every_s: int = 100) -> list[str]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 
+from replay.policies.scores import Scores
+from replay.trace import Trace
+
 
 class Cache:
     """Files in `files`, in an order that is the policy's own; `serve` says which accesses were hits."""
 
-    def __init__(self, trace, capacity):
+    def __init__(self, trace: Trace, capacity: int) -> None:
         self.trace, self.capacity = trace, capacity
-        self.files, self.now, self.last, self.count = [], 0, {}, {}
-        self.peak = 0
+        self.files: list[int] = []
+        self.last: dict[int, int] = {}
+        self.count: dict[int, int] = {}
+        self.now = self.peak = 0
 
-    def serve(self):
+    def serve(self) -> list[bool]:
         hits = []
         for now, file in enumerate(self.trace.item.tolist()):
             self.now = now
@@ -31,81 +36,82 @@ class Cache:
             self.peak = max(self.peak, self.used())
         return hits
 
-    def size(self, file):
+    def size(self, file: int) -> int:
         return int(self.trace.size_bytes[file])
 
-    def bytes_of(self, files):
+    def bytes_of(self, files: list[int]) -> int:
         return sum(map(self.size, files))
 
-    def content(self):
+    def content(self) -> list[int]:
         return self.files
 
-    def used(self):
+    def used(self) -> int:
         return self.bytes_of(self.content())
 
-    def hit(self, file):
+    def hit(self, file: int) -> None:
         pass
 
-    def miss(self, file):
+    def miss(self, file: int) -> None:
         while self.used() + self.size(file) > self.capacity:
             self.files.remove(self.victim(file))
         self.enter(file)
 
-    def enter(self, file):
+    def enter(self, file: int) -> None:
         self.files.append(file)
         self.count[file] = 1
 
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         raise NotImplementedError
 
-    def next_use(self, file):
+    def next_use(self, file: int) -> float:
         later = self.trace.item[self.now + 1 :].tolist()
         return later.index(file) if file in later else math.inf
 
 
 class Lru(Cache):
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         return min(self.files, key=self.last.__getitem__)
 
 
 class Fifo(Cache):
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         return self.files[0]
 
 
 class Lfu(Cache):
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         return min(self.files, key=lambda f: (self.count[f], self.last[f]))
 
 
 class Valued(Cache):
     """Keys L + worth, L that of the last victim."""
 
-    def __init__(self, trace, capacity):
+    def __init__(self, trace: Trace, capacity: int) -> None:
         super().__init__(trace, capacity)
-        self.inflation, self.key = 0.0, {}
+        self.inflation = 0.0
+        self.key: dict[int, float] = {}
 
-    def worth(self, file):
+    def worth(self, file: int) -> float:
         return self.count[file]
 
-    def hit(self, file):
+    def hit(self, file: int) -> None:
         self.key[file] = self.inflation + self.worth(file)
 
-    def enter(self, file):
+    def enter(self, file: int) -> None:
         super().enter(file)
         self.hit(file)
 
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         file = min(self.files, key=lambda f: (self.key[f], self.last[f]))
         self.inflation = self.key[file]
         return file
 
 
 class Gdsf(Valued):
-    def worth(self, file):
+    def worth(self, file: int) -> float:
         return self.count[file] * 1e6 / max(self.size(file), 1)
 
-    def miss(self, file):
+    def miss(self, file: int) -> None:
         self.last[file] = self.now
         self.enter(file)
         while self.used() > self.capacity:
@@ -115,14 +121,15 @@ class Gdsf(Valued):
 class Sieve(Cache):
     """`files` from the oldest to the newest; the hand is the place it looks at next."""
 
-    def __init__(self, trace, capacity):
+    def __init__(self, trace: Trace, capacity: int) -> None:
         super().__init__(trace, capacity)
-        self.hand, self.read = 0, set()
+        self.hand = 0
+        self.read: set[int] = set()
 
-    def hit(self, file):
+    def hit(self, file: int) -> None:
         self.read.add(file)
 
-    def miss(self, file):
+    def miss(self, file: int) -> None:
         while self.used() + self.size(file) > self.capacity:
             met = self.files[self.hand]
             if met in self.read:
@@ -136,19 +143,20 @@ class Sieve(Cache):
 
 
 class TwoQueues(Cache):
-    def __init__(self, trace, capacity):
+    def __init__(self, trace: Trace, capacity: int) -> None:
         super().__init__(trace, capacity)
-        self.main, self.ghosts = [], []
+        self.main: list[int] = []
+        self.ghosts: list[int] = []
 
-    def content(self):
+    def content(self) -> list[int]:
         return self.files + self.main
 
-    def hit(self, file):
+    def hit(self, file: int) -> None:
         if file in self.main:
             self.main.remove(file)
             self.main.append(file)
 
-    def miss(self, file):
+    def miss(self, file: int) -> None:
         known = file in self.ghosts
         if known:
             self.ghosts.remove(file)
@@ -164,18 +172,21 @@ class TwoQueues(Cache):
 
 
 class S3Fifo(Cache):
-    def __init__(self, trace, capacity):
+    def __init__(self, trace: Trace, capacity: int) -> None:
         super().__init__(trace, capacity)
-        self.main, self.ghosts, self.credit, self.full_once = [], [], {}, False
+        self.main: list[int] = []
+        self.ghosts: list[int] = []
+        self.credit: dict[int, int] = {}
+        self.full_once = False
         self.small_bytes = int(capacity * 0.1)
 
-    def content(self):
+    def content(self) -> list[int]:
         return self.files + self.main
 
-    def hit(self, file):
+    def hit(self, file: int) -> None:
         self.credit[file] += 1
 
-    def miss(self, file):
+    def miss(self, file: int) -> None:
         known = file in self.ghosts
         if known:
             self.ghosts.remove(file)
@@ -194,7 +205,7 @@ class S3Fifo(Cache):
         self.count[file], self.credit[file] = 1, 0
         (self.main if known or filled else self.files).append(file)
 
-    def evict_small(self):
+    def evict_small(self) -> None:
         while self.files:
             file = self.files.pop(0)
             if self.credit[file] < 2:
@@ -203,7 +214,7 @@ class S3Fifo(Cache):
             self.credit[file] = 0
             self.main.append(file)
 
-    def evict_main(self):
+    def evict_main(self) -> None:
         while True:
             file = self.main.pop(0)
             if not self.credit[file]:
@@ -212,7 +223,7 @@ class S3Fifo(Cache):
             self.main.append(file)
 
 
-def remember(cache, file, limit):
+def remember(cache: TwoQueues | S3Fifo, file: int, limit: int) -> None:
     if cache.size(file) > limit:
         return
     while cache.bytes_of(cache.ghosts) + cache.size(file) > limit:
@@ -221,13 +232,13 @@ def remember(cache, file, limit):
 
 
 class Clairvoyant(Cache):
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         # Among files never read again it matters to the peak alone which one goes.
         return max(self.files, key=lambda f: (self.next_use(f), self.last[f]))
 
 
 class Bypass(Clairvoyant):
-    def miss(self, file):
+    def miss(self, file: int) -> None:
         while self.used() + self.size(file) > self.capacity:
             victim = self.victim(file)
             if self.next_use(victim) != math.inf and self.next_use(file) >= self.next_use(victim):
@@ -239,15 +250,15 @@ class Bypass(Clairvoyant):
 class ScoreTail(Cache):
     """`scores`: the policy's; the tail starts where the newer files take more than its head's share."""
 
-    def __init__(self, trace, capacity, scores, tail_share):
+    def __init__(self, trace: Trace, capacity: int, scores: Scores, tail_share: float) -> None:
         super().__init__(trace, capacity)
         self.scores, self.tail_share = scores, tail_share
 
-    def score(self, file):
+    def score(self, file: int) -> float:
         past = [k for k, start in enumerate(self.scores.boundaries) if start <= self.trace.time_s[self.now]]
         return self.scores.at(past[-1])[file] if past else 0.0
 
-    def victim(self, newcomer):
+    def victim(self, newcomer: int) -> int:
         newest = sorted(self.files, key=self.last.__getitem__, reverse=True)
         head = int((1 - self.tail_share) * self.capacity)
         tail = [

@@ -16,6 +16,7 @@ from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
+from replay.planner import Actions, CacheState
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
 from replay.workload.report import trace_of
@@ -31,10 +32,10 @@ class Recording:
     """The planner inside, what it was asked for as rows of `Done`, and the inventories that it saw."""
 
     planner: ValuePlanner
-    rows: list
-    inventories: list
+    rows: list[tuple[int, int, int]]
+    inventories: list[Inventory]
 
-    def actions(self, state):
+    def actions(self, state: CacheState) -> Actions:
         last_s = np.minimum(state.last_access_s, state.as_of_s)
         self.inventories.append(Inventory(state.as_of_s, state.item, state.bytes_on_disk, last_s))
         asked, here = self.planner.actions(state), set(state.item.tolist())
@@ -53,9 +54,9 @@ class PushedWorld:
     config: CacheConfig
     observed: object
     first_day_s: int
-    inventories: list
+    inventories: list[Inventory]
 
-    def record(self, day_s, config=None):
+    def record(self, day_s: int, config: CacheConfig | None = None) -> Record:
         """What is known of it for judging the day from `day_s`."""
         trace, done = self.whole.trace, self.whole.done
         config = config or self.config
@@ -71,24 +72,24 @@ class PushedWorld:
         return dataclasses.replace(self.whole, begin=begin, n_turns=n_turns)
 
 
-def perfect(trace, at_s):
+def perfect(trace: Trace, at_s: int) -> Scores:
     """Whether each file that was read before is read within each horizon."""
     now = trace.first_at(at_s)
-    item = np.unique(trace.item[:now])
+    item = np.unique(trace.item[:now]).astype(np.int64)
     first = np.full(trace.n_items, 2**60)
     np.minimum.at(first, trace.item[now:], trace.time_s[now:])
     chance = np.array([first[item] < at_s + h for h in HORIZONS], float)
     return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, np.ones(item.size, bool))
 
 
-def pushed_world(*, days=24, scale=0.02, seed=11, share=0.1):
+def pushed_world(*, days: int = 24, scale: float = 0.02, seed: int = 11, share: float = 0.1) -> PushedWorld:
     """A month of SoCal's kind, in a cache that holds `share` of what is read."""
     values = tomllib.loads((ROOT / "conf" / "workloads" / "socal.toml").read_text())
     workload = generate(WorkloadConfig.from_mapping(values | {"scale": scale, "days": days, "seed": seed}))
     whole = trace_of(workload)
     used, item = np.unique(whole.item, return_inverse=True)
     names = pa.array([f"cms:/store/mc/w/f{i}.root" for i in range(used.size)])
-    trace = Trace(whole.time_s, item, whole.size_bytes[used], names)
+    trace = Trace(whole.time_s, item.astype(np.int32), whole.size_bytes[used], names)
     control = np.arange(used.size) % 20 == 7
     files = plain_files(used.size, is_control=control)
     planner = Recording(ValuePlanner(lambda at: perfect(trace, at), LIMITS, files, 2 * DAY_S), [], [])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.target import Confirmation, Held
@@ -19,7 +20,16 @@ def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | No
     lfn = name or f"/store/p/f{number}"
     as_of_s = AS_OF_S + plan
     return Item(
-        f"{plan}-{action}-{number}", "c", as_of_s, f"t:{lfn}", lfn, action, number, 0, 10, as_of_s + 3600
+        f"{plan}-{action}-{number}",
+        "c",
+        as_of_s,
+        f"t:{lfn}",
+        lfn,
+        Action(action),
+        number,
+        0,
+        10,
+        as_of_s + 3600,
     )
 
 

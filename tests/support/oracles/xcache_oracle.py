@@ -6,32 +6,42 @@ It follows the purge of XRootD as read in its source, event by event, and shares
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from replay.planner import CacheState
+from replay.config import CacheConfig
+from replay.planner import Actions, CacheState, Planner
+from replay.trace import Trace
 
 CHECK, COUNT, CYCLE, BOUNDARY, ACCESS = range(5)
 
 
-def ids(values):
+def ids(values: object) -> Any:
     return np.array(values, np.int64)
+
+
+NEVER = (-(10**18), 1, 0)
 
 
 class File:
     """A resident file: bytes, and its last use as (time, 0 for a close or 1 for a touch, sequence)."""
 
-    def __init__(self):
-        self.held, self.use, self.session, self.asked = 0, None, None, None
+    def __init__(self) -> None:
+        self.held = 0
+        self.use = NEVER
+        self.session: tuple[int, int] | None = None
+        self.asked = NEVER[0]
 
-    def is_open(self, now):
+    def is_open(self, now: int) -> bool:
         return self.session is not None and self.use[0] >= now
 
 
 class Brute:
     """A cache, given `config`; the caller tells it what happens, in order."""
 
-    def __init__(self, trace, config, elsewhere=()):
+    def __init__(self, trace: Trace, config: CacheConfig, elsewhere: Iterable[int] = ()) -> None:
         self.size = trace.size_bytes.tolist()
         self.config = config
         self.low = int(config.low_watermark * config.capacity_bytes)
@@ -41,35 +51,40 @@ class Brute:
             i for i, name in enumerate(names) if any(fnmatch.fnmatchcase(name, p) for p in config.never_cache)
         }
         self.refused |= set(elsewhere)
-        self.files, self.pins, self.fresh, self.away, self.ssd = {}, set(), set(), set(), []
+        self.files: dict[int, File] = {}
+        self.pins: set[int] = set()
+        self.fresh: set[int] = set()
+        self.away: set[int] = set()
+        self.ssd: list[int] = []
         self.sequence = self.inflow = self.wasted = self.read = self.peak = self.checks = 0
-        self.age, self.inflows = None, []
+        self.age: int | None = None
+        self.inflows: list[int] = []
 
     @property
-    def used(self):
+    def used(self) -> int:
         return sum(file.held for file in self.files.values())
 
-    def hold(self, file, extra):
+    def hold(self, file: int, extra: int) -> None:
         self.files[file].held += extra
         self.inflow += extra
         self.peak = max(self.peak, self.used)
 
-    def touch(self, file, now):
+    def touch(self, file: int, now: int) -> None:
         self.sequence += 1
         record = self.files[file]
         record.asked = now
         if not record.is_open(now):
             record.use, record.session = (now, 1, self.sequence), None
 
-    def use(self, file, now, close, index):
+    def use(self, file: int, now: int, close: int, index: int) -> None:
         record = self.files.setdefault(file, File())
         record.asked = now
-        if record.use is None or record.session is None or record.use[0] < now:
+        if record.session is None or record.use[0] < now:
             record.session = (now, index)
-        if record.use is None or record.use[1] == 1 or (close, 0, index) > record.use:
+        if record.use[1] == 1 or (close, 0, index) > record.use:
             record.use = (close, 0, index)
 
-    def remove(self, file):
+    def remove(self, file: int) -> None:
         held = self.files.pop(file).held
         self.pins.discard(file)
         if file in self.ssd:
@@ -78,14 +93,14 @@ class Brute:
             self.fresh.remove(file)
             self.wasted += held
 
-    def check(self, now):
+    def check(self, now: int) -> None:
         self.checks += 1
         need = self.used - self.low if self.used > self.high else 0
-        is_cold_turn = self.config.cold_age_s and self.checks % self.config.cold_every == 0
-        oldest = now - self.config.cold_age_s if is_cold_turn else -(10**18)
+        cold_age_s = self.config.cold_age_s if self.checks % self.config.cold_every == 0 else None
+        oldest = now - cold_age_s if cold_age_s else -(10**18)
         order = []
         for file, record in self.files.items():
-            if record.is_open(now):
+            if record.session is not None and record.is_open(now):
                 order.append((record.session[0], 2, record.session[1], file))
             else:
                 order.append((*record.use, file))
@@ -102,7 +117,7 @@ class Brute:
                 self.age = now - stamp
             self.remove(file)
 
-    def access(self, file, now, close, index, asked):
+    def access(self, file: int, now: int, close: int, index: int, asked: int) -> tuple[int, ...]:
         """(asked, hit, bytes from disk, fetched, refetched, bypassed, bytes from the SSD)"""
         block = self.config.block_bytes
         want = self.size[file]
@@ -130,7 +145,7 @@ class Brute:
             self.promote(file)
         return asked, hit, served, fetched, fetched * again, bypassed, fast
 
-    def promote(self, file):
+    def promote(self, file: int) -> None:
         if file in self.ssd:
             self.ssd.remove(file)
         elif self.files[file].held > self.config.ssd_bytes:
@@ -139,7 +154,7 @@ class Brute:
         while sum(self.files[f].held for f in self.ssd) > self.config.ssd_bytes:
             self.ssd.pop(0)
 
-    def act(self, actions, now, budget):
+    def act(self, actions: Actions, now: int, budget: int) -> tuple[int, int]:
         fetched = self.inflow = over = 0
         for file in actions.evict.tolist():
             if file in self.files:
@@ -168,7 +183,7 @@ class Brute:
                 self.touch(file, now)
         return fetched, over
 
-    def peak_inflow(self, cycle_s):
+    def peak_inflow(self, cycle_s: int) -> int:
         """What about one cycle of the last day's exceeds, between the two next to it."""
         self.inflows.append(self.inflow)
         last_day = sorted(self.inflows[-max(1, 86400 // cycle_s) :])
@@ -176,7 +191,7 @@ class Brute:
         below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
         return int(below + (above - below) * (at - int(at)))
 
-    def state(self, now, cycle_s):
+    def state(self, now: int, cycle_s: int) -> CacheState:
         files = ids(sorted(self.files))
         return CacheState(
             as_of_s=now,
@@ -194,7 +209,15 @@ class Brute:
         )
 
 
-def events(trace, config, *, span, cycle_s, plan_from_s, count_from_s):
+def events(
+    trace: Trace,
+    config: CacheConfig,
+    *,
+    span: tuple[int, int],
+    cycle_s: int,
+    plan_from_s: int,
+    count_from_s: int,
+) -> Iterator[tuple[int, int, int]]:
     """(time, kind, access) in the engine's order of one second: check, count, boundary, accesses."""
     start, end = span
     first = -(-max(start, plan_from_s) // cycle_s) * cycle_s
@@ -205,14 +228,25 @@ def events(trace, config, *, span, cycle_s, plan_from_s, count_from_s):
     yield (first - cycle_s, CYCLE, 0)
 
 
-def brute_simulate(trace, config, *, planner, cycle_s, plan_from_s, count_from_s, span=None, elsewhere=()):
+def brute_simulate(
+    trace: Trace,
+    config: CacheConfig,
+    *,
+    planner: Planner | None,
+    cycle_s: int,
+    plan_from_s: int,
+    count_from_s: int,
+    span: tuple[int, int] | None = None,
+    elsewhere: Iterable[int] = (),
+) -> tuple[dict[str, int], dict[int, int]]:
     """The engine's Result as a dict, and the fill at the end of each hour.
 
     `span`: first and last second of the replay, if not those of the trace; `elsewhere`: files it never holds.
     """
     closes = (trace.time_s if trace.close_s is None else trace.close_s).tolist()
     sizes = trace.size_bytes[trace.item]
-    asked = (sizes if config.block_bytes is None else trace.read_bytes).tolist()
+    read_bytes = sizes if config.block_bytes is None or trace.read_bytes is None else trace.read_bytes
+    asked = read_bytes.tolist()
     disk, counting, rows, fetched, over, fill = Brute(trace, config, elsewhere), False, [], 0, 0, {}
     moments = {"cycle_s": cycle_s, "plan_from_s": plan_from_s, "count_from_s": count_from_s}
     span = span or (int(trace.time_s[0]), int(trace.time_s[-1]))

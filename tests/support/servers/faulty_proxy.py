@@ -30,8 +30,8 @@ class FaultyProxy:
 @contextmanager
 def before(upstream: str) -> Iterator[FaultyProxy]:
     """A proxy before the server at `upstream`; it ends with the block."""
-    host, port = urlsplit(upstream).hostname, urlsplit(upstream).port
-    assert host is not None
+    host, port = urlsplit(upstream).hostname or "", urlsplit(upstream).port
+    assert host
 
     class Handler(BaseHTTPRequestHandler):
         def _forward(self) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 Address = tuple[str, int]
@@ -66,7 +66,7 @@ def pipelined(address: Address, n: int = 12) -> Iterator[None]:
     yield from _asking(address, n, b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n" * 5000)
 
 
-FLOODS: dict[str, Callable[..., object]] = {
+FLOODS: dict[str, Callable[..., AbstractContextManager[None]]] = {
     "half-open": half_open,
     "slow bodies": slow_bodies,
     "score": score_flood,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
+from jobs.settings.tree import LearnerName, MlflowSettings, TrainingSettings
 from jobs.store.tables import Tables
 from jobs.train import training as train
 from jobs.train.deliver import TrainingAnswer
@@ -44,33 +45,33 @@ MLFLOW_WARNINGS = [
 """MLflow's and its libraries' own deprecations; ours still fail."""
 
 
-@dataclass(frozen=True)
-class Knobs:
+class Knobs(TrainingSettings):
     """The `[training]` settings, small."""
 
-    spool: str
     max_rows: int = 4000
+    every: int = DAY
+    span: int = DAY
     test_share: float = 0.3
-    learners: tuple[str, ...] = ("lightgbm", "hist_boosting", "forest")
+    learners: tuple[LearnerName, ...] = ("lightgbm", "hist_boosting", "forest")
     trees: int = 40
     search_trials: int = 3
     seed: int = 1
+    max_age: int = 35 * DAY
+    min_test_days: int = 21
 
 
-@dataclass(frozen=True)
-class Mlflow:
+class Mlflow(MlflowSettings):
     """The `[mlflow]` settings."""
 
-    uri: str
-    artifacts: str
+    artifacts: str = "unused"
     experiment: str = "cachecast-test"
-    serve: tuple[str, ...] = ("champion", "candidate")
+    serve: tuple[Literal["champion", "candidate"], ...] = ("champion", "candidate")
     patience: int = 20
 
 
 def away(*, patience: int) -> Mlflow:
     """A server that nobody answers for."""
-    return Mlflow(f"http://127.0.0.1:{free_ports(1)[0]}", "unused", patience=patience)
+    return Mlflow(uri=f"http://127.0.0.1:{free_ports(1)[0]}", patience=patience)
 
 
 def planted(root: Path) -> Tables:

@@ -63,7 +63,7 @@ def running(folder: Path, *, waits_for_disk: bool = False) -> Iterator[PostgresS
         raise NoServer("there is no PostgreSQL: install it with conf/deploy/system.sh postgresql")
     if (user := _user()) is not None:
         os.chown(folder, user, -1)
-    server = PostgresServer(found[-1].parent, folder, *free_ports(1), waits_for_disk)
+    server = PostgresServer(found[-1].parent, folder, free_ports(1)[0], waits_for_disk)
     server.make()
     server.start()
     try:

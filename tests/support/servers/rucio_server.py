@@ -12,7 +12,7 @@ from subprocess import Popen
 from typing import Any
 
 from daemons import NoServer, end, free_ports, start, wait
-from rucio.client import Client  # type: ignore[import-untyped]
+from rucio.client import Client
 
 from jobs.store.user_cache import user_cache
 

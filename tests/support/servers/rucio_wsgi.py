@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rucio.common.config import config_get  # pyright: ignore
-from rucio.db.sqla.util import build_database, create_base_vo, create_root_account  # type: ignore[import]
-from waitress import serve  # type: ignore[import]
+from rucio.db.sqla.util import build_database, create_base_vo, create_root_account
+from waitress import serve
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     connection.execute("pragma journal_mode=WAL")
     connection.close()
     # Its import reads tables that were just made.
-    from rucio.web.rest.flaskapi.v1.main import application  # type: ignore[import]  # noqa: PLC0415
+    from rucio.web.rest.flaskapi.v1.main import application  # noqa: PLC0415
 
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         # Apache provides it; /redirect/<scope>/<name> dies without.
