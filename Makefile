@@ -44,8 +44,9 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest -m "not service"
 
-verify: $(STAMP)-verify ## longer checks: the wheel, fuzzing, fault drills, notebooks, API pages, a real XCache beside its replay, benches
+verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
+	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m thorough
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
 	@conf/deploy/system.sh postgresql

@@ -54,11 +54,13 @@ class Purged:
 def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     """Warm the cache, plan, push, let jobs read, push again, purge and account; the answer of each step."""
     with demo.step("plan") as advance:
-        advance(0, 3, "files at the origin")
+        advance(0, 4, "files at the origin")
         cache.add_files(_sizes(demo, reads))
-        advance(1, 3, "yesterday's jobs read")
+        advance(1, 4, "yesterday's jobs read")
         read_all(cache, reads.before)
-        advance(2, 3, "deciding")
+        advance(2, 4, "the cache purges")
+        cache.purge()
+        advance(3, 4, "deciding")
         planned = plan.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     with demo.step("push") as advance:
         pushed = _push(demo, advance)
