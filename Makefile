@@ -6,6 +6,8 @@ OUT ?= demo-out
 LOCAL ?= local-out
 DRILL_MINUTES ?= 10
 STAMP := .venv/.installed
+# A file's tests stay in one process; each process has a Spark session and servers of its own.
+TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
 .PHONY: help install demo up down test lint check verify benchmarks audit docs clean
@@ -33,7 +35,7 @@ test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLf
 	@conf/deploy/system.sh prometheus
 	@conf/deploy/hdfs.sh
 	@conf/deploy/rucio.sh
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
@@ -42,7 +44,7 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/lint-imports
 
 check: lint ## lint, and the tests that start no server
-	$(BIN)/python -m pytest -m "not service"
+	$(BIN)/python -m pytest $(TWO) -m "not service"
 
 verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py

@@ -87,6 +87,7 @@ setup(
             "pandas-stubs",
             "psycopg[binary]>=3.2,<4",
             "pytest>=9.2,<10",
+            "pytest-xdist>=3.8,<4",
             "ruff",
             "s3fs>=2026.1",
             "types-requests",

@@ -94,10 +94,14 @@ def shared() -> Callable[[str], Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder."""
+    """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder.
+
+    Tests of servers come first: they take longest, and two processes shall end together.
+    """
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("real_data")
+    items.sort(key=lambda item: item.get_closest_marker("service") is None)
     yield
     if not SHARED.is_dir():
         left_out = [item for item in items if item.get_closest_marker("real_data")]

@@ -40,8 +40,8 @@ horizons = ["12h", "2d"]
 candidates = "7d"
 
 [training]
-max_rows = 250000
-trees = 120
+max_rows = 100000
+trees = 80
 learners = ["lightgbm", "hist_boosting"]
 spool = "{out}/trainings"
 
