@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -64,10 +64,10 @@ def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:
             yield Text(f"{name}:", style="bold")
             yield from facts(as_row(value), width=width, indent=f"{indent}  ")
             continue
-        if isinstance(value, list | tuple) and any(isinstance(item, str) and " " in item for item in value):
+        if sentences := _sentences(key, value):
             yield Text(f"{name}:", style="bold")
-            for item in value:
-                yield from map(Text, _wrapped(text(key, item), width, f"{indent}  - ", f"{indent}    "))
+            for sentence in sentences:
+                yield from map(Text, _wrapped(sentence, width, f"{indent}  - ", f"{indent}    "))
             continue
         for line in _wrapped(f"{name}: {text(key, value)}", width, "", f"{indent}  "):
             found = Text(line)
@@ -117,6 +117,15 @@ def _grid(columns: Sequence[_Column], widths: Sequence[int], title: str) -> Tabl
     for cells in zip(*(column.cells for column in columns), strict=True):
         grid.add_row(*(Text("\n".join(_wrapped(c, w, "", ""))) for c, w in zip(cells, widths, strict=True)))
     return grid
+
+
+def _sentences(key: str, value: object) -> list[str]:
+    """The items of a list, or of counts by reason, if they are more than single words."""
+    if isinstance(value, list | tuple) and any(isinstance(item, str) and " " in item for item in value):
+        return [text(key, item) for item in value]
+    if isinstance(value, Mapping) and any(" " in str(reason) for reason in value):
+        return [f"{reason}: {text(key, n)}" for reason, n in value.items()]
+    return []
 
 
 def _block(row: Row, width: int) -> Iterator[Text]:
