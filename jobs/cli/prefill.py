@@ -12,6 +12,7 @@ from features.times import parse_as_of
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, MaybeAsOf, TablesRoot
+from jobs.cli.push import end
 
 with lazily():
     from jobs.ingest import queue as queues
@@ -54,6 +55,8 @@ def prefill(
             on_progress=advance,
         )
     console.show(answer, as_json=as_json)
+    if answer.pushed is not None:
+        end(cache, answer.pushed)
 
 
 def queue(

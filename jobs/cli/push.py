@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from jobs.cli import console, options
 from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Force, Json, TablesRoot
 from jobs.progress import Advance
+
+if TYPE_CHECKING:
+    from prefetch.push.push import PushSummary
 
 with lazily():
     from jobs.push import push as job
@@ -41,15 +44,27 @@ def push(
 ) -> None:
     """Carry out a cache's plan, confirmed by the cache itself.
 
-    A second run resumes the first and repeats nothing.
+    A second run resumes the first and repeats nothing. Exit code 1 if items failed and none was done.
     """
     mode = _mode({"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel})
     settings = options.load(conf, tables=tables)
     as_of_s = None if as_of is None else parse_as_of(as_of)
-    quiet = as_json or mode not in (None, "--resume")
-    with console.progress(f"pushing to {cache}", quiet=quiet) as advance:
-        answer = _answer(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance, force=force)
-    console.show(answer, as_json=as_json)
+    if mode in (None, "--resume"):
+        with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
+            summary = _pushed(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance, force=force)
+        console.show(summary, as_json=as_json)
+        end(cache, summary)
+    else:
+        console.show(_looked(settings, mode, cache=cache, as_of_s=as_of_s), as_json=as_json)
+
+
+def end(cache: str, summary: PushSummary) -> None:
+    """Say where the errors of failed items are; exit code 1 if no item was done."""
+    if summary.failed:
+        where = f"`cachecast push --cache {cache} --status` and the table receipts"
+        console.warn(f"{summary.failed} items failed: {where} tell their errors")
+    if summary.failed and not (summary.pushed or summary.already_done):
+        raise typer.Exit(1)
 
 
 def _mode(options: Mapping[str, bool]) -> str | None:
@@ -59,7 +74,15 @@ def _mode(options: Mapping[str, bool]) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _answer(
+def _looked(settings: tree.Settings, mode: str | None, *, cache: str, as_of_s: int | None) -> object:
+    if mode == "--status":
+        return job.status(settings, cache=cache, as_of_s=as_of_s)
+    if mode == "--cancel":
+        return job.cancel(settings, cache=cache, as_of_s=as_of_s)
+    return job.dry_run(settings, cache=cache, as_of_s=_one_plan(as_of_s))
+
+
+def _pushed(
     settings: tree.Settings,
     mode: str | None,
     *,
@@ -67,17 +90,16 @@ def _answer(
     as_of_s: int | None,
     advance: Advance,
     force: bool,
-) -> object:
-    if mode == "--status":
-        return job.status(settings, cache=cache, as_of_s=as_of_s)
-    if mode == "--cancel":
-        return job.cancel(settings, cache=cache, as_of_s=as_of_s)
-    if mode == "--resume":
-        if as_of_s is not None:
-            raise InputError("--resume continues every plan in the journal; leave out --as-of")
-        return job.resume(settings, cache=cache, on_progress=advance)
+) -> PushSummary:
+    if mode is None:
+        moment = _one_plan(as_of_s)
+        return job.run(settings, cache=cache, as_of_s=moment, on_progress=advance, force=force)
+    if as_of_s is not None:
+        raise InputError("--resume continues every plan in the journal; leave out --as-of")
+    return job.resume(settings, cache=cache, on_progress=advance)
+
+
+def _one_plan(as_of_s: int | None) -> int:
     if as_of_s is None:
         raise InputError("which plan? give --as-of, or --resume to continue every plan in the journal")
-    if mode == "--dry-run":
-        return job.dry_run(settings, cache=cache, as_of_s=as_of_s)
-    return job.run(settings, cache=cache, as_of_s=as_of_s, on_progress=advance, force=force)
+    return as_of_s

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
@@ -28,11 +29,15 @@ __all__ = ["PushLimits", "PushSummary", "push", "sources_seen"]
 
 Progress = Callable[[Item, Receipt], None]
 
+_MOST_KINDS = 5
+_LONG_NUMBER = re.compile(r"\d{5,}")
+
 
 @dataclasses.dataclass(frozen=True)
 class PushSummary:
     """What a push did. `pushed`: items done by it; `already_done`: found so in the cache.
 
+    `failures`: failed items by error, in which `…` stands for names and sizes; the rarest are `other errors`.
     `stopped`: why it ended early, or None; `left_alone`: sources whose items it did not try; items not
     tried stay planned. `in_other_hands`: items that other runs held when it ended. `seconds`: wall time.
     """
@@ -40,6 +45,7 @@ class PushSummary:
     pushed: int = 0
     already_done: int = 0
     failed: int = 0
+    failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
     expired: int = 0
     pins_renewed: int = 0
     bytes_fetched: int = 0
@@ -89,6 +95,7 @@ def push(
     undone = journal.undone(cache)
     return PushSummary(
         **run.counts,
+        failures=_by_kind(run.failures),
         expired=n_expired,
         seconds=time.monotonic() - started,
         stopped=breaker.reason,
@@ -121,7 +128,7 @@ class _Run:
         worker: Worker,
         on_progress: Progress | None,
     ) -> None:
-        self.counts = Counter[str]()
+        self.counts, self.failures = Counter[str](), Counter[str]()
         self._leases, self._limiter, self._breaker, self._worker = leases, limiter, breaker, worker
         self._on_progress = on_progress
 
@@ -187,8 +194,22 @@ class _Run:
         receipt, done = tried.receipt, tried.receipt.state == ItemState.DONE
         self.counts["pushed"] += done and not tried.already
         self.counts["already_done"] += done and tried.already
-        self.counts["failed"] += receipt.state == ItemState.FAILED
+        if receipt.state == ItemState.FAILED:
+            self.counts["failed"] += 1
+            self.failures[_kind(item, receipt)] += 1
         if done and item.action == Action.PREFETCH:
             self.counts["bytes_fetched"] += receipt.bytes
         if self._on_progress is not None:
             self._on_progress(item, receipt)
+
+
+def _kind(item: Item, receipt: Receipt) -> str:
+    """The error of a failed item without what differs from item to item."""
+    return _LONG_NUMBER.sub("…", (receipt.error or "no error was told").replace(item.name, "…"))
+
+
+def _by_kind(failures: Counter[str]) -> dict[str, int]:
+    """The commonest errors first, the others together."""
+    named = dict(failures.most_common(_MOST_KINDS))
+    n_others = failures.total() - sum(named.values())
+    return named | ({"other errors": n_others} if n_others else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def conf(tmp_path: Path) -> Path:
 
 def push(conf: Path, *words: str) -> Any:
     answer = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", "--json", *words])
-    if answer.exception is not None:
+    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
         raise answer.exception
     return json.loads(answer.stdout)
 
@@ -287,3 +288,22 @@ def test_limits_come_from_settings() -> None:
     assert limits.touch_every_s == UNMEASURED_S
     seen = auto.model_copy(update={"namespace": Path("/ns")})
     assert job.push_limits(settings, seen).touch_every_s is None
+
+
+def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp_path: Path) -> None:
+    for number in range(N_FILES):
+        (tmp_path / "origin" / "store" / f"f{number}").unlink()
+    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 1
+    assert f"failed: {N_FILES}" in answer.stdout
+    shown = " ".join(answer.stdout.split())
+    assert re.search(rf"failures: - .*: {N_FILES} expired: 0", shown)
+    assert "cachecast push --cache d --status" in answer.stderr
+
+
+def test_a_push_of_which_one_item_fails_ends_with_0(conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "origin" / "store" / "f0").unlink()
+    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(AS_OF)]
+    answer = CliRunner().invoke(app, words)
+    assert (answer.exit_code, "1 items failed" in answer.stderr) == (0, True)

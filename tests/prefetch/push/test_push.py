@@ -58,6 +58,8 @@ def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> Non
     journal.record_plan([item(1, name="/store/p/none"), item(2, name="/store/../x")], now_s=time.time())
     summary = run(world.target, journal)
     assert (summary.failed, summary.pushed) == (2, 0)
+    assert sum(summary.failures.values()) == 2
+    assert not any("/store/" in kind for kind in summary.failures)
     errors = [row["error"] for row in journal.receipts()]
     assert len(errors) == 2 and all(errors)
     assert [row["attempts"] for row in journal.receipts()] == [1, 1]
