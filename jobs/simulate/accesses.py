@@ -26,10 +26,11 @@ def loaded(
     first_s, last_s = days_of_tables(first_day_s, last_day_s)
     return from_tables(
         Tables(settings.tables.root),
-        since_s=first_s - settings.features.spec.history_s,
+        since_s=first_s,
         until_s=last_s,
         demand_sources=settings.sources.demand,
         site=site,
+        history_s=settings.features.spec.history_s,
     )
 
 

@@ -19,8 +19,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pyarrow as pa
 
-from features.errors import ConflictError, SchemaError, StaleInputError
+from features.errors import ConflictError, SchemaError
 from features.schema import Table, arrow_schema
+from jobs.store.absent import no_table
 from jobs.store.commits import (
     COMMITS,
     Partition,
@@ -68,9 +69,7 @@ class Tables:
         """The table as it is now. Raises StaleInputError if it has no commit."""
         head = self.head(table)
         if not head.number:
-            raise StaleInputError(
-                f"table {table.name} under {self.root} does not exist; run the step that writes it"
-            )
+            raise no_table(table.name, self.root, others=self.names())
         return head
 
     def head(self, table: Table) -> Snapshot:

@@ -65,8 +65,8 @@ def time_split(as_ofs: Sequence[int], *, horizon_s: int, share: float) -> Split:
     before = [a for a in known if after and a + horizon_s <= after[0]]
     if not before or not after:
         raise ModelError(
-            f"{len(known)} as_ofs are too few for a split with a gap of {horizon_s} s; "
-            "compute features for more days, or choose shorter horizons"
+            f"{len(known)} decision times are too few: tests must be a horizon, {duration_label(horizon_s)}, "
+            "later than what is learned; run `cachecast features` for more days, or choose shorter horizons"
         )
     return Split(tuple(before), tuple(after))
 

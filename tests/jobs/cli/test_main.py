@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TABLES_STEP = "run the step that writes it"
+TABLES_STEP = "no table accesses at"
 
 
 def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:

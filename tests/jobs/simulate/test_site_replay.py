@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,22 @@ def test_a_boundary_without_predictions_is_refused_with_the_remedy(tables: Table
     assert [row["policy"] for row in without] == ["lru", "clairvoyant", "bound"]
 
 
+def test_tables_without_predictions_are_told_the_command_and_the_other_policies(
+    tables: Tables, tmp_path: Path
+) -> None:
+    fresh = Tables(str(tmp_path))
+    fresh.replace_arrow(ACCESSES, tables.read_arrow(ACCESSES))
+    with pytest.raises(StaleInputError, match=r"`cachecast predict` for those days, .*: --policy lru,clair"):
+        run(fresh)
+
+
+def test_the_bound_is_a_policy_too(tables: Tables) -> None:
+    assert [row["policy"] for row in run(tables, policies=("lru", "Bound"))] == ["lru", "bound"]
+
+
 def test_days_without_accesses_are_refused(tables: Tables) -> None:
-    with pytest.raises(StaleInputError, match="no access between"):
+    asked = "no access from 2026-05-30 to 2026-05-31; there are accesses of 2026-03-01 to 2026-03-0"
+    with pytest.raises(StaleInputError, match=asked):
         run(tables, first_day_s=START + 90 * DAY_S, last_day_s=START + 91 * DAY_S)
 
 
