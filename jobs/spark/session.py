@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from jobs.settings.tree import SparkSettings
 from jobs.spark import code_zip
+from jobs.spark.java import check_spark, is_submitted
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set where spark-submit started this process."""
 
 # Before a session exists, only a log4j file can silence the messages of its start.
 _LOG4J = """\
@@ -39,22 +42,33 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
     are added to ours. Timestamps are UTC; Parquet holds them as int64 microseconds. Workers elsewhere than in
     this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
-    spark-submit its own --master counts.
+    spark-submit its own --master counts. Raises ServiceError without Java.
     """
+    check_spark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         log4j = Path(folder) / "log4j2.properties"
         log4j.write_text(_LOG4J)
         builder = SparkSession.builder.appName("cachecast")
-        if _SUBMITTED not in os.environ:
+        if not is_submitted():
             builder = builder.master(settings.master)
         for key, value in session_conf(settings, log4j).items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with _same_interrupts():
+            session = builder.getOrCreate()
     if not str(session.sparkContext.master).startswith("local"):
         session.sparkContext.addPyFile(str(_rooms()))
     return session
+
+
+@contextlib.contextmanager
+def _same_interrupts() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: Spark's own calls the JVM in the middle of another call, which fails."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 @functools.cache

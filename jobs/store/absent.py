@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 
 from features.errors import StaleInputError
 from features.times import DAY_S, day_label, parse_day
+from features.units import duration_label
 from jobs.store.commits import Snapshot
 
 WRITTEN_BY: Mapping[str, str] = {
@@ -38,12 +39,16 @@ def no_table(name: str, root: str, *, others: Collection[str]) -> StaleInputErro
     return StaleInputError(f"there is no table {name} at {root}; run `cachecast {WRITTEN_BY[name]}` first")
 
 
-def no_access(accesses: Snapshot, *, first_s: int, last_s: int) -> StaleInputError:
-    """The error that there is no access on the days from `first_s` to `last_s`, but on others."""
+def no_access(accesses: Snapshot, *, first_s: int, last_s: int, before_s: int = 0) -> StaleInputError:
+    """The error that there is no access on the days from `first_s` to `last_s`, but on others.
+
+    `before_s`: nor this long before them.
+    """
     first, last = day_label(first_s), day_label(last_s)
     wanted = f"on {first}" if first == last else f"from {first} to {last}"
+    before = f", nor in the {duration_label(before_s)} before" if before_s else ""
     return StaleInputError(
-        f"there is no access {wanted}; {days_there(accesses)}: choose from them, or pull more first"
+        f"there is no access {wanted}{before}; {days_there(accesses)}: choose from them, or pull more first"
     )
 
 

@@ -61,6 +61,11 @@ class Tables:
         """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
         return self._store.unlock(f".{work}.lock")
 
+    def check_writable(self, *written: Table) -> None:
+        """Raise ServiceError if it is already clear that these tables cannot be written."""
+        for store in (self._store, *(self._store.below(table.name) for table in written)):
+            store.check_writable()
+
     def exists(self, table: Table) -> bool:
         """Whether the table has a commit."""
         return self.head(table).number > 0

@@ -72,7 +72,7 @@ def from_tables(
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
     accesses = read_partitions(snapshot, days, _READ)
     if not accesses.num_rows:
-        raise no_access(snapshot, first_s=since_s, last_s=until_s)
+        raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
     counted = _before(demand(accesses, demand_sources), known_before_s)
     if not counted.num_rows:
         raise StaleInputError(
