@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from pyspark.sql import SparkSession
 
@@ -55,7 +56,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
             builder = builder.master(settings.master)
         for key, value in session_conf(settings, log4j).items():
             builder = builder.config(key, value)
-        with _same_interrupts():
+        with _interruptible():
             session = builder.getOrCreate()
     if not str(session.sparkContext.master).startswith("local"):
         session.sparkContext.addPyFile(str(_rooms()))
@@ -63,12 +64,32 @@ def spark_session(settings: SparkSettings) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _same_interrupts() -> Iterator[None]:
-    """Keep the handler of Ctrl-C: Spark's own calls the JVM in the middle of another call, which fails."""
-    handler = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
+def _interruptible() -> Iterator[None]:
+    """Keep the handler of Ctrl-C in the block, and end what was started in it, which would be left behind.
+
+    Spark's own handler calls the JVM in the middle of another call, which fails.
+    """
+    handler, before = signal.getsignal(signal.SIGINT), _children()
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for child in _children() - before:
+            os.kill(child, signal.SIGTERM)
+        handler(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def _children() -> set[int]:
+    """The processes that this thread has started."""
+    listed = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return set(map(int, listed.read_text().split())) if listed.exists() else set()
 
 
 @functools.cache

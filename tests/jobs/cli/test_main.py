@@ -36,6 +36,11 @@ def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str
         (["features", "--day", "2026-03-01"], TABLES_STEP),
         (["train", "--as-of", "2026-03-01"], TABLES_STEP),
         (["predict", "--as-of", "2026-03-01"], "no table features at"),
+        (
+            ["scan", "--cache", "xc1", "--namespace", "/nowhere"],
+            "cannot read namespace /nowhere: No such file",
+        ),
+        (["replay", "--from", "2026-03-02", "--to", "2026-03-01"], "--to 2026-03-01 is before --from"),
         (["report"], "no table to report on"),
         (["pull", "--source", "rumours", "--input", "x", "--day", "2026-03-01"], "rucio_traces"),
         (["workload", "--out", "w", "--start", "2026-03-01", "--scenario", "../x"], "there is no"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from features.errors import ServiceError
+from jobs.spark import session
 from jobs.spark.java import check_spark, java
 
 
@@ -26,6 +28,14 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     program.parent.mkdir()
     program.touch(mode=0o755)
     assert java({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)}) == str(program)
+
+
+def test_ctrl_c_ends_a_jvm_that_is_still_starting() -> None:
+    with pytest.raises(KeyboardInterrupt), session._interruptible():
+        started = subprocess.Popen(["/bin/sleep", "60"])
+        signal.raise_signal(signal.SIGINT)
+    assert started.wait(10) == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_session_keeps_the_handler_of_ctrl_c(spark: SparkSession) -> None:
