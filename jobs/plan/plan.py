@@ -84,6 +84,7 @@ def run(settings: Settings, *, cache: str, as_of_s: int, force: bool = False) ->
     `force`: also if the cache lost, or the plan evicts, more than settings allow.
     """
     tables = _predicted(settings, cache, as_of_s)
+    tables.check_writable(PLANS)
     return make(tables, settings, moment_of(settings, cache, as_of_s), force=force)
 
 

@@ -41,8 +41,10 @@ def run(
 ) -> ReplayAnswer:
     """Replay days of the site's tables as XCaches with its watermarks. Raises InputError, and as `replay`."""
     first_s, last_s = days_of_tables(first_day_s, last_day_s)
+    tables = Tables(settings.tables.root)
+    tables.check_writable(REPLAYS)
     return replay(
-        Tables(settings.tables.root),
+        tables,
         dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks),
         first_day_s=first_s,
         last_day_s=last_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,13 @@ def test_the_commands_read_the_tables(tables: Tables) -> None:
     assert asked["byte_hit_ratio"] <= rows[-1]["byte_hit_ratio"]
     # With room for all, only the first reads of the cold files are missed.
     assert curve["points"][-1]["hit_ratio"] == 1 - (COLD // 2) / curve["requests"]
+
+
+def test_tables_that_cannot_be_written_are_refused_before_the_replay(tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "replays").touch()
+    words = ["--tables", str(tmp_path), "--from", "2026-03-03", "--to", "2026-03-04"]
+    told = str(CliRunner().invoke(app, ["replay", *words]).exception)
+    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", told)
 
 
 def test_only_the_demand_source_is_replayed(tables: Tables) -> None:
