@@ -16,6 +16,7 @@ from replay.kernels.tally import HOUR_S
 from replay.planner import Planner
 from replay.policies import Policy, run_policy
 from replay.result import Result, byte_gap_closed, object_gap_closed
+from replay.threads import threads
 from replay.trace import Trace
 
 LRU, PLAN, BOUND = "lru", "lru+plan", "bound"
@@ -86,7 +87,7 @@ def compare(
     }
     if bounds:
         _ = trace.following  # computed once, before several threads ask for it
-    with ThreadPoolExecutor(workers) as pool:
+    with threads(workers) as pool:
         run = _Runner(pool, on_done, len(sizes) * (len(replayed) + len(bounds)))
         results = run(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from features.errors import InputError
+from features.times import as_of_label
 from replay.trace import Trace
 
 
@@ -22,6 +23,7 @@ def window(trace: Trace, count_from_s: int | None) -> Window:
     first = trace.first_at(count_from_s)
     if first == trace.n_accesses:
         raise InputError(
-            f"count_from_s {count_from_s} is after the last access at {trace.time_s[-1]}; count from earlier"
+            f"{as_of_label(count_from_s)}, from which accesses count, is after the last access at "
+            f"{as_of_label(int(trace.time_s[-1]))}; give an earlier --from"
         )
     return Window(max(count_from_s, int(trace.time_s[0])), first)

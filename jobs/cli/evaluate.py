@@ -15,6 +15,7 @@ from jobs.cli.lazy import lazily
 
 with lazily():
     from jobs.evaluate import evaluate as job
+    from jobs.evaluate import ready
     from jobs.report import export
 
 AUTO = "auto"
@@ -49,13 +50,16 @@ def evaluate(
 
     Features, trainings, predictions and plans are made as the service would have made them then.
     """
+    settings, from_s = options.load(conf, tables=tables), parse_day(since)
+    to_s = None if until is None else parse_day(until)
+    ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
     export.prepare(out)
     with console.progress("evaluation", quiet=as_json) as advance:
         answer = job.run(
-            options.load(conf, tables=tables),
+            settings,
             accesses=accesses,
-            from_s=parse_day(since),
-            to_s=None if until is None else parse_day(until),
+            from_s=from_s,
+            to_s=to_s,
             cycle_s=None if cycle == AUTO else parse_duration(cycle),
             fractions=parsing.shares(capacity_fraction),
             on_progress=advance,

@@ -10,6 +10,8 @@ _NO_ROOM = (
     "No usable temporary directory",
 )
 _REMEDIES = {
+    ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
+    "(`java -version`), and sound values of [spark] driver_memory and conf",
     ("java.lang.OutOfMemoryError",): "Spark ran out of memory; no table is half written: "
     "raise [spark] driver_memory and run it again",
     _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from features.times import parse_as_of, parse_day
+from features.times import DAY_S, parse_as_of, parse_day
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Force, Json, TablesRoot
@@ -21,8 +22,8 @@ def pull(
     source: Annotated[str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull.md")],
     input: Annotated[str, typer.Option(help="path or glob of the raw files")],
     day: Annotated[
-        str, typer.Option(help="UTC day of this pull in the rejects table, for example 2026-03-01")
-    ],
+        str | None, typer.Option(help="UTC day that dates the rejected rows; defaults to today")
+    ] = None,
     new_only: Annotated[
         bool, typer.Option("--new-only", help="leave out files that an earlier --new-only pull has taken")
     ] = False,
@@ -39,7 +40,7 @@ def pull(
             options.load(conf, tables=tables),
             source=source,
             path=input,
-            day_s=parse_day(day),
+            day_s=int(time.time()) // DAY_S * DAY_S if day is None else parse_day(day),
             new_only=new_only,
         )
     console.show(answer, as_json=as_json)

@@ -19,7 +19,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from features.errors import CachecastError
-from jobs.cli import console, verbosity
+from jobs.cli import console, interrupts, verbosity
 from jobs.cli.failures import remedy
 from jobs.operate.prometheus import measured
 
@@ -119,8 +119,12 @@ def cachecast() -> None:
 def main() -> None:
     """Run the command line; the only place where errors become exit codes."""
     try:
-        with measured(sys.argv[1:], warn=console.warn):
+        with measured(sys.argv[1:], warn=console.warn), interrupts.in_one_line(console.log):
             app()
+    except SystemExit as end:
+        if end.code == interrupts.CODE:
+            interrupts.leave()
+        raise
     except CachecastError as error:
         _fail(str(error))
     except Exception as error:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from features.errors import InputError
-from features.times import parse_as_of, parse_day
+from features.times import day_label, parse_as_of, parse_day
 from jobs import text
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
@@ -47,12 +47,26 @@ def outcomes(
     elif day is not None:
         console.show(history.of_day(settings, cache=cache, day_s=parse_day(day)), as_json=as_json)
     else:
-        found = history.history(settings, cache=cache, since=since, until=until)
+        found = history.history(settings, cache=cache, since=_day(since), until=_day(until))
         if out is not None:
             history.write_page(found, cache=cache, out=out)
         if as_json:
             console.show(found, as_json=True)
             return
+        _show(found, cache)
+
+
+def _day(text: str | None) -> str | None:
+    return None if text is None else day_label(parse_day(text))
+
+
+def _show(found: history.History, cache: str) -> None:
+    if found.plans:
         console.show(found.plans, as_json=False, title="plans", columns=_PLAN_COLUMNS)
         console.show(found.models, as_json=False, title="model versions", columns=_MODEL_COLUMNS)
+    else:
+        console.line("plans: none of them completed an item; see `cachecast push --status`")
+    if found.days:
         console.show(found.days, as_json=False, title="days against LRU", columns=_DAY_COLUMNS)
+    else:
+        console.line(f"days against LRU: none judged; run `cachecast outcomes --cache {cache} --day …`")

@@ -15,7 +15,7 @@ from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
 from jobs.cli.parsing import moments
 
 with lazily():
-    from jobs.train import deliver, training
+    from jobs.train import deliver, ready, training
     from jobs.train import features as feature_job
     from jobs.train import predict as predict_job
 
@@ -32,8 +32,10 @@ def features(
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
     settings = options.load(conf, tables=tables)
+    as_ofs = moments(as_of, day, settings.features.cycle)
+    ready.to_compute(settings, as_ofs=as_ofs)
     with console.progress("features", quiet=as_json):
-        answer = feature_job.run(settings, as_ofs=moments(as_of, day, settings.features.cycle))
+        answer = feature_job.run(settings, as_ofs=as_ofs)
     console.show(answer, as_json=as_json)
 
 
@@ -58,11 +60,11 @@ def train(
     if as_of is None:
         answers = deliver.run(settings)
     else:
+        until_s = parse_as_of(as_of)
+        ready.to_train(settings, until_s=until_s)
         with console.progress("training", quiet=as_json) as advance:
             answers = [
-                training.run(
-                    settings, until_s=parse_as_of(as_of), search_s=60 * search_minutes, on_progress=advance
-                )
+                training.run(settings, until_s=until_s, search_s=60 * search_minutes, on_progress=advance)
             ]
     if as_json:
         console.show(answers if resume else answers[0], as_json=True)
@@ -93,8 +95,10 @@ def predict(
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
     settings = options.load(conf, tables=tables)
+    as_ofs = moments(as_of, day, settings.features.cycle)
+    ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
     with console.progress("predictions", quiet=as_json):
-        answer = predict_job.run(settings, as_ofs=moments(as_of, day, settings.features.cycle), alias=alias)
+        answer = predict_job.run(settings, as_ofs=as_ofs, alias=alias)
     console.show(answer, as_json=as_json)
     for alarm in answer.alarms:
         console.warn(alarm)

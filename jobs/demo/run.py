@@ -16,6 +16,7 @@ from jobs.ingest import pull
 from jobs.report import build
 from jobs.simulate import site_replay, workload
 from jobs.simulate.replay_trace import Caches
+from jobs.spark.java import check_spark
 from jobs.train import features, predict, training
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
@@ -29,6 +30,7 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
 
     `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
     """
+    check_spark()
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
     reads = _records(demo, seed)

@@ -13,7 +13,7 @@ from features.errors import InputError
 from features.results import CHAMPION_PLAN
 from features.times import DAY_S, day_label
 from features.units import duration_label
-from jobs.evaluate import inputs
+from jobs.evaluate import inputs, ready
 from jobs.evaluate.record import NOBODY, Contest, contest, record
 from jobs.evaluate.scores import ScoreStore
 from jobs.evaluate.walk_forward import SCORERS, Workspace, score, weeks
@@ -30,8 +30,6 @@ from replay.config import CacheConfig
 from replay.trace import Trace
 
 WATCHED_EVERY_S = 3600
-LAST_S = 2**32
-"""A time after all accesses."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +125,13 @@ def run(
             "([features] cycle): choose a part of it, or a multiple that divides a day"
         )
     request = Request(accesses, from_s, to_s, cycle_s, fractions)
-    return evaluate(spark_session(settings.spark), settings, request, on_progress=on_progress)
+    on_progress(0, 1, "reading")
+    known = NOBODY if accesses is not None else contest(settings, from_s=from_s)
+    return evaluate(spark_session(settings.spark), settings, request, known, on_progress=on_progress)
 
 
 def evaluate(
-    spark: SparkSession, settings: Settings, request: Request, *, on_progress: Advance
+    spark: SparkSession, settings: Settings, request: Request, known: Contest, *, on_progress: Advance
 ) -> EvaluationAnswer:
     """Train and score week by week, replay every rival, and record the result for the site's own accesses.
 
@@ -139,8 +139,6 @@ def evaluate(
     accesses go to the table evaluations and the candidate's MLflow run; those for a file are only returned.
     Raises InputError, StaleInputError, ModelError, ServiceError.
     """
-    on_progress(0, 1, "reading")
-    known = NOBODY if request.accesses is not None else contest(settings, from_s=request.from_s)
     with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
         scene = _scene(spark, settings, request, Tables(f"{scratch}/tables"))
         assert scene.trace.names is not None
@@ -170,22 +168,17 @@ def evaluate(
 
 def _scene(spark: SparkSession, settings: Settings, request: Request, tables: Tables) -> _Scene:
     """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
-    until_s = request.to_s or LAST_S
+    until_s = request.to_s or ready.LAST_S
     demand: Mapping[str, str] = {}
     if request.accesses is not None:
         inputs.from_file(request.accesses, tables)
     else:
         demand = settings.sources.demand
-        since_s = request.from_s - max(settings.features.spec.history_s, settings.training.span)
-        site = Tables(settings.tables.root)
+        since_s, site = ready.since_s(settings, request.from_s), Tables(settings.tables.root)
         inputs.from_tables(spark, site, tables, since_s=since_s, until_s=until_s)
     trace = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand).trace
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
-    if not first_s < request.from_s <= last_s:
-        raise InputError(
-            f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
-            f"{day_label(request.from_s)} must leave some before it, to train on, and some after it"
-        )
+    ready.check_days(first_s, last_s, from_s=request.from_s)
     caches = [_cache(settings, trace, request, fraction) for fraction in request.fractions]
     return _Scene(tables, demand, trace, caches)
 

@@ -15,13 +15,12 @@ from features.errors import InputError, SchemaError
 from features.names import did_parts
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.times import day_label
+from jobs.evaluate.ready import check_columns
 from jobs.spark.table_io import read, replace
 from jobs.store.tables import Tables
 
 FROM_FILE = "file"
 """Source of accesses that name none."""
-
-_NEEDED = ("did", "accessed_at", "size_bytes")
 
 
 def from_file(path: Path, tables: Tables) -> None:
@@ -31,8 +30,7 @@ def from_file(path: Path, tables: Tables) -> None:
     from its creation), one read per row. Raises InputError, SchemaError.
     """
     rows = _read(path)
-    if missing := [name for name in _NEEDED if name not in rows.column_names]:
-        raise SchemaError(f"{path.name} has no column {missing[0]!r}; give a table of accesses")
+    check_columns(path, rows.column_names)
     if not rows.num_rows:
         raise InputError(f"{path.name} holds no access")
     n = rows.num_rows

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from features.errors import ConfigError
-from features.schema import CONTENTS
+from features.errors import ConfigError, InputError
+from features.schema import ACCESSES, CONTENTS
 from features.times import as_of_label
 from jobs.caches.inventory import check_loss
 from jobs.ingest.raw_input import merge
@@ -67,15 +68,29 @@ def run(
         namespace, spaces = known.namespace, spaces or known.spaces
     if namespace is None:
         raise ConfigError(f"caches.{cache}.namespace", "is not set; set it, or give --namespace")
+    tables, at_s = Tables(settings.tables.root), int(time.time()) if as_of_s is None else as_of_s
+    _check(tables, namespace, MomentKey.at(at_s, cache))
     return scan(
         spark_session(settings.spark),
-        Tables(settings.tables.root),
+        tables,
         namespace=namespace,
         spaces=spaces,
         cache=cache,
-        as_of_s=int(time.time()) if as_of_s is None else as_of_s,
+        as_of_s=at_s,
         lost_share=1.0 if force else settings.plan.lost_share,
     )
+
+
+def _check(tables: Tables, namespace: Path, key: MomentKey) -> None:
+    """Raise before Spark starts what `scan` would raise after it: InputError, SchemaError, ServiceError."""
+    checked_key(CONTENTS, key)
+    tables.check_writable(CONTENTS, ACCESSES)
+    try:
+        os.scandir(namespace).close()
+    except OSError as error:
+        raise InputError(
+            f"cannot read namespace {namespace}: {error.strerror}; give the folder of the cache's files"
+        ) from None
 
 
 def scan(

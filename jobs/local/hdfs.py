@@ -9,7 +9,8 @@ import urllib.request
 from pathlib import Path
 
 from features.errors import ServiceError
-from jobs.local.java import jars, java
+from jobs.local.java import jars
+from jobs.spark.java import java
 
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from features.errors import ServiceError
 from jobs.store.user_cache import user_cache
-
-
-def java() -> str:
-    """The program. Raises ServiceError if there is none."""
-    found = shutil.which("java")
-    if found is None:
-        raise ServiceError("there is no java: install it with conf/deploy/system.sh core")
-    return found
 
 
 def jars(name: str, *, n: int, script: str) -> Path:

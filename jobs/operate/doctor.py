@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import http.client
-import shutil
 import socket
 import subprocess
 import urllib.error
@@ -13,9 +12,10 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from features.errors import CachecastError
+from features.errors import CachecastError, ServiceError
 from features.redaction import without_login
 from jobs.settings.tree import CacheSettings, Settings
+from jobs.spark.java import java
 from jobs.store.tables import Tables
 
 TIMEOUT_S = 3.0
@@ -51,18 +51,21 @@ def _checks(settings: Settings) -> Iterator[Check]:
 
 def _tables(root: str) -> Check:
     try:
-        names = Tables(root).names()
+        tables = Tables(root)
+        tables.check_writable()
+        names = tables.names()
     except CachecastError as error:
         return Check("tables", root, "bad", str(error))
     return Check("tables", root, "ok", f"{len(names)} tables" if names else "will be made by the first pull")
 
 
 def _java() -> Check:
-    java = shutil.which("java")
-    if java is None:
-        return Check("java", "java", "bad", "not on PATH; Spark needs Java 17: conf/deploy/system.sh core")
-    banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    return Check("java", java, "ok", banner.splitlines()[0] if banner else "no version given")
+    try:
+        program = java()
+    except ServiceError as error:
+        return Check("java", "java", "bad", str(error))
+    banner = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    return Check("java", program, "ok", banner.splitlines()[0] if banner else "no version given")
 
 
 def _spark(master: str) -> Check:

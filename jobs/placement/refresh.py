@@ -17,6 +17,7 @@ from features.units import duration_label
 from jobs.placement.current_plans import current_plan, packed, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
+from jobs.store import commits
 from jobs.store.tables import Tables
 from prefetch.actions import Action
 from prefetch.placement.build import Holding, fraction, snapshot_of
@@ -95,7 +96,8 @@ def refresh(
     """
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
-    inventories = [_inventory(tables, cache.name, as_of_s) for cache in caches]
+    newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
+    inventories = [rows_of(one, list(one.partitions)) for one in newest]
     plans = [current_plan(tables, cache.name, as_of_s) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, horizon_s)
     files = _files(tables, predictions, [*inventories, *plans])
@@ -116,7 +118,7 @@ def refresh(
         files=files.num_rows,
         sites=len(snapshot.sites),
         caches=len(caches),
-        no_inventory=[c.name for c, one in zip(caches, inventories, strict=True) if not one.num_rows],
+        no_inventory=[cache.name for cache, one in zip(caches, newest, strict=True) if not one.partitions],
         misplaced=_misplaced(caches, plans),
         snapshot_bytes=len(data),
     )
@@ -142,11 +144,10 @@ def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> p
     return rows
 
 
-def _inventory(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The cache's newest inventory of the last day, without partition columns; empty if there is none."""
+def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snapshot:
+    """The cache's newest inventory of the last day, without a partition if there is none."""
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
-    newest = tables.newest(CONTENTS, owner=cache, after=since, until=until)
-    return rows_of(newest, list(newest.partitions))
+    return tables.newest(CONTENTS, owner=cache, after=since, until=until)
 
 
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:

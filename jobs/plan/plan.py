@@ -83,13 +83,33 @@ def run(settings: Settings, *, cache: str, as_of_s: int, force: bool = False) ->
 
     `force`: also if the cache lost, or the plan evicts, more than settings allow.
     """
-    return make(Tables(settings.tables.root), settings, moment_of(settings, cache, as_of_s), force=force)
+    tables = _predicted(settings, cache, as_of_s)
+    tables.check_writable(PLANS)
+    return make(tables, settings, moment_of(settings, cache, as_of_s), force=force)
 
 
 def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
     """Why one file would be planned or not; nothing is written. Raises as `explain_item`."""
-    moment = moment_of(settings, cache, as_of_s)
-    return explain_item(Tables(settings.tables.root), settings, moment, item=item)
+    tables = _predicted(settings, cache, as_of_s)
+    return explain_item(tables, settings, moment_of(settings, cache, as_of_s), item=item)
+
+
+def _predicted(settings: Settings, cache: str, as_of_s: int) -> Tables:
+    """The tables, with predictions to plan by. Raises StaleInputError before a cache is asked."""
+    _ = settings.cache(cache)
+    tables, every_s, region = Tables(settings.tables.root), settings.features.cycle, settings.region.name
+    if not tables.snapshot(PREDICTIONS).select(as_of=as_of_label(as_of_s - as_of_s % every_s), owner=region):
+        raise _no_predictions(tables, as_of_s - as_of_s % every_s, region)
+    return tables
+
+
+def _no_predictions(tables: Tables, as_of_s: int, region: str) -> StaleInputError:
+    known = tables.newest(PREDICTIONS, owner=region).partitions
+    latest = f"the latest are at {next(iter(known))[1]}" if known else "there are none at any time"
+    return StaleInputError(
+        f"no predictions at {as_of_label(as_of_s)} for region {region!r}, {latest}; run `cachecast features` "
+        "and `cachecast predict`"
+    )
 
 
 def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = False) -> PlanSummary:
@@ -160,9 +180,7 @@ def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArr
         PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did", "model_version"]
     )
     if not rows.num_rows:
-        raise StaleInputError(
-            f"no predictions at {as_of_label(as_of_s)} for region {region!r}; run features and predict"
-        )
+        raise _no_predictions(tables, as_of_s, region)
     dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
     return dids, ", ".join(sorted(pc.unique(rows["model_version"]).to_pylist()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from replay.curve import Curve, lru_curve
 from replay.policies import run_policy
 from replay.read import LoadedTrace
 from replay.result import Result
+from replay.threads import threads
 from replay.trace import Trace
 
 N_POINTS = 20
@@ -200,7 +201,7 @@ def _replays(
     keys = [("lru", size) for size in sorted(small)]
     keys += [(policy, size) for policy in ("clairvoyant", "bound") for size in sorted(ideal)]
     results: dict[_Key, Result] = {}
-    with ThreadPoolExecutor(workers) as pool:
+    with threads(workers) as pool:
         futures = {pool.submit(replay, key): key for key in keys}
         for future in as_completed(futures):
             results[futures[future]] = future.result()

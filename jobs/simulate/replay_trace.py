@@ -71,7 +71,7 @@ def replay(
         xcache=xcache(caches),
         own=own_policies(caches, trace),
         count_from_s=count_from_s,
-        with_bound=caches.with_bound,
+        with_bound=shows_bound(caches),
         on_done=on_progress,
         workers=caches.workers,
     )
@@ -92,12 +92,21 @@ def own_policies(caches: Caches, trace: Trace) -> dict[str, Policy]:
 
 
 def named_policies(caches: Caches) -> list[str]:
-    """The policies' canonical names. Raises ConfigError for one that is unknown or lacks its scores."""
-    names = [name if name == PLAN else canonical(name) for name in caches.policies]
+    """The policies' canonical names, without the bound. Raises ConfigError for one that lacks its scores."""
+    names = [name for name in _named(caches) if name != BOUND]
     for name in names:
         if name not in (*POLICIES, PLAN) and caches.scores is None:
             raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
     return names
+
+
+def shows_bound(caches: Caches) -> bool:
+    """Whether the bound gets a row, by default or as one of the policies."""
+    return caches.with_bound or BOUND in _named(caches)
+
+
+def _named(caches: Caches) -> list[str]:
+    return [canonical(name, others=(PLAN, BOUND)) for name in caches.policies]
 
 
 def summary(row: Row, footprint_bytes: int) -> dict[str, object]:

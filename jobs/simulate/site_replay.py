@@ -15,7 +15,15 @@ from jobs.progress import Advance
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import Settings
 from jobs.simulate.accesses import days_of_tables
-from jobs.simulate.replay_trace import Caches, ReplayAnswer, named_policies, own_policies, summary, xcache
+from jobs.simulate.replay_trace import (
+    Caches,
+    ReplayAnswer,
+    named_policies,
+    own_policies,
+    shows_bound,
+    summary,
+    xcache,
+)
 from jobs.store.keys import Key
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables, sizes
@@ -33,8 +41,10 @@ def run(
 ) -> ReplayAnswer:
     """Replay days of the site's tables as XCaches with its watermarks. Raises InputError, and as `replay`."""
     first_s, last_s = days_of_tables(first_day_s, last_day_s)
+    tables = Tables(settings.tables.root)
+    tables.check_writable(REPLAYS)
     return replay(
-        Tables(settings.tables.root),
+        tables,
         dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks),
         first_day_s=first_s,
         last_day_s=last_s,
@@ -73,10 +83,11 @@ def replay(
     policies = named_policies(caches)
     loaded = from_tables(
         tables,
-        since_s=first_day_s - history_s,
+        since_s=first_day_s,
         until_s=last_day_s,
         demand_sources=demand_sources,
         site=site,
+        history_s=history_s,
     )
     trace, shared = loaded.trace, None
     if PLAN in policies:
@@ -92,7 +103,7 @@ def replay(
         cycle_s=cycle_s,
         plan_from_s=first_day_s,
         count_from_s=first_day_s,
-        with_bound=caches.with_bound,
+        with_bound=shows_bound(caches),
         on_done=on_progress,
         workers=caches.workers,
     )
@@ -101,13 +112,14 @@ def replay(
 
 
 def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:
-    predicted = {as_of for _, as_of, _ in tables.snapshot(PREDICTIONS).select(owner=region)}
+    predicted = {as_of for _, as_of, _ in tables.head(PREDICTIONS).select(owner=region)}
     boundaries = [as_of_label(at) for at in range(since_s, until_s, cycle_s)]
     missing = [label for label in boundaries if label not in predicted]
     if missing:
         raise StaleInputError(
             f"no predictions for {len(missing)} of the replayed plan boundaries, the first at {missing[0]}; "
-            "run features and predict for those days, or leave lru+plan out of --policy"
+            "run `cachecast features` and `cachecast predict` for those days, or leave lru+plan out: "
+            "--policy lru,clairvoyant"
         )
 
 

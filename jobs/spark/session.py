@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from jobs.settings.tree import SparkSettings
 from jobs.spark import code_zip, jvm
+from jobs.spark.java import check_spark, is_submitted
 
 _log = logging.getLogger(__name__)
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set where spark-submit started this process."""
 
 # Before a session exists, only a log4j file can silence the messages of its start.
 _LOG4J = """\
@@ -43,8 +47,9 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
     are added to ours. Timestamps are UTC; Parquet holds them as int64 microseconds. Workers elsewhere than in
     this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
-    spark-submit its own --master counts.
+    spark-submit its own --master counts. Raises ServiceError without Java.
     """
+    check_spark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
@@ -52,13 +57,43 @@ def spark_session(settings: SparkSettings) -> SparkSession:
         log4j.write_text(_LOG4J)
         conf = SparkConf(loadDefaults=False).setAppName("cachecast")
         conf.setAll(list(session_conf(settings, log4j).items()))
-        if _SUBMITTED not in os.environ:
-            jvm.start(conf.setMaster(settings.master))
-        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        with _interruptible():
+            if not is_submitted():
+                jvm.start(conf.setMaster(settings.master))
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
     _log.info("Spark %s runs at %s", session.version, session.sparkContext.master)
     if not str(session.sparkContext.master).startswith("local"):
         session.sparkContext.addPyFile(str(_rooms()))
     return session
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Keep the handler of Ctrl-C in the block, and end what was started in it, which would be left behind.
+
+    Spark's own handler calls the JVM in the middle of another call, which fails.
+    """
+    handler, before = signal.getsignal(signal.SIGINT), _children()
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for child in _children() - before:
+            os.kill(child, signal.SIGTERM)
+        handler(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _children() -> set[int]:
+    """The processes that this thread has started."""
+    listed = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return set(map(int, listed.read_text().split())) if listed.exists() else set()
 
 
 @functools.cache

@@ -20,8 +20,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pyarrow as pa
 
-from features.errors import ConflictError, SchemaError, StaleInputError
+from features.errors import ConflictError, SchemaError
 from features.schema import Table, arrow_schema
+from jobs.store.absent import no_table
 from jobs.store.commits import (
     COMMITS,
     Partition,
@@ -63,6 +64,11 @@ class Tables:
         """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
         return self._store.unlock(f".{work}.lock")
 
+    def check_writable(self, *written: Table) -> None:
+        """Raise ServiceError if it is already clear that these tables cannot be written."""
+        for store in (self._store, *(self._store.below(table.name) for table in written)):
+            store.check_writable()
+
     def exists(self, table: Table) -> bool:
         """Whether the table has a commit."""
         return self.head(table).number > 0
@@ -71,9 +77,7 @@ class Tables:
         """The table as it is now. Raises StaleInputError if it has no commit."""
         head = self.head(table)
         if not head.number:
-            raise StaleInputError(
-                f"table {table.name} under {self.root} does not exist; run the step that writes it"
-            )
+            raise no_table(table.name, self.root, others=self.names())
         return head
 
     def head(self, table: Table) -> Snapshot:

@@ -15,7 +15,8 @@ from features.errors import InputError, StaleInputError
 from features.schema import ACCESSES, FILES
 from features.times import day_label
 from features.units import format_bytes
-from jobs.store.tables import Tables
+from jobs.store.absent import no_access
+from jobs.store.tables import Tables, read_partitions
 from replay.arrow import from_arrow
 from replay.read import LoadedTrace, read_trace
 from replay.trace import Trace
@@ -65,17 +66,18 @@ def from_tables(
     demand_sources: Mapping[str, str],
     site: str | None = None,
     known_before_s: int | None = None,
+    history_s: int = 0,
 ) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
 
-    `known_before_s`: only accesses that were known, and happened, before it.
-    Raises StaleInputError if there is none, InputError.
+    `known_before_s`: only accesses that were known, and happened, before it; `history_s`: also those of this
+    long before `since_s`. Raises StaleInputError if there is none, InputError.
     """
-    accesses = tables.read_arrow(ACCESSES, since=day_label(since_s), until=day_label(until_s), columns=_READ)
+    snapshot = tables.snapshot(ACCESSES)
+    days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
+    accesses = read_partitions(snapshot, days, _READ)
     if not accesses.num_rows:
-        raise StaleInputError(
-            f"no access between {day_label(since_s)} and {day_label(until_s)}; pull them first"
-        )
+        raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
     counted = _before(demand(accesses, demand_sources), known_before_s)
     if not counted.num_rows:
         raise StaleInputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +17,7 @@ from jobs.spark.session import spark_session
 from jobs.spark.table_io import read_partitions, replace
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables
+from jobs.train.ready import check_features
 from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
 from jobs.train.written import Written, check_on_grid, written
@@ -53,7 +54,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     check_on_grid(as_ofs, spec.cycle_s)
     chosen = settings.mlflow if alias is None else settings.mlflow.model_copy(update={"serve": (alias,)})
     answer = score(
-        spark_session(settings.spark),
+        lambda: spark_session(settings.spark),
         Tables(settings.tables.root),
         spec=spec,
         region=settings.region.name,
@@ -66,7 +67,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
 
 
 def score(
-    spark: SparkSession,
+    spark: Callable[[], SparkSession],
     tables: Tables,
     *,
     spec: FeatureSpec,
@@ -75,7 +76,7 @@ def score(
     mlflow: MlflowSettings,
     max_age_s: int,
 ) -> PredictAnswer:
-    """Replace the predictions at every as_of (seconds since 1970).
+    """Replace the predictions at every as_of (seconds since 1970); `spark` starts once the models are there.
 
     The models are those of the first alias in `mlflow.serve` that exists. A second run changes nothing. The
     table drift compares the scored rows with training. Without usable models there are no predictions, and so
@@ -84,9 +85,7 @@ def score(
     """
     features = tables.snapshot(spec.features_table)
     base = tables.head(PREDICTIONS)
-    keys = [MomentKey.at(as_of, region) for as_of in sorted(set(as_ofs))]
-    if missing := [key.as_of for key in keys if key not in features.partitions]:
-        raise StaleInputError(f"no features at {missing[0]}; run `cachecast features` for it first")
+    keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
         models = patiently(
             lambda: registry(mlflow).load(region, mlflow.serve),
@@ -96,7 +95,7 @@ def score(
         for as_of in as_ofs:
             models.bundle.check_time(as_of, max_age_s=max_age_s)
         models = models.only(spec.horizons_s)
-    rows = read_partitions(spark, features, {key: features.partitions[key] for key in keys})
+    rows = read_partitions(spark(), features, {key: features.partitions[key] for key in keys})
     snapshot = replace(score_spark(rows, models), tables, PREDICTIONS, cover=keys, base=base)
     alarms = _watch(tables, features, keys, models, spec)
     return PredictAnswer(snapshot, models.version, alarms)

@@ -12,8 +12,9 @@ from features.arrays import FloatArray
 from features.errors import ModelError
 from models.evaluation.metrics import log_loss
 from models.learning.calibration import IDENTITY, Knots, calibrate, reads_if_any
-from models.learning.frame import Sample, time_split
+from models.learning.frame import Sample
 from models.learning.learners import Learner, Scorer
+from models.learning.split import time_split
 
 VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2

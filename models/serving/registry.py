@@ -16,6 +16,7 @@ from features.errors import ModelError, StaleInputError
 from features.times import parse_as_of
 from models.serving.bundle_files import BUNDLE_FOLDER, bundle_digest, check_listing, read_bundle, relative
 from models.serving.mlflow_session import Metric, MlflowException, Run, connect, mlflow, service_errors
+from models.serving.names import model_name, no_model
 from models.serving.scoring import ServedModels
 
 CANDIDATE, CHAMPION = "candidate", "champion"
@@ -26,11 +27,6 @@ MAY_PUSH_TAG = "may_push"
 
 DIGEST_PARAM = "bundle_sha256"
 """Of the run that trained a version: the digest of the bundle's files."""
-
-
-def model_name(region: str) -> str:
-    """The registered model's name."""
-    return f"cachecast-{region}"
 
 
 class Registry:
@@ -105,11 +101,7 @@ class Registry:
         for alias in aliases:
             if (version := self.version_at(region, alias)) is not None:
                 return self.load_version(version)
-        wanted = " or ".join(f"{model_name(region)}@{alias}" for alias in aliases)
-        raise StaleInputError(
-            f"MLflow has no model {wanted}; train, evaluate and promote one "
-            "([mlflow] serve names the aliases that may serve)"
-        )
+        raise no_model(region, aliases)
 
     def load_version(self, version: str) -> ServedModels:
         """The models of a version (`name/number`), if its files are those of its digest. Raises as `load`."""

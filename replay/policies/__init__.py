@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,18 +44,18 @@ NAMES = (*POLICIES, "score", "score-tail")
 _ALIASES = {"belady": "clairvoyant"}
 
 
-def canonical(name: str) -> str:
-    """The name in `NAMES` that equals `name` but for case, `-` and `_`; `belady` is `clairvoyant`.
+def canonical(name: str, *, others: Sequence[str] = ()) -> str:
+    """The name in `NAMES` and `others` that equals `name` but for case, `-` and `_`.
 
-    Raises ConfigError if there is none.
+    `belady` is `clairvoyant`. Raises ConfigError if there is none.
     """
-    wanted = _bare(name)
-    for known in NAMES:
-        if _bare(known) == wanted:
-            return known
+    wanted, known = _bare(name), (*NAMES, *others)
+    for one in known:
+        if _bare(one) == wanted:
+            return one
     if wanted in _ALIASES:
         return _ALIASES[wanted]
-    raise ConfigError("policy", f"no policy {name!r}; there are {', '.join(NAMES)}")
+    raise ConfigError("policy", f"no policy is called {name!r}; there are {', '.join(known)}")
 
 
 def run_policy(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ from replay.study.shapes import (
 )
 from replay.study.use import Use, lru_age_s, replayed, replayed_without
 from replay.study.verdicts import Thresholds
+from replay.threads import threads
 from replay.trace import Trace
 
 CAPACITY_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -149,7 +149,7 @@ def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
     _ = trace.following  # computed once, before threads ask for it
     clairvoyant, bound = partial(run_policy, "clairvoyant", trace), partial(byte_bound, trace)
-    with ThreadPoolExecutor() as pool:
+    with threads() as pool:
         found, best = pool.map(clairvoyant, sizes), pool.map(bound, sizes)
         return [
             Ideal(size, one.byte_hit_ratio, other.byte_hit_ratio)

@@ -82,5 +82,5 @@ def test_no_gap_is_none(trace: Trace) -> None:
 
 
 def test_errors_reach_the_caller(trace: Trace) -> None:
-    with pytest.raises(ConfigError, match="no policy"):
+    with pytest.raises(ConfigError, match="no policy is called"):
         compare(trace, [5000], policies=["fifo9"])

@@ -42,6 +42,9 @@ class Store(Protocol):
     def make_folder(self, name: str) -> None:
         """Make the folder `name`, so that files can be written into it."""
 
+    def check_writable(self) -> None:
+        """Raise ServiceError if it is already clear that this user cannot write here; ask no server."""
+
     def remove(self, name: str) -> None:
         """Delete a file, or a folder with its content, if it exists."""
 

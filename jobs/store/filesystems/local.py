@@ -7,21 +7,28 @@ loss before that leaves the table at the last commit, or at the new one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
 import posixpath
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import InputError
+from features.errors import InputError, ServiceError
 from jobs.store.locks import exclusive
+
+_REFUSED = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "may not be used by this user"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "is no folder"),
+    errno.EROFS: "is on a read-only file system",
+}
 
 
 class LocalStore:
@@ -40,7 +47,8 @@ class LocalStore:
 
     def names(self, folder: str = "") -> list[str]:
         try:
-            return [path.name for path in (self._folder / folder).iterdir()]
+            with _refusals():
+                return [path.name for path in (self._folder / folder).iterdir()]
         except FileNotFoundError:
             return []
 
@@ -52,13 +60,14 @@ class LocalStore:
         return sorted(path.relative_to(self._folder).as_posix() for path in found)
 
     def read(self, name: str) -> bytes:
-        return (self._folder / name).read_bytes()
+        with _refusals():
+            return (self._folder / name).read_bytes()
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         path, folder = self._folder / name, posixpath.dirname(name)
         self.make_folder(folder)
         draft = path.with_name(f".{uuid.uuid4().hex}.draft")
-        with draft.open("xb") as file:
+        with _refusals(), draft.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -74,7 +83,8 @@ class LocalStore:
     def make_folder(self, name: str) -> None:
         missing = itertools.takewhile(lambda path: not path.exists(), (self._folder, *self._folder.parents))
         holding_new = [path.parent for path in missing]
-        (self._folder / name).mkdir(parents=True, exist_ok=True)
+        with _refusals():
+            (self._folder / name).mkdir(parents=True, exist_ok=True)
         for folder in holding_new:
             _sync_folder(folder)
 
@@ -103,16 +113,29 @@ class LocalStore:
             _sync_folder(folder)
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
-        return pq.read_table(self._path(name), columns=list(columns), schema=schema, partitioning=None)
+        with _refusals():
+            return pq.read_table(self._path(name), columns=list(columns), schema=schema, partitioning=None)
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
         return pq.read_metadata(self._path(name))
 
     def write_parquet(self, name: str, rows: pa.Table) -> None:
-        pq.write_table(rows, self._path(name), compression="zstd")
+        with _refusals():
+            pq.write_table(rows, self._path(name), compression="zstd")
 
-    def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
-        return exclusive(self._folder / name, work)
+    @contextmanager
+    def exclusive(self, name: str, work: str) -> Iterator[None]:
+        with ExitStack() as lock:
+            with _refusals():
+                lock.enter_context(exclusive(self._folder / name, work))
+            yield
+
+    def check_writable(self) -> None:
+        there = next(path for path in (self._folder, *self._folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise _refused(errno.ENOTDIR, str(there))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise _refused(errno.EACCES, str(there))
 
     def unlock(self, name: str) -> str | None:
         raise InputError(
@@ -121,6 +144,24 @@ class LocalStore:
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the refusal of a file or folder to this user into ServiceError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        raise _refused(error.errno, str(error.filename or error)) from None
+
+
+def _refused(number: int, path: str) -> ServiceError:
+    what = _REFUSED[number]
+    return ServiceError(
+        f"tables: {path} {what}; mend that, or name other tables by --tables or [tables] root"
+    )
 
 
 def _sync_folder(folder: Path) -> None:

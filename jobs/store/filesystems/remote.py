@@ -71,6 +71,9 @@ class RemoteStore(abc.ABC):
     @abc.abstractmethod
     def settle_folders(self, names: Iterable[str]) -> None: ...
 
+    def check_writable(self) -> None:  # noqa: B027  the same for all of them
+        """Nothing is clear without the server, which refuses the first write."""
+
     def _holds(self, name: str, content: bytes) -> bool:
         try:
             return self.read(name) == content

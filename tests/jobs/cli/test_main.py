@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-TABLES_STEP = "run the step that writes it"
+TABLES_STEP = "no table accesses at"
 
 
 def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +33,14 @@ def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str
         (["replay", "--from", "2026-03-01", "--to", "2026-03-02", "--capacity", "much"], "not a size"),
         (["replay", "--from", "2026-03-01", "--to", "2026-03-02"], TABLES_STEP),
         (["outcomes", "--cache", "x", "--as-of", "2026-03-01"], "no cache is called"),
+        (["features", "--day", "2026-03-01"], TABLES_STEP),
+        (["train", "--as-of", "2026-03-01"], TABLES_STEP),
+        (["predict", "--as-of", "2026-03-01"], "no table features at"),
+        (
+            ["scan", "--cache", "xc1", "--namespace", "/nowhere"],
+            "cannot read namespace /nowhere: No such file",
+        ),
+        (["replay", "--from", "2026-03-02", "--to", "2026-03-01"], "--to 2026-03-01 is before --from"),
         (["report"], "no table to report on"),
         (["pull", "--source", "rumours", "--input", "x", "--day", "2026-03-01"], "rucio_traces"),
         (["workload", "--out", "w", "--start", "2026-03-01", "--scenario", "../x"], "there is no"),
@@ -48,6 +56,12 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str],
     assert lines[0].startswith("error: ")
     assert told in lines[0]
     assert not answer.stdout
+
+
+def test_without_java_the_remedy_is_that_of_the_doctor(tmp_path: Path) -> None:
+    answer = cachecast("features", "--as-of", "2026-03-01", "--tables", tmp_path, PATH="/nowhere")
+    told = "error: there is no java on PATH; Spark needs Java 17: conf/deploy/system.sh core\n"
+    assert (answer.returncode, answer.stderr) == (1, told)
 
 
 @pytest.mark.parametrize("blocks", [0, 6])

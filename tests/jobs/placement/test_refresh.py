@@ -127,6 +127,11 @@ def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tab
     assert sites(snapshot, "cms:/U/E/AOD") is None
 
 
+def test_a_cache_that_was_found_empty_has_an_inventory(tables: Tables, tmp_path: Path) -> None:
+    put(tables, CONTENTS, [], AS_OF, "e2")
+    assert run(tables, tmp_path / "p.db").no_inventory == []
+
+
 def test_a_prefill_adds_to_the_plan_before_it(tables: Tables, tmp_path: Path) -> None:
     put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
     run(tables, tmp_path / "p.db")

@@ -233,7 +233,7 @@ def test_a_plan_knows_the_region_that_the_study_knows(origin: str) -> None:
 
 
 def test_without_predictions_there_is_no_plan(tables: Tables) -> None:
-    with pytest.raises(StaleInputError, match="run features and predict"):
+    with pytest.raises(StaleInputError, match="run `cachecast features` and `cachecast predict`"):
         run(tables, [held(1)], as_of_s=AS_OF + 14400)
     assert not tables.exists(PLANS)
 

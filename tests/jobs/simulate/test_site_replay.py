@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,8 +123,25 @@ def test_a_boundary_without_predictions_is_refused_with_the_remedy(tables: Table
     assert [row["policy"] for row in without] == ["lru", "clairvoyant", "bound"]
 
 
+def test_tables_without_predictions_are_told_the_command_and_the_other_policies(
+    tables: Tables, tmp_path: Path
+) -> None:
+    fresh = Tables(str(tmp_path))
+    fresh.replace_arrow(ACCESSES, tables.read_arrow(ACCESSES))
+    with pytest.raises(StaleInputError, match=r"`cachecast predict` for those days, .*: --policy lru,clair"):
+        run(fresh)
+
+
+def test_the_bound_is_a_policy_too(tables: Tables) -> None:
+    assert [row["policy"] for row in run(tables, policies=("lru", "Bound"))] == ["lru", "bound"]
+
+
 def test_days_without_accesses_are_refused(tables: Tables) -> None:
-    with pytest.raises(StaleInputError, match="no access between"):
+    asked, there = (
+        "from 2026-05-30 to 2026-05-31, nor in the 2d before",
+        "accesses of 2026-03-01 to 2026-03-0",
+    )
+    with pytest.raises(StaleInputError, match=f"no access {asked}; there are {there}"):
         run(tables, first_day_s=START + 90 * DAY_S, last_day_s=START + 91 * DAY_S)
 
 
@@ -139,6 +158,13 @@ def test_the_commands_read_the_tables(tables: Tables) -> None:
     assert asked["byte_hit_ratio"] <= rows[-1]["byte_hit_ratio"]
     # With room for all, only the first reads of the cold files are missed.
     assert curve["points"][-1]["hit_ratio"] == 1 - (COLD // 2) / curve["requests"]
+
+
+def test_tables_that_cannot_be_written_are_refused_before_the_replay(tables: Tables, tmp_path: Path) -> None:
+    (tmp_path / "replays").touch()
+    words = ["--tables", str(tmp_path), "--from", "2026-03-03", "--to", "2026-03-04"]
+    told = str(CliRunner().invoke(app, ["replay", *words]).exception)
+    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", told)
 
 
 def test_only_the_demand_source_is_replayed(tables: Tables) -> None:

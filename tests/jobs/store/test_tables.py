@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from hdfs_native.fsspec import HdfsFileSystem
 
-from features.errors import ConfigError, ConflictError, SchemaError, StaleInputError
+from features.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
 from jobs.store.filesystems import Store, store_at
 from jobs.store.filesystems.s3 import S3Store
@@ -308,3 +308,36 @@ def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
     assert "notes.txt" not in before
     tables.replace_rows(REJECTS, [], ("2026-03-01",))
     assert sorted({*before, REJECTS.name}) == tables.names()
+
+
+@pytest.mark.parametrize("root", ["file", "file/tables"])
+def test_a_folder_that_cannot_hold_tables_is_told_in_one_line(tmp_path: Path, root: str) -> None:
+    (tmp_path / "file").touch()
+    tables = Tables(str(tmp_path / root))
+    for use in (tables.check_writable, lambda: tables.replace_arrow(REJECTS, rejects(DAY, 1))):
+        with pytest.raises(ServiceError, match=r"^tables: .*; mend that, or name other tables by --tables"):
+            use()
+
+
+def test_a_folder_of_another_user_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    tables, told = Tables(str(tmp_path / "theirs")), "theirs.* may not be used by this user; mend that"
+    privileged = os.geteuid() == 0
+    if privileged:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(ServiceError, match=told):
+            tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    finally:
+        if privileged:
+            os.seteuid(0)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ServiceError, match=told):
+        tables.check_writable()
+
+
+def test_a_missing_folder_can_hold_tables(tmp_path: Path) -> None:
+    Tables(str(tmp_path / "not" / "there")).check_writable(REJECTS)
+    assert not list(tmp_path.iterdir())

@@ -217,7 +217,7 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     def predictions() -> None:
         at = [(N_AS_OFS - 1) * HOUR]
         region, age = {"region": "emea", "spec": SPEC}, {"max_age_s": 1000 * HOUR}
-        predict.score(spark, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
+        predict.score(lambda: spark, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
 
     (tmp_path / BUNDLE_FILE).write_text("{}")
     client.log_artifact(run_id, str(tmp_path / BUNDLE_FILE), "bundle")

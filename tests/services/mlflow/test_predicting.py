@@ -22,7 +22,7 @@ from jobs.train import predict
 from jobs.train.deliver import TrainingAnswer
 from models.learning.frame import model_matrix
 from models.serving.mlflow_session import mlflow
-from models.serving.registry import model_name
+from models.serving.names import model_name
 from models.serving.scoring import ServedModels
 
 if TYPE_CHECKING:
@@ -43,7 +43,13 @@ def predictions(
     spark: SparkSession, tables: Tables, mlflow_at: Mlflow, *as_ofs: int, max_age_s: int = 1000 * HOUR
 ) -> predict.PredictAnswer:
     return predict.score(
-        spark, tables, spec=SPEC, region="emea", as_ofs=as_ofs, mlflow=mlflow_at, max_age_s=max_age_s
+        lambda: spark,
+        tables,
+        spec=SPEC,
+        region="emea",
+        as_ofs=as_ofs,
+        mlflow=mlflow_at,
+        max_age_s=max_age_s,
     )
 
 

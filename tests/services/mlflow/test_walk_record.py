@@ -16,7 +16,7 @@ from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from models.evaluation.rivals import Rivals, replay_rivals
 from models.serving.mlflow_session import mlflow
-from models.serving.registry import model_name
+from models.serving.names import model_name
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.trace import Trace

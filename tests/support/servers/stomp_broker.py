@@ -10,7 +10,8 @@ from pathlib import Path
 from daemons import NoServer, end, free_ports, start, wait
 
 from features.errors import ServiceError
-from jobs.local.java import jars, java
+from jobs.local.java import jars
+from jobs.spark.java import java
 
 _N_JARS = 8
 _JAVA = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")

@@ -1,0 +1,33 @@
+"""The Java of this machine, which Spark and servers made of jars need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+
+from features.errors import ServiceError
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit started this process."""
+
+
+def is_submitted(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether spark-submit started this process, with a JVM."""
+    return _SUBMITTED in env
+
+
+def check_spark(env: Mapping[str, str] = os.environ) -> None:
+    """Raise ServiceError if Spark cannot start here, for lack of Java."""
+    if not is_submitted(env):
+        java(env)
+
+
+def java(env: Mapping[str, str] = os.environ) -> str:
+    """The program: that of JAVA_HOME if it is set, as Spark does it. Raises ServiceError without one."""
+    home = env.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else env.get("PATH"))
+    if found is None:
+        where = f"in JAVA_HOME, {home}/bin" if home else "on PATH"
+        raise ServiceError(f"there is no java {where}; Spark needs Java 17: conf/deploy/system.sh core")
+    return found

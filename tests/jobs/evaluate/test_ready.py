@@ -1,0 +1,80 @@
+"""The days of an evaluation are checked at once, in the tables and in the footer of a file."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from features.errors import InputError, SchemaError, StaleInputError
+from features.schema import ACCESSES
+from features.times import parse_day
+from jobs.evaluate import ready
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+
+DAYS = ("2026-03-01", "2026-03-02")
+
+
+def rows() -> pa.Table:
+    known = {"did": "x:f", "scope": "x", "name": "f", "n_reads": 1, "source": "rucio_traces", "size_bytes": 1}
+    at = [dt.datetime.fromisoformat(f"{day}T12:00:00+00:00") for day in DAYS]
+    return pa.Table.from_pylist(
+        [
+            dict.fromkeys(ACCESSES.column_names)
+            | known
+            | {"accessed_at": one, "known_at": one, "event_id": day}
+            for one, day in zip(at, DAYS, strict=True)
+        ]
+    )
+
+
+def check(folder: Path, since: str, until: str | None = None, accesses: Path | None = None) -> None:
+    to_s = None if until is None else parse_day(until)
+    settings = Settings.load(env={}, tables=str(folder / "t"))
+    ready.to_evaluate(settings, accesses=accesses, from_s=parse_day(since), to_s=to_s)
+
+
+@pytest.mark.parametrize(
+    ("since", "told"),
+    [
+        ("2026-03-01", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-01 must leave some before it"),
+        ("2026-03-03", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-03 must leave some before it"),
+    ],
+)
+@pytest.mark.parametrize("from_file", [False, True])
+def test_days_that_leave_nothing_are_refused(
+    tmp_path: Path, since: str, told: str, *, from_file: bool
+) -> None:
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    pq.write_table(rows(), tmp_path / "a.parquet", row_group_size=1)
+    accesses = tmp_path / "a.parquet" if from_file else None
+    with pytest.raises(InputError, match=told):
+        check(tmp_path, since, accesses=accesses)
+    check(tmp_path, "2026-03-02", accesses=accesses)
+
+
+def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(StaleInputError, match="no table accesses"):
+        check(tmp_path, "2026-03-02")
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    with pytest.raises(
+        StaleInputError, match=r"no access from 2028-03-01 to 2028-03-02, nor .* of 2026-03-01"
+    ):
+        check(tmp_path, "2028-03-01", "2028-03-02")
+    with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
+        check(tmp_path, "2026-03-02", "2026-03-01")
+
+
+def test_what_a_file_does_not_say_is_left_to_its_reader(tmp_path: Path) -> None:
+    pq.write_table(rows(), tmp_path / "a.parquet", write_statistics=False)
+    check(tmp_path, "2030-01-01", accesses=tmp_path / "a.parquet")
+    pq.write_table(rows().drop_columns(["did"]), tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match="no column 'did'"):
+        check(tmp_path, "2030-01-01", accesses=tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").write_text("no Parquet")
+    with pytest.raises(InputError, match=r"cannot read a\.parquet as Parquet"):
+        check(tmp_path, "2030-01-01", accesses=tmp_path / "a.parquet")
