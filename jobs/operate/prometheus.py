@@ -28,8 +28,7 @@ Sample = tuple[str, str, Mapping[str, str], float]
 def folder(words: Sequence[str] = (), env: Mapping[str, str] = os.environ) -> Path | None:
     """`[metrics] folder`, None if it is not set; `words`: a command line with its --conf."""
     conf = _option(words, "--conf")
-    values, _ = layered(Path(conf) if conf else None, env=env)
-    named = values["metrics"]["folder"]
+    named = layered(Path(conf) if conf else None, env=env).values["metrics"]["folder"]
     return Path(named) if named else None
 
 

@@ -84,8 +84,8 @@ def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
 
     It takes a few milliseconds, because Airflow parses DAGs often.
     """
-    values, where = layered(env=env)
-    settings = checked(AirflowSettings, values["airflow"], f"{where}: airflow")
+    given = layered(env=env)
+    settings, values = checked(AirflowSettings, given, at="airflow"), given.values
     cycle = values["features"]["cycle"]
     cycle_s = parse_duration(cycle) if isinstance(cycle, str) else int(cycle)
     return Scheduling(settings, cycle_s, int(values["training"]["min_test_days"]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,61 @@ MAX_FILE_BYTES = 2**20
 """Largest file of settings: a parser can take hours for a few lines of a larger one."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """The values of one file, one variable or one option, and how messages name it."""
+
+    name: str
+    values: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layered:
+    """The merged `values` of `layers`; later layers override earlier ones."""
+
+    values: dict[str, Any]
+    layers: tuple[Layer, ...]
+
+    def where(self, *paths: Sequence[str | int]) -> str:
+        """The name of the last layer that has the setting at one of `paths`, or else the table around it."""
+        longest = max(map(len, paths))
+        for length in range(longest, 0, -1):
+            for layer in reversed(self.layers):
+                if any(_has(layer.values, path[:length]) for path in paths):
+                    return layer.name
+        return self.layers[-1].name
+
+
 def layered(
     conf: Path | None = None,
     *,
     base: Path | None = None,
-    line: Mapping[str, Any] | None = None,
+    tables: str | None = None,
     env: Mapping[str, str] = os.environ,
-) -> tuple[dict[str, Any], str]:
-    """The merged values of all layers, and the path of the site's layer for error messages.
+) -> Layered:
+    """The values of all layers.
 
-    `conf`: the site's file or folder, by default CACHECAST_CONF; it overrides `base`, another one. `line`:
-    values of the command line, which override all others. Raises ConfigError.
+    `conf`: the site's file or folder, by default CACHECAST_CONF; it overrides `base`, another one. `tables`:
+    root of the tables given on the command line, which overrides all others. Raises ConfigError.
     """
     path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
-    sites = [_site(one) for one in (base, path) if one is not None]
-    layers = [_shipped(), *sites, _from_environment(env), dict(line or {})]
-    return functools.reduce(_merged, layers), SHIPPED if path is None else str(path)
+    sites = [layer for one in (base, path) if one is not None for layer in _site(one)]
+    line = [] if tables is None else [Layer("--tables", {"tables": {"root": tables}})]
+    layers = (_shipped(), *sites, *_environment(env), *line)
+    return Layered(functools.reduce(_merged, (layer.values for layer in layers), {}), layers)
 
 
-def _shipped() -> dict[str, Any]:
+def _shipped() -> Layer:
     """The defaults that come with the package."""
-    return read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
+    return Layer(SHIPPED, read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text()))
+
+
+def _has(values: object, path: Sequence[str | int]) -> bool:
+    for part in path:
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[str(part)]
+    return True
 
 
 def read_toml(where: str, text: str) -> dict[str, Any]:
@@ -79,40 +114,39 @@ def _has_nul(value: object) -> bool:
     return isinstance(value, str) and "\0" in value
 
 
-def _site(path: Path) -> dict[str, Any]:
-    """The values of a site's file, or folder with `base.toml` and `caches/*.toml`. Raises ConfigError."""
+def _site(path: Path) -> list[Layer]:
+    """The layers of a site's file, or folder with `base.toml` and `caches/*.toml`. Raises ConfigError."""
     if not path.is_dir():
-        return read_file(path)
+        return [Layer(str(path), read_file(path))]
     base = path / "base.toml"
-    values = read_file(base) if base.exists() else {}
-    caches = values.get("caches", {})
+    layers = [Layer(str(base), read_file(base))] if base.exists() else []
+    caches = layers[0].values.get("caches", {}) if layers else {}
     if not isinstance(caches, dict):
         raise ConfigError(f"{base}: caches", "must be a table; see conf/caches/example.toml.sample")
-    caches = dict(caches)
     for file in sorted((path / "caches").glob("*.toml")):
         cache = read_file(file)
         if cache.get("name") != file.stem:
             raise ConfigError(f"{file}: name", f"must be {file.stem!r}, the name of its file")
         if file.stem in caches:
             raise ConfigError(str(file), f"the same cache is defined in {base}; keep one of them")
-        caches[file.stem] = cache
-    return {**values, "caches": caches}
+        layers.append(Layer(str(file), {"caches": {file.stem: cache}}))
+    return layers
 
 
-def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
-    """The values of variables like `CACHECAST_PLAN__HORIZON`."""
-    values: dict[str, Any] = {}
+def _environment(env: Mapping[str, str]) -> list[Layer]:
+    """A layer for each variable like `CACHECAST_PLAN__HORIZON`."""
+    layers = []
     for key, text in env.items():
         section, separator, name = key.removeprefix(ENV_PREFIX).lower().partition("__")
         if key.startswith(ENV_PREFIX) and separator:
-            values.setdefault(section, {})[name] = _environment_value(text)
-    return values
+            layers.append(Layer(key, {section: {name: _environment_value(key, text)}}))
+    return layers
 
 
-def _environment_value(text: str) -> object:
+def _environment_value(key: str, text: str) -> object:
     """The value of a TOML array or table; any other text as it is, for pydantic to convert."""
     if text.startswith(("[", "{")):
-        return read_toml("environment", f"value = {text}")["value"]
+        return read_toml(key, f"value = {text}")["value"]
     return text
 
 

@@ -17,7 +17,9 @@ import pydantic
 from features.errors import ConfigError
 from features.redaction import secrets_of
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from features.units import duration_label
 from jobs.settings.airflow import AirflowSettings
+from jobs.settings.faults import of_keys
 from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
 from jobs.settings.queue import QueueSettings
@@ -258,7 +260,11 @@ class Settings(Section):
     @pydantic.model_validator(mode="after")
     def _plans_by_a_known_horizon(self) -> Settings:
         if self.plan.horizon not in self.features.horizons:
-            raise ValueError("plan.horizon must be one of features.horizons")
+            horizon, known = duration_label(self.plan.horizon), map(duration_label, self.features.horizons)
+            raise of_keys(
+                f"{horizon} is none of features.horizons ({', '.join(known)}); choose one of them, or add it",
+                *("plan.horizon", "features.horizons"),
+            )
         return self
 
     @pydantic.model_validator(mode="after")
@@ -266,7 +272,7 @@ class Settings(Section):
         # Journal and tables identify a cache by its name: two of the same name would share their plans.
         for key, cache in self.caches.items():
             if cache.name != key:
-                raise ValueError(f"caches.{key}: name {cache.name!r} must be {key!r}, the name of its table")
+                raise of_keys(f"{cache.name!r} must be {key!r}, the name of its table", f"caches.{key}.name")
         return self
 
     @classmethod
@@ -283,9 +289,7 @@ class Settings(Section):
         `conf`: the site's file or folder, which overrides `base`, another one; `tables`: root given on the
         command line.
         """
-        line = {} if tables is None else {"tables": {"root": tables}}
-        values, where = layered(conf, base=base, line=line, env=env)
-        return checked(cls, values, where)
+        return checked(cls, layered(conf, base=base, tables=tables, env=env))
 
     def cache(self, name: str) -> CacheSettings:
         """The cache called `name`. Raises ConfigError."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import pydantic
 
 from features.errors import ConfigError, InputError
 from features.units import parse_bytes, parse_duration
+from jobs.settings.faults import Keys, first_fault
+from jobs.settings.layers import SHIPPED, Layered
 
 
 def _with_unit(parse: Any) -> pydantic.BeforeValidator:
@@ -40,16 +41,19 @@ class Section(pydantic.BaseModel):
 SectionType = TypeVar("SectionType", bound=Section)
 
 
-def checked(section: type[SectionType], values: Mapping[str, Any], where: str) -> SectionType:
-    """`values` as `section`. Raises ConfigError naming the first invalid key in `where`."""
+def checked(section: type[SectionType], given: Layered, *, at: str = "") -> SectionType:
+    """The values of all layers as `section`, or those of its table `at`. Raises ConfigError.
+
+    The error names the file that sets the first invalid key, the key, its value, and the remedy.
+    """
     try:
-        return section.model_validate(values)
+        return section.model_validate(given.values[at] if at else given.values)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "settings"
-        remedy = (
-            "remove it, or correct its name" if first["type"] == "extra_forbidden" else "see conf/base.toml"
-        )
-        raise ConfigError(
-            f"{where}: {key}", f"{first['msg'].removeprefix('Value error, ')}; {remedy}"
-        ) from None
+        fault = first_fault(section, error, table=(at,) if at else ())
+        told = fault.what if fault.has_remedy else f"{fault.what}; see {_reference(fault.keys[0])}"
+        raise ConfigError(given.where(*fault.keys), told) from None
+
+
+def _reference(keys: Keys) -> str:
+    """The file that has and explains every key of this table."""
+    return "conf/caches/example.toml.sample" if keys[:1] == ("caches",) else SHIPPED

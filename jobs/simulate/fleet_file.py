@@ -8,6 +8,7 @@ from typing import Any
 import pydantic
 
 from features.errors import ConfigError
+from jobs.settings.faults import first_fault
 from jobs.settings.layers import read_file
 from jobs.settings.values import Bytes, Name, Seconds, Section, Share
 from replay.config import CacheConfig
@@ -82,9 +83,8 @@ def load_fleet(path: Path) -> Federation:
     try:
         return Fleet.model_validate(_with_defaults(values)).federation
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {key}", f"{first['msg']}; docs/xcache-mode.md lists the keys") from None
+        fault = first_fault(Fleet, error)
+        raise ConfigError(str(path), f"{fault.what}; docs/xcache-mode.md lists the keys") from None
     except ValueError as error:
         raise ConfigError(f"{path}: caches", f"{error}; rename one") from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import ConfigError
+from jobs.settings.airflow import scheduling
 from jobs.settings.tree import Settings
 
 HOUR = 3600
@@ -64,10 +65,28 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "words"),
     [
-        ("[plan]\nhorizon = 3\n", "settings", "must be one of features.horizons"),
+        ('[plan]\nhorizon = "3h"\n', "plan.horizon", "3h is none of features.horizons (1h, 6h, 12h, 1d,"),
+        ('[features]\nhorizons = ["1h", "6h"]\n', "plan.horizon", "2d is none of features.horizons (1h, 6h)"),
         ('[plan]\nhorizon = "soon"\n', "plan.horizon", "not a duration"),
-        ("[plan]\npin_shre = 0.5\n", "plan.pin_shre", "correct its name"),
-        ("[plan]\npin_share = 2\n", "plan.pin_share", "less than or equal to 1"),
+        ("[plan]\npin_shre = 0.5\n", "unknown key plan.pin_shre", "did you mean pin_share?"),
+        ('[plan]\nHorizon = "2d"\n', "unknown key plan.Horizon", "did you mean horizon?"),
+        ("[plna]\npin_share = 0.5\n", "unknown key plna", "did you mean plan?"),
+        ("[queue]\nxyz = 1\n", "unknown key queue.xyz", "write one of stale, timeout, token"),
+        ("[serve.sites.A]\nslotz = 1\n", "unknown key serve.sites.A.slotz", "did you mean slots?"),
+        ('[plan.cluster]\nnetwrk = "1MB"\n', "plan.cluster", "n_nodes"),
+        ("[plan]\npin_share = 2\n", "plan.pin_share", "2 should be less than or equal to 1"),
+        (
+            '[plan]\nobjective = "byte"\n',
+            "plan.objective",
+            "'byte' should be 'bytes', 'requests' or 'cpu_hours'",
+        ),
+        ("[rucio]\npassword = 1234\n", "rucio.password", "valid string; see conf/base.toml"),
+        (
+            '[caches.x]\nname = "x"\nkind = "xcache"\n',
+            "caches.x.url, caches.x.capacity are missing",
+            ".sample",
+        ),
+        ('[caches.x]\nname = "y"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n', "caches.x.name", "'x'"),
         ('[features]\nwindows = ["100m", "30d"]\n', "features", "multiples of cycle"),
         ("[plan\n", "site.toml", "not TOML"),
         ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),
@@ -89,6 +108,25 @@ def test_an_error_names_file_key_and_remedy(tmp_path: Path, text: str, key: str,
     assert words in str(error.value)
 
 
+def test_an_error_names_the_layer_that_has_the_key(tmp_path: Path) -> None:
+    (tmp_path / "caches").mkdir()
+    (tmp_path / "base.toml").write_text("[plan]\npin_share = 0.5\n")
+    (tmp_path / "caches" / "xc1.toml").write_text('name = "xc1"\nkind = "xcache"\n')
+    with pytest.raises(ConfigError, match=r"xc1\.toml: caches\.xc1\.url, caches\.xc1\.capacity are missing"):
+        load(tmp_path)
+    with pytest.raises(ConfigError, match=r"^CACHECAST_PLAN__HORZON: unknown key plan\.horzon"):
+        load(CACHECAST_PLAN__HORZON="1d")
+    with pytest.raises(ConfigError, match=r"^--tables: tables\.root"):
+        load(tables="")
+
+
+def test_the_keys_of_the_dags_are_checked_alike() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^CACHECAST_AIRFLOW__RETRYS: unknown key airflow\.retrys; .* retries"
+    ):
+        scheduling(env={"CACHECAST_AIRFLOW__RETRYS": "3"})
+
+
 def test_an_unknown_cache_is_told_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="no cache is called 'nowhere'"):
         load().cache("nowhere")
@@ -101,3 +139,6 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load(CACHECAST_USERS__SALT="hunter2-salt", CACHECAST_USERS__SALTY="hunter2-salt")
     assert "hunter2" not in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        load(CACHECAST_RUCIO__PASSWORD="[1234]")
+    assert "1234" not in str(error.value)
