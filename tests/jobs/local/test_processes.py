@@ -127,7 +127,7 @@ def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
     assert len(set(made.ports.values())) == len(made.ports)
     assert again.secret("salt") == made.secret("salt")
     assert base.read_text().endswith("# edited\n")
-    private = [base, *(tmp_path / "out" / "secrets").iterdir()]
+    private = [base, tmp_path / "out" / "conf" / "secrets.toml", *(tmp_path / "out" / "secrets").iterdir()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in private)
 
 
