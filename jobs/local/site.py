@@ -46,6 +46,7 @@ database = "{out}/placement.db"
 token_file = "{out}/secrets/placement-token"
 
 [airflow]
+url = "http://127.0.0.1:{airflow}"
 pull = {{ rucio_traces = "{out}/traces/", rucio_files = "{out}/files/", xcache_gstream = "{out}/gstream/" }}
 reports = "{out}/reports"
 """
