@@ -63,6 +63,7 @@ COMMANDS: Mapping[str, Command] = {
     "place": Command(PLACEMENT, "placement", "Place datasets, and store it for the placement service."),
     "serve": Command(PLACEMENT, "placement", "Answer Rucio, caches and batch systems about placement."),
     "rucio": Command(PLACEMENT, "rucio", "Report to Rucio what the caches hold, and keep their RSEs safe."),
+    "init": Command(OPERATION, "init", "Write the settings of a new site."),
     "status": Command(OPERATION, "operate", "Show caches, plans, pushes, the model and alarms."),
     "doctor": Command(OPERATION, "operate", "Show what is configured, and whether it answers."),
     "unlock": Command(OPERATION, "operate", "Break the lock that a dead pull left on HDFS or S3."),
