@@ -24,6 +24,7 @@ setup(
     },
     install_requires=[
         "fastapi>=0.115",
+        "fastapi-offline>=1.7.7,<2",  # Swagger UI's files, for the placement service's /docs
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
         "graphene>=3.4.3",  # mlflow allows older ones that do not import
