@@ -32,9 +32,12 @@ def up(
     """
     with console.progress("up", quiet=as_json) as advance:
         answer = deployment.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
-    console.show(answer, as_json=as_json, columns=("service", "at", "state", "pid"))
-    if not as_json:
-        _show_where(out)
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    pages = [{"open": one.page, "service": one.service, "state": one.state} for one in answer if one.page]
+    console.show(pages, as_json=False)
+    _show_where(out, [f"{one.service} ({one.at}, {one.state})" for one in answer if not one.page])
 
 
 def down(out: Out = _OUT, as_json: Json = False) -> None:
@@ -45,8 +48,9 @@ def down(out: Out = _OUT, as_json: Json = False) -> None:
     console.show(deployment.down(out), as_json=as_json)
 
 
-def _show_where(out: Path) -> None:
+def _show_where(out: Path, without_page: list[str]) -> None:
     for what, where in (
+        ("without a page", ", ".join(without_page)),
         ("logs", f"{out}/run/*.log"),
         ("password of Airflow's user admin", f"{out}/secrets/airflow-password"),
         ("to use `airflow` and `cachecast` by hand", f". {out}/airflow/env.sh"),
