@@ -71,6 +71,7 @@ setup(
             "pip-audit>=2.9",
             "time-machine>=3",  # bench/drill.py
         ],
+        "notebooks": ["ipykernel>=7", "jupyterlab>=4.6,<5"],  # `make notebooks`
         "postgresql": ["psycopg[binary]>=3.2,<4"],
         "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
         "dev": [
