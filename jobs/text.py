@@ -29,10 +29,19 @@ CURVE_COLUMNS = (
     *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
 )
 EVALUATION_COLUMNS = (
-    *("policy", "capacity_fraction", "cycle", "hit_ratio", "byte_hit_ratio", "wan_bytes", "prefetch_bytes"),
+    *("policy", "capacity_fraction", "byte_hit_ratio"),
     *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
 )
-"""The columns that fit a terminal; JSON and the tables have all of them."""
+PROMOTION_COLUMNS = (
+    *("against", "capacity_fraction", "saving_bytes", "lower_bytes", "upper_bytes"),
+    "won",
+)
+FORECAST_COLUMNS = (
+    *("horizon", "cuts", "auc", "recency_auc", "average_precision", "recency_average_precision"),
+    *("count_error", "last_count_error"),
+)
+OUTCOME_COLUMNS = ("items", "read_items", "bytes_saved", "bytes_spent", "bytes_wasted")
+"""Columns that answer the question on 80 characters; JSON and the tables have all of them."""
 
 
 def text(key: str, value: object) -> str:

@@ -57,8 +57,9 @@ def test_promtool_accepts_the_rules_and_their_tests(words: tuple[str, ...]) -> N
 
 def known_figures() -> set[str]:
     """The names of all figures that we leave or serve."""
-    cache = CacheStatus("c", 1, 1, 1, 1.0, 1, 1, "2026-03-01", {"pin": 1}, "2026-03-01", {"done": 1})
-    told = Status("2026-03-01", "r", "m/1", "2026-03-01", "m/1", "2026-03-01", 1, 0, (cache,), ())
+    at = "2026-03-01"
+    cache = CacheStatus("c", 1, at, 1, 1, 1.0, 1, 1, at, {"pin": 1}, at, {"done": 1})
+    told = Status(at, "r", "m/1", at, False, "m/1", at, 1, 0, (cache,), ())
     jobs = {f"cachecast_job_{name}" for name in ("ended_seconds", "duration_seconds", "failed")}
     collect = {f"cachecast_collect_{name}" for name in (*COUNTS, "seen_seconds")}
     text = PLACEMENT.read_text()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.errors import LimitError
+from features.redaction import without_login
 from features.schema import CONTENTS
 from features.times import as_of_label
 from features.units import format_bytes
@@ -20,6 +22,8 @@ from prefetch.target import Held
 
 _N_EXPECTED = 50
 
+_log = logging.getLogger(__name__)
+
 
 def verified(tables: Tables, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()) -> list[Held]:
     """The inventory of `cache`, verified by samples.
@@ -28,7 +32,9 @@ def verified(tables: Tables, cache: CacheSettings, *, at_s: int, reported: Seque
     for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks.
     """
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
-    return list(target(cache).inventory([*_some(names), *_some(reported)]))
+    held = list(target(cache).inventory([*_some(names), *_some(reported)]))
+    _log.info("cache %s at %s holds %d files", cache.name, without_login(cache.url), len(held))
+    return held
 
 
 def last(tables: Tables, cache: str, *, at_s: int) -> pa.Table:

@@ -8,46 +8,60 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Table
+from rich.text import Text
 
-from jobs.progress import Advance
-from jobs.text import Row, as_row, chosen, text
+from jobs.cli import layout
+from jobs.cli import progress as lines
+from jobs.progress import Advance, unwatched
+from jobs.text import as_row, chosen
 
 out = Console()
 err = Console(stderr=True)
+is_quiet = False
+"""Show neither progress nor notes."""
 
 
 def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    JSON goes to stdout alone and holds everything; a table shows `columns`, or all of them without any.
+    JSON goes to stdout alone and holds everything; a table of a sequence shows `columns`, or all of them
+    without any, and says where the others are.
     """
     rows = [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
     if as_json:
         json.dump(rows, sys.stdout, default=_jsonable, allow_nan=False)
         sys.stdout.write("\n")
     elif isinstance(rows, list):
-        out.print(table([chosen(row, columns or list(row)) for row in rows], title=title))
+        _show_rows(rows, title, columns)
     else:
-        for key, value in rows.items():
-            out.print(f"[bold]{key.replace('_', ' ')}[/bold]: {escape(text(key, value))}", highlight=False)
+        for fact in layout.facts(rows, width=out.width):
+            out.print(fact, soft_wrap=True)
+
+
+def _show_rows(rows: Sequence[dict[str, object]], title: str, columns: Sequence[str]) -> None:
+    if not rows:
+        line(f"{title}: none" if title else "none")
+        return
+    for part in layout.table(
+        [chosen(row, columns or list(row)) for row in rows], title=title, width=out.width
+    ):
+        out.print(part, soft_wrap=isinstance(part, Text))
+    if columns and (others := [key.replace("_", " ") for key in rows[0] if key not in columns]):
+        line(layout.paragraph(f"--json also has: {', '.join(others)}", width=out.width))
 
 
 def line(plain: str) -> None:
     """Print a line to stdout as it is."""
     out.print(plain, highlight=False, markup=False, soft_wrap=True)
+
+
+def sentence(plain: str) -> None:
+    """Print prose to stdout; in a terminal it is wrapped between words."""
+    line(layout.paragraph(plain, width=out.width) if out.is_terminal else plain)
 
 
 def log(plain: str) -> None:
@@ -58,7 +72,8 @@ def log(plain: str) -> None:
 def notes(texts: Iterable[str]) -> None:
     """Print remarks on an answer to stderr."""
     for one in texts:
-        log(f"note: {one}")
+        if not is_quiet:
+            log(f"note: {one}")
 
 
 def warn(plain: str) -> None:
@@ -66,34 +81,13 @@ def warn(plain: str) -> None:
     err.print(f"[bold yellow]warning[/bold yellow]: {escape(plain)}", highlight=False, soft_wrap=True)
 
 
-def table(rows: Sequence[Row], *, title: str = "") -> Table:
-    """Rows as a terminal table; numbers to the right, bytes and shares with their units."""
-    grid = Table(title=title or None, title_justify="left")
-    for i, key in enumerate(rows[0] if rows else []):
-        numeric = all(isinstance(row[key], int | float | None) for row in rows)
-        side: Literal["left", "right"] = "right" if numeric else "left"
-        grid.add_column(key.replace("_", " "), justify=side, overflow="fold", no_wrap=i == 0 and not numeric)
-    for row in rows:
-        grid.add_row(*(escape(text(key, value)) for key, value in row.items()))
-    return grid
-
-
 @contextlib.contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
-    """A progress bar on stderr, with the present step and the time it has taken so far."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", table_column=None),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=err, transient=True, disable=quiet) as bar:
-        task = bar.add_task(what, total=None)
-
-        def advance(done: int, total: int, last: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{what}: {last}")
-
+    """The progress of `what` on stderr, with the present step and the time taken so far."""
+    if quiet or is_quiet:
+        yield unwatched
+        return
+    with lines.shown(what, screen=err, write=log) as advance:
         yield advance
 
 

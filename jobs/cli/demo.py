@@ -37,7 +37,7 @@ class Terminal:
     def table(self, rows: Sequence[Row], title: str = "") -> None:
         """A table, if there are rows."""
         if rows and not self._quiet:
-            console.out.print(console.table(rows, title=title))
+            console.show(rows, as_json=False, title=title)
 
 
 def demo(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from jobs import text
 from jobs.cli import console
 from jobs.cli.lazy import lazily
 from jobs.cli.options import Json
@@ -40,4 +41,4 @@ def forecast(
             if cuts is None
             else job.judge(series=series, as_of=as_of, horizons=ahead, cuts=spans(cuts), out=out)
         )
-    console.show(answer, as_json=as_json)
+    console.show(answer, as_json=as_json, columns=text.FORECAST_COLUMNS)

@@ -37,7 +37,10 @@ def up(
         return
     pages = [{"open": one.page, "service": one.service, "state": one.state} for one in answer if one.page]
     console.show(pages, as_json=False)
-    _show_where(out, [f"{one.service} ({one.at}, {one.state})" for one in answer if not one.page])
+    beside = [f"{one.service} at {one.at} ({one.state})" for one in answer if not one.page]
+    if beside:
+        console.show({"without a page": beside}, as_json=False)
+    _show_where(out)
 
 
 def down(out: Out = _OUT, as_json: Json = False) -> None:
@@ -48,9 +51,8 @@ def down(out: Out = _OUT, as_json: Json = False) -> None:
     console.show(deployment.down(out), as_json=as_json)
 
 
-def _show_where(out: Path, without_page: list[str]) -> None:
+def _show_where(out: Path) -> None:
     for what, where in (
-        ("without a page", ", ".join(without_page)),
         ("logs", f"{out}/run/*.log"),
         ("password of Airflow's user admin", f"{out}/secrets/airflow-password"),
         ("to use `airflow` and `cachecast` by hand", f". {out}/airflow/env.sh"),

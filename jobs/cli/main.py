@@ -1,9 +1,10 @@
 """The `cachecast` command: one command per step, each a thin face over a job.
 
 Options mean the same everywhere: `--conf` a site's settings, `--tables` the tables' root, `--json` the answer
-as JSON on stdout, `--day` and `--as-of` the time in question (jobs never read the clock). Errors that a
-person can correct are one line and exit code 1. `COMMANDS` is the one place that knows the module of a
-command, which is imported when the command runs.
+as JSON on stdout, `--day` and `--as-of` the time in question (jobs never read the clock), `--quiet` neither
+progress nor notes, `--verbose` what is read and written. Errors that a person can correct are one line and
+exit code 1. `COMMANDS` is the one place that knows the module of a command, which is imported when the
+command runs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from features.errors import CachecastError
-from jobs.cli import console
+from jobs.cli import console, verbosity
 from jobs.cli.failures import remedy
 from jobs.operate.prometheus import measured
 
@@ -102,6 +103,7 @@ def load(name: str) -> Any:
         app = typer.Typer(add_completion=False)
         app.command(name)(getattr(module, name.replace("-", "_")))
     command = typer.main.get_command(app)
+    verbosity.add_options(command)
     command.name = name
     _keep_brackets(command)
     return command

@@ -41,17 +41,42 @@ def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
 
 def _show(found: state.Status) -> None:
-    champion = f"{found.champion} (decided {found.decided_at})" if found.champion else None
     console.out.print(f"[bold]{escape(found.region)}[/bold] at {found.at}", highlight=False)
-    console.line(f"champion: {champion or 'none, caches run plain LRU'}")
+    console.sentence(f"champion: {_champion(found)}")
     scored = f"{text.count(found.predictions)} at {found.predictions_at} by {found.scored_by}"
-    console.line(f"predictions: {scored if found.predictions_at else 'none'}")
+    console.sentence(f"predictions: {scored if found.predictions_at else 'none'}")
     if found.caches:
-        console.show(found.caches, as_json=False)
+        console.show([_cache(one) for one in found.caches], as_json=False)
     if found.alarms:
         console.show(found.alarms, as_json=False, title="Alarms (docs/troubleshoot.md has each)")
     else:
         console.line("no alarm")
+
+
+def _champion(found: state.Status) -> str:
+    if found.champion:
+        return f"{found.champion} (decided {found.decided_at})"
+    if found.candidate_serves:
+        return f"none yet; the candidate {found.scored_by} serves until one is promoted"
+    return "none, caches run plain LRU"
+
+
+def _cache(one: state.CacheStatus) -> dict[str, object]:
+    """A cache in few columns, each with the time of what it says."""
+    held = f"{text.text('held_bytes', one.held_bytes)} of {text.text('bytes', one.capacity_bytes)}"
+    fill = "" if one.fill_share is None else f" ({text.percent(one.fill_share)})"
+    return {
+        "cache": one.cache,
+        "held": f"{held}{fill}, {text.text('files', one.held_files)} files",
+        "inventory": one.inventory_at,
+        "pins": f"{text.count(one.pins)}, {text.text('bytes', one.pinned_bytes)}",
+        "plan": _items(one.plan_at, one.plan),
+        "push": _items(one.push_at, one.push),
+    }
+
+
+def _items(at: str | None, counts: dict[str, int]) -> str:
+    return "none" if at is None else f"{at}: {text.text('items', counts)}"
 
 
 def caches(
@@ -85,9 +110,13 @@ def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
     Exit code 1 if something does not.
     """
     found = checks.run(options.load(conf, tables=tables))
-    console.show(found, as_json=as_json)
+    console.show(found if as_json else [_check(one) for one in found], as_json=as_json)
     if any(check.state == "bad" for check in found):
         raise typer.Exit(1)
+
+
+def _check(one: checks.Check) -> dict[str, str]:
+    return {"part": one.part, "state": one.state, "found": f"{one.configured}: {one.detail}"}
 
 
 def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,8 @@ from jobs.cli.lazy import lazily
 
 with lazily():
     from jobs.settings import tree
+
+_log = logging.getLogger(__name__)
 
 Conf = Annotated[
     Path | None,
@@ -56,4 +60,7 @@ Out = Annotated[Path | None, typer.Option(help="also write the answer: .html, .s
 
 def load(conf: Path | None, *, tables: str | None = None) -> tree.Settings:
     """The settings of this run; `tables`: root of the tables. Raises ConfigError."""
-    return tree.Settings.load(conf, tables=tables)
+    settings = tree.Settings.load(conf, tables=tables)
+    where = conf or os.environ.get("CACHECAST_CONF") or "no file: the defaults"
+    _log.info("settings from %s; tables at %s", where, settings.tables.root)
+    return settings

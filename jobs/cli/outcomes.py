@@ -9,6 +9,7 @@ import typer
 
 from features.errors import InputError
 from features.times import parse_as_of, parse_day
+from jobs import text
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, TablesRoot
@@ -16,10 +17,9 @@ from jobs.cli.options import Cache, Conf, Json, TablesRoot
 with lazily():
     from jobs.outcomes import history, items
 
-_DAY_COLUMNS = (
-    *("day", "hit_bytes", "missed_bytes", "prefetched_bytes", "lru_wan_bytes", "saved_wan_bytes"),
-    "withheld",
-)
+_DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
+_PLAN_COLUMNS = ("as_of", *text.OUTCOME_COLUMNS)
+_MODEL_COLUMNS = ("model_version", *text.OUTCOME_COLUMNS)
 
 
 def outcomes(
@@ -53,6 +53,6 @@ def outcomes(
         if as_json:
             console.show(found, as_json=True)
             return
-        console.show(found.plans, as_json=False, title="plans")
-        console.show(found.models, as_json=False, title="model versions")
+        console.show(found.plans, as_json=False, title="plans", columns=_PLAN_COLUMNS)
+        console.show(found.models, as_json=False, title="model versions", columns=_MODEL_COLUMNS)
         console.show(found.days, as_json=False, title="days against LRU", columns=_DAY_COLUMNS)

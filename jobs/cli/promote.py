@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from features.errors import InputError
+from jobs import text
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
@@ -31,13 +32,22 @@ def promote(
     if why and rollback:
         raise InputError("give either --why or --rollback")
     run = job.why if why else job.rollback if rollback else job.promote
-    answer = run(options.load(conf, tables=tables))
+    settings = options.load(conf, tables=tables)
+    answer = run(settings)
     if as_json:
         console.show(answer, as_json=True)
         return
-    champion = answer.champion or "none, caches run plain LRU"
-    console.line(f"{answer.action} {answer.model_version} at {answer.decided_at}; champion: {champion}")
+    without = "candidates serve" if "candidate" in settings.mlflow.serve else "caches run plain LRU"
+    console.sentence(
+        f"{answer.action} {answer.model_version} at {answer.decided_at}; "
+        f"champion: {answer.champion or f'none, {without}'}"
+    )
     for reason in answer.reasons:
-        console.line(f"  {reason}")
+        console.sentence(f"  {reason}")
     if answer.comparisons:
-        console.show(answer.comparisons, as_json=False, title="Daily WAN saved, with its 95 % bounds")
+        console.show(
+            answer.comparisons,
+            as_json=False,
+            title="Daily WAN saved, with its 95 % bounds",
+            columns=text.PROMOTION_COLUMNS,
+        )

@@ -175,7 +175,7 @@ def curve(
     else:
         console.show(answer.points, as_json=False, title=title, columns=text.CURVE_COLUMNS)
         for line in answer.answers:
-            console.line(line)
+            console.sentence(line)
     export.export_curve(answer, out, title=title)
 
 

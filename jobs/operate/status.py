@@ -30,12 +30,13 @@ FULL_SHARE = 0.8
 class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
-    `fill_share`: of the capacity; `pinned_bytes`: of the current pins; `push`: items of the last push by
-    state. Unknown values are None.
+    `inventory_at`: the time of what it held; `fill_share`: of the capacity; `pinned_bytes`: of the current
+    pins; `push`: items of the last push by state. Unknown values are None.
     """
 
     cache: str
     capacity_bytes: int
+    inventory_at: str | None
     held_files: int | None
     held_bytes: int | None
     fill_share: float | None
@@ -58,12 +59,17 @@ class Alarm:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The region at `at`; `champion`: None if none was promoted."""
+    """The region at `at`; `champion`: None if none was promoted.
+
+    `candidate_serves`: there is no champion, and a candidate made the newest predictions, which `[mlflow]
+    serve` allows.
+    """
 
     at: str
     region: str
     champion: str | None
     decided_at: str | None
+    candidate_serves: bool
     scored_by: str | None
     predictions_at: str | None
     predictions: int
@@ -82,13 +88,15 @@ def run(settings: Settings, *, now_s: int) -> Status:
         journal.close()
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region)
-    decision = _first(decided, ["champion"])
+    champion = _first(decided, ["champion"]).get("champion")
+    scored_by = _first(predicted, ["model_version"]).get("model_version")
     status = Status(
         at=as_of_label(now_s),
         region=region,
-        champion=decision.get("champion"),
+        champion=champion,
         decided_at=_at(decided),
-        scored_by=_first(predicted, ["model_version"]).get("model_version"),
+        candidate_serves=bool(scored_by and not champion and "candidate" in settings.mlflow.serve),
+        scored_by=scored_by,
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
         drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
@@ -105,6 +113,7 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -
     return CacheStatus(
         cache=cache.name,
         capacity_bytes=cache.capacity,
+        inventory_at=_at(contents),
         held_files=sum(p.n_rows for p in contents.partitions.values()) if contents.partitions else None,
         held_bytes=held,
         fill_share=None if held is None else held / cache.capacity,
@@ -126,7 +135,7 @@ class Allowed(NamedTuple):
 
 def _alarms(status: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
     allowed = Allowed(now_s, LATE_CYCLES * settings.features.cycle)
-    if status.champion is None:
+    if status.champion is None and not status.candidate_serves:
         yield Alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
     yield from _late(status.region, "prediction", status.predictions_at, allowed)
     if status.drifted_columns:
@@ -151,7 +160,8 @@ def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
     low, high = settings.caches[cache.cache].watermarks
     if cache.fill_share is not None and cache.fill_share > high:
-        text = f"{100 * cache.fill_share:.0f} % full, above its high watermark: does it purge?"
+        shares = f"{100 * cache.fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
+        text = f"{shares}, by its inventory of {cache.inventory_at}: does it purge?"
         yield Alarm("above-high-watermark", cache.cache, text)
     limit = settings.plan.pin_share * low * cache.capacity_bytes
     if cache.pinned_bytes > limit:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from jobs.settings.tree import SparkSettings
-from jobs.spark import code_zip
+from jobs.spark import code_zip, jvm
+
+_log = logging.getLogger(__name__)
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -46,12 +50,12 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         log4j = Path(folder) / "log4j2.properties"
         log4j.write_text(_LOG4J)
-        builder = SparkSession.builder.appName("cachecast")
+        conf = SparkConf(loadDefaults=False).setAppName("cachecast")
+        conf.setAll(list(session_conf(settings, log4j).items()))
         if _SUBMITTED not in os.environ:
-            builder = builder.master(settings.master)
-        for key, value in session_conf(settings, log4j).items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
+            jvm.start(conf.setMaster(settings.master))
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    _log.info("Spark %s runs at %s", session.version, session.sparkContext.master)
     if not str(session.sparkContext.master).startswith("local"):
         session.sparkContext.addPyFile(str(_rooms()))
     return session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,8 @@ from features.schema import Table
 from features.spark.schema import struct_type
 from jobs.store.keys import Key
 from jobs.store.tables import Partition, Snapshot, StagedPartition, Tables
+
+_log = logging.getLogger(__name__)
 
 _WIDENS: Final[set[tuple[type[DataType], type[DataType]]]] = {
     (IntegerType, LongType),
@@ -58,6 +61,9 @@ def read_partitions(spark: SparkSession, snapshot: Snapshot, chosen: Mapping[Key
     """The rows of `chosen` partitions of `snapshot`; see `read`."""
     table = snapshot.table
     paths = [f"{snapshot.root}/{part.path}/{name}" for part in chosen.values() for name in part.files]
+    n_rows = sum(part.n_rows for part in chosen.values())
+    found = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
+    _log.info("Spark reads %d partitions, %d rows of table %s at commit %d, %s", *found)
     if not paths:
         return spark.createDataFrame([], struct_type(table, with_partition=True))
     frame = spark.read.schema(struct_type(table)).parquet(*paths)

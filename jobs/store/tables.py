@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from jobs.store.keys import Key
 from jobs.store.schema_check import checked_key, conform, partition_groups, partition_path
 
 __all__ = ["Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
+
+_log = logging.getLogger(__name__)
 
 
 class Tables:
@@ -198,9 +201,13 @@ class Tables:
             merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
             if head.number and not changed and len(merged) == len(head.partitions):
                 _discard(store, sealed.values(), head.partitions.values())
+                _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
                 return head
             new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
             if store.put_if_absent(commit_name(new.number), dump(new).encode()):
+                n_rows = sum(part.n_rows for part in changed.values())
+                written = (len(changed), n_rows, table.name, new.number, store.root)
+                _log.info("wrote %d partitions, %d rows of table %s: commit %d, %s", *written)
                 return new
 
     def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
@@ -237,6 +244,9 @@ def read_partitions(
     wanted = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in wanted if name not in {*schema.names, *table.partition}]:
         raise SchemaError(f"table {table.name} has no columns {unknown}")
+    n_rows = sum(part.n_rows for part in chosen.values())
+    found = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
+    _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *found)
     types = {**{f.name: f.type for f in schema}, **dict.fromkeys(table.partition, pa.string())}
     stored = [name for name in wanted if name not in table.partition]
     pieces = [pa.schema([(name, types[name]) for name in wanted]).empty_table()]

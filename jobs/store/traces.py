@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,9 @@ _READ = [
 ]
 
 
+_log = logging.getLogger(__name__)
+
+
 @dataclasses.dataclass(frozen=True)
 class TraceFile:
     """A trace given on the command line; the fields are the parameters of `read_trace`."""
@@ -39,6 +43,7 @@ class TraceFile:
 
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
+        _log.info("reading the trace %s", self.path)
         return read_trace(
             self.path,
             columns=self.columns,

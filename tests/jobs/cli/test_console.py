@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
 from jobs.cli import console
+from jobs.cli.main import app
+from jobs.operate.status import Status
 
+AT = "2026-03-01T04:00:00Z"
 NAME = "/store/[red]/[/bold]/f[1].root"
 
 
@@ -13,3 +17,25 @@ NAME = "/store/[red]/[/bold]/f[1].root"
 def test_names_are_no_markup(capsys: pytest.CaptureFixture[str], answer: object) -> None:
     console.show(answer, as_json=False)
     assert NAME in capsys.readouterr().out
+
+
+def status(**values: object) -> Status:
+    """A region without a cache, whose newest predictions are of m/2."""
+    facts = {"champion": None, "decided_at": None, "candidate_serves": False, "scored_by": "m/2"} | values
+    newest = {"predictions_at": AT, "predictions": 2411, "drifted_columns": 0}
+    return Status(at=AT, region="emea", caches=(), alarms=(), **facts, **newest)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (status(champion="m/1", decided_at=AT), f"champion: m/1 (decided {AT})"),
+        (status(candidate_serves=True), "champion: none yet; the candidate m/2 serves until one is promoted"),
+        (status(scored_by=None), "champion: none, caches run plain LRU"),
+    ],
+)
+def test_the_status_says_which_model_serves(
+    monkeypatch: pytest.MonkeyPatch, found: Status, told: str
+) -> None:
+    monkeypatch.setattr("jobs.operate.status.run", lambda *_args, **_more: found)
+    assert told in CliRunner().invoke(app, ["status"]).stdout

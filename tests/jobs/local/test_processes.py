@@ -154,10 +154,10 @@ def test_up_shows_pages_to_open_in_80_columns(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("jobs.local.up.up", lambda *_, **__: started)
     monkeypatch.setattr("jobs.cli.console.out", Console(width=80))
     answer = CliRunner().invoke(app, ["up", "--out", str(tmp_path)])
-    table, beside = answer.output.split("without a page: ")
+    table, beside = answer.output.split("without a page:")
     assert f"{web} │ airflow-api │ started" in table
     assert "collector" not in table
-    assert beside.startswith("collector (UDP 127.0.0.1:45679, running)\n")
+    assert "collector at UDP 127.0.0.1:45679 (running)\n" in beside
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -106,6 +106,28 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     assert ("not-pushed", "xc1") in alarms(settings)
 
 
+def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, tables: Tables) -> None:
+    refused = row(PROMOTIONS, model_version="m/2", champion=None, action="refuse", comparisons="[]")
+    tables.replace_rows(PROMOTIONS, [refused], ("2026-03-01", AT, "default"))
+    assert not run(settings, now_s=NOW_S).candidate_serves
+    assert alarms(settings) == {("no-champion", "default")}
+    serve = settings.mlflow.model_copy(update={"serve": ("champion", "candidate")})
+    found = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
+    assert (found.candidate_serves, found.champion, found.scored_by) == (True, None, "m/2")
+    assert found.alarms == ()
+
+
+def test_the_fill_is_told_with_the_time_of_its_inventory(settings: Settings, tables: Tables) -> None:
+    tables.replace_rows(
+        CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], ("2026-03-01", AT, "xc1")
+    )
+    found = run(settings, now_s=NOW_S)
+    assert found.caches[0].inventory_at == AT
+    assert [alarm.text for alarm in found.alarms] == [
+        f"95 % full, above its high watermark of 95 %, by its inventory of {AT}: does it purge?"
+    ]
+
+
 def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settings, tmp_path: Path) -> None:
     cache = settings.caches["xc1"].model_copy(update={"gstream": tmp_path / "captures"})
     quota = settings.collect.model_copy(update={"quota": 100})

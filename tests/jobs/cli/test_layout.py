@@ -1,0 +1,80 @@
+"""Tables and facts on screens of any width: no word is broken, and what has no room becomes lines."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from jobs.cli import layout
+from jobs.text import Row, text
+
+AT = "2026-03-01T04:00:00Z"
+
+
+def drawn(rows: list[Row], width: int) -> list[str]:
+    screen = Console(file=io.StringIO(), width=width)
+    for part in layout.table(rows, width=width):
+        screen.print(part, soft_wrap=True)
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue().splitlines()
+
+
+def words(lines: list[str]) -> set[str]:
+    return {word for line in lines for word in line.split()}
+
+
+def test_a_table_with_room_is_a_grid_and_one_without_is_a_block_per_row() -> None:
+    rows: list[Row] = [{f"time_of_{n}": AT for n in range(5)}, {f"time_of_{n}": AT for n in range(5)}]
+    assert drawn(rows, 200)[0].startswith("┏")
+    assert drawn(rows, 80)[:3] == [f"time of 0: {AT}", f"  time of 1: {AT}", f"  time of 2: {AT}"]
+
+
+def test_a_sentence_gives_way_before_a_number_or_a_name() -> None:
+    rows: list[Row] = [{"name": "xc1", "detail": "word " * 20, "held_bytes": 1.5e12}]
+    lines = drawn(rows, 60)
+    assert max(map(len, lines)) <= 60
+    assert any("xc1" in line and "1.5 TB" in line for line in lines)
+
+
+def test_a_sentence_with_too_little_room_becomes_a_line_of_its_own() -> None:
+    rows: list[Row] = [{"path": "/" + "x" * 40, "detail": "word " * 60, "n": 1}]
+    lines = drawn(rows, 80)
+    assert lines[0] == "path: /" + "x" * 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_list_of_sentences_has_a_line_for_each() -> None:
+    facts = [str(line) for line in layout.facts({"notes": ("one thing", "another thing"), "n": 1}, width=80)]
+    assert facts == ["notes:", "  - one thing", "  - another thing", "n: 1"]
+
+
+CELLS = st.one_of(
+    st.none(), st.integers(0, 10**15), st.floats(0, 1), st.text("ab /", max_size=60), st.just(AT)
+)
+KEYS = st.sampled_from(
+    ["held_bytes", "doubling_adds_byte_hit_ratio", "at", "name", "model_version", "reason"]
+)
+
+
+@given(st.data(), st.lists(KEYS, min_size=1, max_size=6, unique=True), st.sampled_from([40, 80, 200]))
+def test_no_word_is_ever_broken(data: st.DataObject, keys: list[str], width: int) -> None:
+    rows: list[Row] = [{key: data.draw(CELLS) for key in keys} for _ in range(data.draw(st.integers(1, 3)))]
+    lines = drawn(rows, width)
+    shown = words(lines)
+    for key in keys:
+        assert set(key.split("_")) <= {word.rstrip(":") for word in shown}
+        assert all(set(text(key, row[key]).split()) <= shown for row in rows)
+    assert all(len(line) <= width or len(line.split()) == 1 for line in lines)
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_a_paragraph_keeps_its_words_and_indents(width: int) -> None:
+    plain = "  three times as much as the cache of today can hold at its high watermark"
+    lines = layout.paragraph(plain, width=width).splitlines()
+    assert lines[0].startswith("  three")
+    assert " ".join(plain.split()) == " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
