@@ -78,7 +78,7 @@ def _rucio(url: str) -> Check:
 
 def _salt(salt: str) -> Check:
     if not salt:
-        return Check("users", "no salt", "off", "users are not recorded; set CACHECAST_USERS__SALT")
+        return Check("users", "no salt", "off", "users are not recorded; set [users] salt in secrets.toml")
     return Check("users", "salted", "ok", "users are recorded as salted hashes")
 
 
