@@ -4,13 +4,14 @@
 BIN := .venv/bin
 OUT ?= demo-out
 LOCAL ?= local-out
+NOTEBOOKS ?= notebooks-out
 DRILL_MINUTES ?= 10
 STAMP := .venv/.installed
 # A file's tests stay in one process; each process has a Spark session and servers of its own.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo up down test lint check verify benchmarks audit docs clean
+.PHONY: help install demo up down test lint check verify benchmarks notebooks audit docs clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -51,7 +52,9 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m thorough
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
+	@conf/deploy/system.sh xrootd
 	@conf/deploy/system.sh postgresql
+	@conf/deploy/hdfs.sh
 	$(BIN)/python bench/drill.py --minutes $(DRILL_MINUTES)
 	$(BIN)/python bench/notebooks.py
 	$(BIN)/python bench/api_docs.py
@@ -81,12 +84,17 @@ benchmarks: $(STAMP)-verify ## run the benches alone on this machine and rewrite
 docs: $(STAMP)-verify ## the API's pages, in build/docs
 	$(BIN)/python bench/api_docs.py --out build/docs
 
+notebooks: $(STAMP)-notebooks ## JupyterLab on copies of the notebooks of docs/examples, in notebooks-out/
+	@mkdir -p $(NOTEBOOKS)
+	@for one in docs/examples/*.ipynb; do test -e "$(NOTEBOOKS)/$${one##*/}" || cp "$$one" $(NOTEBOOKS)/; done
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(NOTEBOOKS)
+
 audit: $(STAMP)-verify ## known holes in what is pinned; needs PyPI's own JSON, which a mirror may lack
 	@version=$$($(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info[:2])'); \
 	$(BIN)/pip-audit --strict --disable-pip --no-deps --requirement conf/constraints/$$version.txt
 
 clean: ## remove the environment and what the demo made
-	rm -rf .venv demo-out local-out build dist *.egg-info
+	rm -rf .venv demo-out local-out notebooks-out build dist *.egg-info
 
 .venv/bin/python:
 	@conf/deploy/system.sh core
@@ -105,6 +113,10 @@ $(STAMP)-airflow: .venv/bin/python $(SOURCES)
 $(STAMP)-dev: .venv/bin/python $(SOURCES)
 	@conf/deploy/pip-install.sh '.[dev,airflow]'
 	@touch $@ $(STAMP)-core $(STAMP)-airflow
+
+$(STAMP)-notebooks: .venv/bin/python $(SOURCES)
+	@conf/deploy/pip-install.sh '.[notebooks]'
+	@touch $@ $(STAMP)-core
 
 $(STAMP)-verify: .venv/bin/python $(SOURCES)
 	@conf/deploy/pip-install.sh '.[dev,airflow,verify]'

@@ -24,6 +24,7 @@ setup(
     },
     install_requires=[
         "fastapi>=0.115",
+        "fastapi-offline>=1.7.7,<2",  # Swagger UI's files, for the placement service's /docs
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
         "graphene>=3.4.3",  # mlflow allows older ones that do not import
@@ -70,6 +71,7 @@ setup(
             "pip-audit>=2.9",
             "time-machine>=3",  # bench/drill.py
         ],
+        "notebooks": ["ipykernel>=7", "jupyterlab>=4.6,<5"],  # `make notebooks`
         "postgresql": ["psycopg[binary]>=3.2,<4"],
         "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
         "dev": [

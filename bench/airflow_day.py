@@ -11,6 +11,8 @@ Starts `cachecast up --hdfs` in a folder of its own, and lets Airflow do the res
 5. The chain once more by `airflow dags test`, its Spark steps by SparkSubmitOperator on a connection.
 
 Exit code 1 if anything is not as it should be. Needs what `make test` installs.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/airflow_day.py
 """
 
 from __future__ import annotations

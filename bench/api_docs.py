@@ -1,6 +1,8 @@
 """The API's pages by pdoc, of every room; a warning is a failure.
 
 bench/api_docs.py [--out FOLDER]      exit code 1 if a module cannot be imported or a page is not made
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/api_docs.py
 """
 
 from __future__ import annotations

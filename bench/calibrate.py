@@ -5,6 +5,8 @@
 
 The check fails if a figure of a seed deviates by more than 10 %. The search looks at seed 1 only: each knob
 moves one figure, which rises or falls with it all the way, so it is bisected; two rounds, since they touch.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/calibrate.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ bench/collect.py          the highest rate without loss, and the loss beyond it
 
 Sent are numbered g-stream datagrams of 446 to 448 bytes. What is missing is told twice: by the gaps in their
 numbers, in the captures read back, and by the kernel's count of what it dropped.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/collect.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ A small site of simulated days is worked through twice by the real commands: onc
 faults. After each fault the command is simply run again. What must hold is checked after each: no access
 lost or doubled, no file pushed twice, no pin over the limit, tables equal to those of the site left in peace.
 Every fault is drilled once; what is left of `--minutes` goes to further rounds at other random points.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/drill.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ bench/features.py --accesses N       one rebuild of N accesses in 30 days, with 
 
 Every file is read at least once on the day it appears; two in five are read again, on days after it that fall
 off as 1/age; files come in datasets of 50. The state's expiry is the longest window, 30 days.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/features.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 bench/forecast.py     LHCb weeks and CMS days of ../shared/data; means over cuts
 
 Each cut is a forecast from what was known then; docs/forecast.md defines the columns.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/forecast.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Parsers and what they may answer stand in tests/support/oracles/untrusted.py; ea
 and runs in a process of its own. A defect is an exception that is none of ours, more than 2 GB of memory, or
 20 s for one input; the input that does it is kept, and named. The same seed gives the same inputs, as far as
 time allows.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/fuzz.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 bench/fuzz_sources.py [--lines N] [--seeds S] [--source NAME ...]     exit code 1 if a reader breaks
 
 The lines are those of the golden cases in tests/golden/pull, with damage (tests/support/oracles/damage.py).
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/fuzz_sources.py
 """
 
 from __future__ import annotations

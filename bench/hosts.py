@@ -1,6 +1,8 @@
 """What a cache's host does: cinfo files walked, f-stream datagrams decoded, per second. See also collect.py.
 
 bench/hosts.py            medians of three runs
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/hosts.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 bench/large_trace.py [--accesses N]     N accesses of the region mwt2 (10 000 000)
 
 `replay` runs LRU, the clairvoyant and the bounds at 5 % of the footprint, one after the other.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/large_trace.py
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ unknown: whether and when the next pass begins. The first table is the gap to th
 with these scores and with perfect ones (bench/plan_gap.py), without prefetches. With "datasets alike" the
 scores do not know a dataset's popularity either, which a model must learn from its past. The second table is
 the calibration error of the true chances, which is above 0 because the number of days is finite.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/law.py
 """
 
 from __future__ import annotations

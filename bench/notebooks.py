@@ -3,6 +3,8 @@
 bench/notebooks.py [--strip]     exit code 1 if a cell raises, none draws, or an output is kept
 
 `--strip` takes the outputs out of the files, as after an edit in Jupyter, and runs nothing.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/notebooks.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ bench/page.py --list             the benches of the page
 
 Each section of docs/benchmarks.md is one run of one command on one machine. A bench that fails leaves its
 section as it was, and makes the exit code 1.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/page.py
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ HEAD = """\
 
 Every figure of the documentation is here, as the bench printed it. `make benchmarks` runs all benches and
 rewrites this page; `make benchmarks ONLY="replay readers"` renews single sections. Ratios within one run can
-be compared between machines, absolute figures only within a section.
+be compared between machines, absolute figures only within a section. Benches run in the environment that
+`make verify` makes, for example `.venv/bin/python bench/replay.py`.
 """
 
 

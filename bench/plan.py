@@ -4,6 +4,8 @@ bench/plan.py [--candidates N] [--caches K]     seconds of CPU per part; 1 if ab
 
 `alone`: each cache may take any of the candidates; `federation`: each belongs to one. Capacities are
 SoCal's (12 × 24 TB, 11 × 96–388 TB, 44 TB), predictions have 8 horizons, caches are full of candidates.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/plan.py
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Scenarios are mwt2, pic and socal at the scale below; their first third warms th
 of 3), `decayed` (counts with a half-life of 4 days) and `recency`. All but `perfect` are calibrated to
 chances on the first third. Nothing is prefetched. Every policy gets the peak usage of the XCaches as its
 capacity.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/plan_gap.py
 """
 
 from __future__ import annotations

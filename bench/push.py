@@ -9,6 +9,8 @@ Both work on `--parallel` files at once, in turns, each on files of its own.
 The journal: `recorded` beside the driver's own executemany, and `pushed`, a whole push whose cache answers at
 once, beside bare updates by the driver: two commits for as many items as are at work at once. On SQLite, and
 on PostgreSQL with and without waiting for the disk.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/push.py
 """
 
 from __future__ import annotations

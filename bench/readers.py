@@ -5,6 +5,8 @@ bench/readers.py [N]      N records (default 400 000), the best of two runs
 Spark has one core. Times are CPU seconds of the whole process (Spark's JVM with its compiler and collector of
 garbage; the kernel's included), so that they hold on a busy machine. The limit is what Spark takes to parse
 the same fields out of the same file, and keep nothing.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/readers.py
 """
 
 from __future__ import annotations

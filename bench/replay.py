@@ -3,6 +3,8 @@
 bench/replay.py             M accesses per CPU second of one thread: medians of three runs, alternating
 bench/replay.py --exact     both miss ratios at 1, 5, 10 and 20 %; fails if one differs by more than 1e-9
 bench/replay.py --golden F  write libCacheSim's figures at those sizes, for the tests
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/replay.py
 """
 
 from __future__ import annotations

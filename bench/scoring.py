@@ -4,6 +4,8 @@ bench/scoring.py [ROWS]           every horizon's models on ROWS rows (1 000 000
                                   Spark from rows at hand and from Parquet to predictions (thrown away, and
                                   written), and `Booster.predict` on the matrix in memory with as many threads
 bench/scoring.py train [ROWS]     one LightGBM model by the default settings on ROWS rows (5 000 000)
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/scoring.py
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ are used from 4 weeks before on. A forecast for a week uses only earlier weeks.
 
 `density` also knows which datasets were read this week, as a cache does; the other rows have one score per
 week. Nothing is prefetched, since a prefetched dataset costs one transfer and saves at most one.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/series_replay.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ bench/serve.py --floods   how long `/serverRanges` takes while others do their w
 
 Datasets are asked for by Zipf's law (the i-th as often as 1/i). On a machine that others use wrk's own time
 weighs as much as the server's and hides part of the ratio: the servers' CPU time per request does not.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/serve.py
 """
 
 from __future__ import annotations

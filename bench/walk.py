@@ -4,6 +4,8 @@ bench/walk.py [REGION …]     pic, mwt2 and socal; rows of a Markdown table
 
 Regions have a seed that no model was made with. Retention only (nothing is prefetched), no control group; two
 weeks of history to learn from; `cachecast evaluate` does the rest.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/walk.py
 """
 
 from __future__ import annotations

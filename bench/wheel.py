@@ -1,4 +1,7 @@
-"""Install the wheel in an empty environment, with nothing else, and run the command from it."""
+"""Install the wheel in an empty environment, with nothing else, and run the command from it.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/wheel.py
+"""
 
 from __future__ import annotations
 

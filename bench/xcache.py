@@ -6,6 +6,8 @@ As in CERN's study of XCache: clients read whole files from the origin (`direct`
 (`cold`), and through the cache that holds them (`warm`); `XRD_PARALLELEVTLOOP` is the number of the XRootD
 client's event loops, in the readers and in the cache itself, which is a client of its origin. All daemons run
 on this machine: the ratios say what a cache costs and saves without any network between.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/xcache.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Starts an origin and an XCache on loopback, reads files through the cache for some minutes, some of them held
 open over a purge, and replays these reads. Prints what both hold after each check, and ends with 1 where they
 differ. XCache checks at most once a minute, so this takes a while: `--rounds` minutes.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/xcache_purge.py
 """
 
 from __future__ import annotations

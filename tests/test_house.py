@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import re
 import subprocess
@@ -59,9 +60,10 @@ def test_the_help_lists_every_command_without_importing_any() -> None:
         assert listed.group in answer.stdout
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in COMMANDS if c not in ("forecast", "collect", "serve", "rooms", "up", "down")]
-)
+OF_THEIR_OWN = ("forecast", "collect", "init", "serve", "rooms", "up", "down")
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in OF_THEIR_OWN])
 def test_the_common_options_mean_the_same_everywhere(command: str) -> None:
     # Rucio's commands read caches and Rucio, no tables.
     assert {"--conf", "--json"} | ({"--tables"} if not command.startswith("rucio ") else set()) <= options(
@@ -100,3 +102,19 @@ def test_every_page_is_reached_from_the_readme() -> None:
             pages = path.glob("*.md") if path.is_dir() else [path] if path.suffix == ".md" else []
             waiting += set(pages) - reached
     assert reached >= set(PAGES)
+
+
+BENCHES = [path for path in sorted((ROOT / "bench").glob("*.py")) if "__main__" in path.read_text()]
+
+
+@pytest.mark.parametrize("bench", BENCHES, ids=lambda path: path.stem)
+def test_a_bench_names_its_environment_which_has_what_it_imports(bench: Path) -> None:
+    module = ast.parse(bench.read_text())
+    assert "`make verify`" in str(ast.get_docstring(module))
+    named = [one.name for node in ast.walk(module) if isinstance(node, ast.Import) for one in node.names]
+    named += [str(node.module) for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    ours = {path.stem for folder in ("bench", "tests/support") for path in (ROOT / folder).rglob("*.py")}
+    foreign = {name.split(".")[0] for name in named} - sys.stdlib_module_names - ROOMS - ours
+    pins = (ROOT / "conf" / "constraints" / "py312.txt").read_text().lower().replace("-", "_").splitlines()
+    pinned = {pin.split("==")[0].removeprefix("apache_") for pin in pins}
+    assert {name.lower() for name in foreign} <= pinned

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 import urllib.request
 
@@ -34,18 +35,20 @@ def write_ad(ad: dict[str, str]) -> str:
 
 
 def scored(ad: dict[str, str]) -> dict[str, str]:
-    """The attributes that rank sites for a job; none if it names no input or the service does not answer.
+    """The attributes that rank sites for a job; none, and the reason on stderr, if they cannot be ranked.
 
     The job names its input as `+CachecastInputs = "scope:name, scope:name"`, files or datasets.
     """
     inputs = [name.strip() for name in _text(ad.get("CachecastInputs", "")).split(",") if name.strip()]
     if not inputs:
-        return {}
+        return left_alone(ad, "it names no input; submit it with +CachecastInputs")
     now = int(time.time())
     submitted = int(ad["QDate"]) if ad.get("QDate", "").isdecimal() else now
     answer = _ask({"inputs": inputs, "waited_s": max(0, now - submitted)})
-    if answer is None or not answer["sites"]:
-        return {}
+    if isinstance(answer, str):
+        return left_alone(ad, f"{URL}/score: {answer}; check CACHECAST_URL and the placement service")
+    if not answer["sites"]:
+        return left_alone(ad, "the placement service knows no site with a live cache")
     best = answer["sites"][0]
     return {
         "CachecastBest": _quoted(best["site"]),
@@ -57,15 +60,24 @@ def scored(ad: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _ask(question: dict[str, object]) -> dict | None:
+def left_alone(ad: dict[str, str], why: str) -> dict[str, str]:
+    """Say on stderr, which HTCondor logs, why a job stays as it is; no attributes."""
+    sys.stderr.write(
+        f"cachecast: job {ad.get('ClusterId', '?')}.{ad.get('ProcId', '0')} stays as it is: {why}\n"
+    )
+    return {}
+
+
+def _ask(question: dict[str, object]) -> dict | str:
+    """The answer, or why there is none: a job must not fail because nobody ranks its sites."""
     body = json.dumps(question).encode()
     kind = {"content-type": "application/json"}
     request = urllib.request.Request(f"{URL}/score", body, kind)  # noqa: S310 - the operators' own URL
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:  # noqa: S310
             return json.load(reply)
-    except (OSError, ValueError):
-        return None  # A job must not fail because nobody ranks its sites.
+    except (OSError, ValueError) as error:
+        return str(error)
 
 
 def _text(expression: str) -> str:

@@ -6,7 +6,7 @@ Standard input: the routed job's ad. Standard output: the attributes that change
 
 import sys
 
-from cachecast_hook import read_ads, scored, write_ad
+from cachecast_hook import left_alone, read_ads, scored, write_ad
 
 IDLE = "1"
 
@@ -14,3 +14,5 @@ job = read_ads(sys.stdin.read())[0]
 if job.get("JobStatus") == IDLE:
     changed = {name: value for name, value in scored(job).items() if job.get(name) != value}
     sys.stdout.write(write_ad(changed))
+else:
+    left_alone(job, f"JobStatus is {job.get('JobStatus', 'not given')}, not {IDLE} (idle)")

@@ -32,7 +32,7 @@ def collect(
 ) -> None:
     """Keep the g-streams that caches send by UDP.
 
-    Up to \\[collect] quota. Runs until it is stopped; run it as a service.
+    Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
     answer = job.run(
         host=host,

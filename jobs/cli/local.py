@@ -32,9 +32,15 @@ def up(
     """
     with console.progress("up", quiet=as_json) as advance:
         answer = deployment.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
-    console.show(answer, as_json=as_json, columns=("service", "at", "state", "pid"))
-    if not as_json:
-        _show_where(out)
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    pages = [{"open": one.page, "service": one.service, "state": one.state} for one in answer if one.page]
+    console.show(pages, as_json=False)
+    beside = [f"{one.service} at {one.at} ({one.state})" for one in answer if not one.page]
+    if beside:
+        console.show({"without a page": beside}, as_json=False)
+    _show_where(out)
 
 
 def down(out: Out = _OUT, as_json: Json = False) -> None:

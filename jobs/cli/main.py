@@ -10,9 +10,10 @@ command runs.
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from rich.markup import escape
@@ -63,6 +64,7 @@ COMMANDS: Mapping[str, Command] = {
     "place": Command(PLACEMENT, "placement", "Place datasets, and store it for the placement service."),
     "serve": Command(PLACEMENT, "placement", "Answer Rucio, caches and batch systems about placement."),
     "rucio": Command(PLACEMENT, "rucio", "Report to Rucio what the caches hold, and keep their RSEs safe."),
+    "init": Command(OPERATION, "init", "Write the settings of a new site."),
     "status": Command(OPERATION, "operate", "Show caches, plans, pushes, the model and alarms."),
     "doctor": Command(OPERATION, "operate", "Show what is configured, and whether it answers."),
     "unlock": Command(OPERATION, "operate", "Break the lock that a dead pull left on HDFS or S3."),
@@ -103,16 +105,40 @@ def load(name: str) -> Any:
     command = typer.main.get_command(app)
     verbosity.add_options(command)
     command.name = name
+    _keep_brackets(command)
     return command
 
 
+def _keep_brackets(command: Any) -> None:
+    """Let the help show brackets as they are written: rich would take `[tables]` for markup."""
+    for part in (command, *command.params):
+        if getattr(part, "help", None):
+            part.help = escape(part.help)
+    for one in getattr(command, "commands", {}).values():
+        _keep_brackets(one)
+
+
 app = typer.Typer(
-    cls=CommandTable, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    cls=CommandTable,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.line(f"cachecast {importlib.metadata.version('cachecast')}")
+        raise typer.Exit
+
+
 @app.callback()
-def cachecast() -> None:
+def cachecast(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
     """Forecast which data files will be read again, and place them in XCache servers."""
 
 

@@ -18,7 +18,7 @@ from jobs.cli.options import Conf, Json, TablesRoot
 with lazily():
     from jobs.operate import caches as cache_list
     from jobs.operate import doctor as checks
-    from jobs.operate import prometheus, unlocking
+    from jobs.operate import probes, prometheus, unlocking
     from jobs.operate import status as state
     from jobs.spark import code_zip
 
@@ -115,7 +115,7 @@ def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
         raise typer.Exit(1)
 
 
-def _check(one: checks.Check) -> dict[str, str]:
+def _check(one: probes.Check) -> dict[str, str]:
     return {"part": one.part, "state": one.state, "found": f"{one.configured}: {one.detail}"}
 
 

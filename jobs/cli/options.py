@@ -21,7 +21,7 @@ Conf = Annotated[
     typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
 ]
 TablesRoot = Annotated[
-    str | None, typer.Option("--tables", help="root of the tables, instead of \\[tables] root")
+    str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
 ]
 Json = Annotated[bool, typer.Option("--json", help="print the answer as JSON, and nothing else")]
 Force = Annotated[

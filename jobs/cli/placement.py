@@ -26,9 +26,9 @@ def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Js
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="address to listen on; defaults to \\[serve] host")] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on; defaults to [serve] host")] = None,
     port: Annotated[
-        int | None, typer.Option(help="port to listen on; defaults to \\[serve] port; 0: any free one")
+        int | None, typer.Option(help="port to listen on; defaults to [serve] port; 0: any free one")
     ] = None,
     conf: Conf = None,
 ) -> None:

@@ -46,7 +46,7 @@ def replay(
     ] = "",
     purge_interval: Annotated[
         str,
-        typer.Option(help="time between purges, for example 300s; defaults to \\[replay] purge_interval"),
+        typer.Option(help="time between purges, for example 300s; defaults to [replay] purge_interval"),
     ] = "",
     caches: Annotated[
         Path | None,

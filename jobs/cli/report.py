@@ -28,7 +28,7 @@ def report(
     capacity_fraction: Annotated[
         str, typer.Option(help="the same as a fraction of the bytes of all files read, for example 0.05")
     ] = "",
-    watermarks: Annotated[str, typer.Option(help="low and high; defaults to \\[replay] watermarks")] = "",
+    watermarks: Annotated[str, typer.Option(help="low and high; defaults to [replay] watermarks")] = "",
     columns: options.Columns = "",
     time_unit: options.TimeUnit = "s",
     kind: options.Kind = "auto",

@@ -15,7 +15,9 @@ with lazily():
     from jobs.push import rucio_sync
 
 app = typer.Typer(
-    help="Report to Rucio what the caches hold, and keep their RSEs safe.", no_args_is_help=True
+    help="Report to Rucio what the caches hold, and keep their RSEs safe.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 Cache = Annotated[str, typer.Option(help="name of a configured cache with an rse")]

@@ -84,7 +84,7 @@ def predict(
     as_of: OneAsOf = None,
     day: Day = None,
     alias: Annotated[
-        str | None, typer.Option(help="score with the models of this alias; defaults to \\[mlflow] serve")
+        str | None, typer.Option(help="score with the models of this alias; defaults to [mlflow] serve")
     ] = None,
     conf: Conf = None,
     tables: TablesRoot = None,

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from features.errors import InputError
+from jobs.settings.layers import SECRETS
 from jobs.settings.tree import Settings
 
 MARKER = ".cachecast-demo"
@@ -30,9 +31,6 @@ serve = ["champion", "candidate"]  # a demo has no time to prove its first model
 [push]
 journal = "{out}/journal.db"
 
-[users]
-salt = "{salt}"
-
 [features]
 cycle = "4h"
 windows = ["4h", "12h", "1d", "3d", "7d", "14d"]
@@ -47,6 +45,11 @@ spool = "{out}/trainings"
 
 [plan]
 assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over
+"""
+
+_PRIVATE = """\
+[users]
+salt = "{salt}"
 """
 
 _CACHE = """\
@@ -98,7 +101,8 @@ def fresh(out: Path, *, base: Path | None = None, tables: str | None = None) -> 
     site = Site(out, base, tables)
     (site.conf / "caches").mkdir(parents=True)
     (out / MARKER).touch()
-    base = site.conf / "base.toml"
-    base.touch(mode=0o600)
-    base.write_text(_BASE.format(out=out, salt=secrets.token_hex(16)))
+    (site.conf / "base.toml").write_text(_BASE.format(out=out))
+    private = site.conf / SECRETS
+    private.touch(mode=0o600)
+    private.write_text(_PRIVATE.format(salt=secrets.token_hex(16)))
     return site

@@ -29,7 +29,8 @@ _LOG_CHARS = 1500
 class Service:
     """A process to keep: its `words`, the environment over ours, and how to see that it works.
 
-    `at`: where it answers, for people. `within_s`: how long its start may take where others are at work too.
+    `at`: where it answers; `page`: what of it opens in a browser, if anything. `within_s`: how long its start
+    may take where others are at work too.
     """
 
     name: str
@@ -37,15 +38,17 @@ class Service:
     at: str
     is_healthy: Callable[[], bool]
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    page: str = ""
     within_s: float = 900.0
 
 
 @dataclasses.dataclass(frozen=True)
 class ServiceState:
-    """One line of `up`: `state` is started, or running: it was there."""
+    """A service after `up`: `state` is started, or running: it was there. `page`: opens in a browser."""
 
     service: str
     at: str
+    page: str
     state: str
     pid: str
     log: str
@@ -146,7 +149,8 @@ class Keeper:
         return self._folder / f"{name}.log"
 
     def _state(self, service: Service, state: str, pid: int) -> ServiceState:
-        return ServiceState(service.name, service.at, state, str(pid), str(self._log(service.name)))
+        log = str(self._log(service.name))
+        return ServiceState(service.name, service.at, service.page, state, str(pid), log)
 
 
 class Seen(NamedTuple):

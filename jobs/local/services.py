@@ -56,6 +56,7 @@ def mlflow(site: LocalSite) -> Service:
         answers(port, "/health"),
         # Without its job runner it takes a quarter of the memory.
         {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        page=f"{_LOCAL}:{port}",
     )
 
 
@@ -91,7 +92,7 @@ def airflow(site: LocalSite) -> Iterator[Service]:
     port, env = site.ports["airflow"], airflow_env(site)
     web = f"{_LOCAL}:{port}"
     is_up = answers(port, "/api/v2/monitor/health")
-    yield Service("airflow-api", _airflow_words("api-server"), web, is_up, env)
+    yield Service("airflow-api", _airflow_words("api-server"), web, is_up, env, page=web)
     for command, part in _AIRFLOW_PARTS.items():
         yield Service(f"airflow-{command}", _airflow_words(command), web, airflow_part(port, part), env)
 
@@ -124,8 +125,9 @@ def _run_airflow(site: LocalSite, words: list[str]) -> None:
 def _hdfs(site: LocalSite) -> Iterator[Service]:
     rpc_port, http_port = site.ports["hdfs"], site.ports["hdfs_web"]
     words = hdfs.prepared(site.hdfs, rpc_port=rpc_port, http_port=http_port)
-    at = f"hdfs://localhost:{rpc_port}"
-    yield Service("hdfs-namenode", [*words, hdfs.NAME_NODE], at, answers(http_port, "/jmx?qry=none"))
+    at, page = f"hdfs://localhost:{rpc_port}", f"http://localhost:{http_port}"
+    is_up = answers(http_port, "/jmx?qry=none")
+    yield Service("hdfs-namenode", [*words, hdfs.NAME_NODE], at, is_up, page=page)
     yield Service("hdfs-datanode", [*words, hdfs.DATA_NODE], at, lambda: hdfs.is_up(http_port))
 
 
@@ -135,9 +137,10 @@ def _airflow_words(command: str) -> list[str]:
 
 def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service:
     port = site.ports[name]
-    is_healthy = takes_datagrams(port) if at.startswith("UDP") else answers(port, "/health")
+    page = "" if at.startswith("UDP") else at
+    is_healthy = answers(port, "/health") if page else takes_datagrams(port)
     env: Mapping[str, str] = {"CACHECAST_CONF": str(site.conf)}
-    return Service(name, [sys.executable, "-m", "jobs", *words], at, is_healthy, env)
+    return Service(name, [sys.executable, "-m", "jobs", *words], at, is_healthy, env, page)
 
 
 def _xrootd(name: str, daemon: Daemon) -> Service:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from features.errors import InputError
 from jobs.local.ports import free_ports
+from jobs.settings.layers import SECRETS
 
 CACHE = "cache"
 CAPACITY = "2GB"
@@ -44,12 +45,15 @@ port = {placement}
 database = "{out}/placement.db"
 token_file = "{out}/secrets/placement-token"
 
-[users]
-salt = "{salt}"
-
 [airflow]
+url = "http://127.0.0.1:{airflow}"
 pull = {{ rucio_traces = "{out}/traces/", rucio_files = "{out}/files/", xcache_gstream = "{out}/gstream/" }}
 reports = "{out}/reports"
+"""
+
+_PRIVATE = """\
+[users]
+salt = "{salt}"
 """
 
 _XCACHE = """\
@@ -118,8 +122,9 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
     if hdfs and not (site.conf / "base.toml").exists():
         site.hdfs.mkdir()
         tables = f"hdfs://localhost:{site.ports['hdfs']}/tables"
-    values = {"out": out, "tables": tables or f"{out}/tables", "salt": site.secret("salt"), **site.ports}
+    values = {"out": out, "tables": tables or f"{out}/tables", **site.ports}
     _write_once(site.conf / "base.toml", _BASE.format(**values))
+    _write_once(site.conf / SECRETS, _PRIVATE.format(salt=site.secret("salt")))
     if not xrootd:
         (out / "origin").mkdir(exist_ok=True)
         (out / "cache").mkdir(exist_ok=True)

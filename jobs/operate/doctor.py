@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import http.client
-import socket
 import subprocess
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from features.errors import CachecastError, ServiceError
 from features.redaction import without_login
+from jobs.operate import services
+from jobs.operate.probes import Check, accepts, answers
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.spark.java import java
 from jobs.store.tables import Tables
 
-TIMEOUT_S = 3.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
-
-    part: str
-    configured: str
-    state: str
-    detail: str
+_SPARK_PORT, _XROOTD_PORT = 7077, 1094
 
 
 def run(settings: Settings) -> list[Check]:
@@ -47,6 +34,9 @@ def _checks(settings: Settings) -> Iterator[Check]:
         yield Check("caches", "none", "off", "add one file per cache; see docs/operate.md")
     for cache in settings.caches.values():
         yield _cache(cache)
+    yield from services.collectors(settings.caches.values())
+    yield services.placement(settings.serve)
+    yield services.airflow(settings.airflow.url)
 
 
 def _tables(root: str) -> Check:
@@ -73,55 +63,32 @@ def _spark(master: str) -> Check:
         return Check(
             "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
         )
-    return _tcp("spark", master, urllib.parse.urlsplit(master))
+    return accepts("spark", master, urllib.parse.urlsplit(master), _SPARK_PORT)
 
 
 def _mlflow(uri: str) -> Check:
     if uri.startswith("sqlite:"):
         return Check("mlflow", uri, "ok", "a file on this machine")
     shown = without_login(uri)  # its health needs no login
-    return _http("mlflow", shown, f"{shown.rstrip('/')}/health")
+    return answers("mlflow", shown, f"{shown.rstrip('/')}/health")
 
 
 def _rucio(url: str) -> Check:
     if not url:
         return Check("rucio", "none", "off", "set [rucio] url")
-    return _http("rucio", url, f"{url.rstrip('/')}/ping")
+    return answers("rucio", url, f"{url.rstrip('/')}/ping")
 
 
 def _salt(salt: str) -> Check:
     if not salt:
-        return Check("users", "no salt", "off", "users are not recorded; set CACHECAST_USERS__SALT")
+        return Check("users", "no salt", "off", "users are not recorded; set [users] salt in secrets.toml")
     return Check("users", "salted", "ok", "users are recorded as salted hashes")
 
 
 def _cache(cache: CacheSettings) -> Check:
     part = f"cache {cache.name}"
     if cache.kind == "directory":
-        there = Path(cache.url).is_dir()
-        return Check(part, cache.url, "ok" if there else "bad", "a folder" if there else "no such folder")
-    return _tcp(part, cache.url, urllib.parse.urlsplit(cache.url), default_port=1094)
-
-
-def _tcp(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int = 7077) -> Check:
-    try:
-        host, port = url.hostname or "localhost", url.port or default_port
-    except ValueError:
-        return Check(part, configured, "bad", "not a URL with a port")
-    try:
-        with socket.create_connection((host, port), timeout=TIMEOUT_S):
-            return Check(part, configured, "ok", f"{host}:{port} accepts connections")
-    except OSError as error:
-        return Check(part, configured, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
-
-
-def _http(part: str, configured: str, url: str) -> Check:
-    if not url.startswith(("http://", "https://")):
-        return Check(part, configured, "bad", "not an http(s) URL")
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:  # noqa: S310 - the scheme is checked above
-            return Check(part, configured, "ok", f"answers ({reply.status})")
-    except urllib.error.HTTPError as error:
-        return Check(part, configured, "bad", f"answers {error.code}")
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return Check(part, configured, "bad", f"does not answer ({type(error).__name__})")
+        missing = [str(path) for path in (Path(cache.url), cache.origin) if path and not path.is_dir()]
+        told = f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
+        return Check(part, cache.url, "bad" if missing else "ok", told)
+    return accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)

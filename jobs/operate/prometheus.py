@@ -47,7 +47,7 @@ def measured(words: Sequence[str], *, warn: Callable[[str], None]) -> Iterator[N
         ok, ran = end.code in (None, 0), end.code != _MISUSED
         raise
     finally:
-        if command and ran and "--help" not in words:
+        if command and ran and not {"-h", "--help"} & set(words):
             labels = {"command": command, "cache": cache}
             _leave(words, _job_samples(labels, started_s, ok=ok), f"{command}-{cache}", warn)
 

@@ -1,1 +1,1 @@
-"""The settings: one tree of frozen models, read once from conf/*.toml, conf/local/ and the environment."""
+"""The settings: one tree of frozen models, read once from TOML files and the environment."""

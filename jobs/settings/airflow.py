@@ -26,6 +26,7 @@ class QueueInput(Section):
 class AirflowSettings(Section):
     """Schedules, retries and alerts of the DAGs; conf/base.toml explains the keys."""
 
+    url: str
     pull: dict[str, str]
     queues: dict[Name, QueueInput]
     train: str = pydantic.Field(min_length=1)
@@ -48,6 +49,8 @@ class AirflowSettings(Section):
             raise ValueError("webhook must start with http:// or https://")
         if webhook and not _is_usable(webhook):
             raise ValueError("webhook must be a URL of printable ASCII, with a host, and without a user")
+        if self.url and not (self.url.startswith(("http://", "https://")) and _is_usable(self.url)):
+            raise ValueError("url must be an http(s) URL of printable ASCII, with a host, and without a user")
         return self
 
     @property

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from features.errors import ConfigError
+from prefetch.private_files import check
 
 ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
+SECRETS = "secrets.toml"
+"""File of a site's secrets, in the folder of its settings."""
 MAX_FILE_BYTES = 2**20
 """Largest file of settings: a parser can take hours for a few lines of a larger one."""
 
@@ -58,7 +61,7 @@ def layered(
     root of the tables given on the command line, which overrides all others. Raises ConfigError.
     """
     path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
-    sites = [layer for one in (base, path) if one is not None for layer in _site(one)]
+    sites = [layer for one in (base, path) if one is not None for layer in [*_site(one), *_secrets(one)]]
     line = [] if tables is None else [Layer("--tables", {"tables": {"root": tables}})]
     layers = (_shipped(), *sites, *_environment(env), *line)
     return Layered(functools.reduce(_merged, (layer.values for layer in layers), {}), layers)
@@ -131,6 +134,15 @@ def _site(path: Path) -> list[Layer]:
             raise ConfigError(str(file), f"the same cache is defined in {base}; keep one of them")
         layers.append(Layer(str(file), {"caches": {file.stem: cache}}))
     return layers
+
+
+def _secrets(path: Path) -> list[Layer]:
+    """The secrets of the site whose settings are at `path`. Raises ConfigError if others may read them."""
+    file = (path if path.is_dir() else path.parent) / SECRETS
+    if not file.exists():
+        return []
+    check(file, "the site's secrets", SECRETS)
+    return [Layer(str(file), read_file(file))]
 
 
 def _environment(env: Mapping[str, str]) -> list[Layer]:

@@ -8,6 +8,9 @@ SOURCES = (
 )
 """Sources that are files at a path."""
 
+CATALOGUES = frozenset({"rucio_files", "rucio_dumps"})
+"""Those of them that list files, and hold no accesses."""
+
 SERVERS = ("rucio_server",)
 """Sources that are servers; `--input` is the request."""
 

@@ -1,7 +1,8 @@
 """The tree of settings, read once from TOML files and the environment, and validated.
 
 The shipped `conf/base.toml` holds every default. `--conf` (or CACHECAST_CONF) names a TOML file, or a folder
-with `base.toml` and `caches/*.toml`, that overrides it. An environment variable, for example
+with `base.toml` and `caches/*.toml`, that overrides it; `secrets.toml` in its folder overrides both. An
+environment variable, for example
 `CACHECAST_PLAN__HORIZON`, overrides both. Rooms below jobs receive values, never this module.
 """
 

@@ -11,6 +11,18 @@ from pathlib import Path
 from features.errors import ConflictError
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process of this machine holds the lock file `path`. Raises OSError if it cannot be read."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+
+
 @contextmanager
 def exclusive(path: Path, work: str) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; `work`: the kind of work, for example `pull`.

@@ -31,6 +31,7 @@ from prefetch.placement.hot_docs import SCORE_BODY, with_hot_routes
 from prefetch.placement.keeper import Keeper
 from prefetch.placement.metrics import Figures, registry
 from prefetch.placement.names import checked_name, checked_site, dataset_of
+from prefetch.placement.pages import TITLE, Pages
 from prefetch.placement.plans import pieces
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
@@ -49,11 +50,14 @@ def application(service: Service, keeper: Keeper, tokens: Tokens, gate: Gate) ->
             gc.freeze()
             yield
 
-    app = FastAPI(title="cachecast placement", lifespan=lifespan, redoc_url=None)
+    app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None)
     front = Front(service, app)
     api = Api(service, keeper, tokens, Figures(service, keeper, front, gate))
+    pages = Pages(lambda: service.plans)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
+    for path, page in (("/", pages.links), ("/docs", pages.docs), ("/docs/{name}", pages.asset)):
+        add(path, page, methods=["GET"], include_in_schema=False)
     add("/liveness", api.servers, methods=["GET"])
     add("/liveness", api.beat, methods=["POST"], dependencies=anybody_known, response_class=PlainTextResponse)
     add("/liveness/{site}/{server}", api.drop, methods=["DELETE"], dependencies=operators)

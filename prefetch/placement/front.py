@@ -42,6 +42,8 @@ class Front:
         # Ranking is work for a thread, and two would only share one interpreter; plans wait for slow readers.
         self._score = Lane(at_once=1, most=32, per_client=8)
         self._plan = Lane(at_once=64, most=64, per_client=16)
+        # The files of the docs are large, and wait for slow readers too.
+        self._docs = Lane(at_once=8, most=16, per_client=8)
         self._rest = Lane(at_once=8, most=256, per_client=64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +72,7 @@ class Front:
     async def _hand_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The path of `OPTIONS *` has no slash.
         first = scope["path"].partition("/")[2].partition("/")[0]
-        route = first if first in ROUTES else "unknown"
+        route = "root" if scope["path"] == "/" else first if first in ROUTES else "unknown"
 
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -95,8 +97,8 @@ class Front:
 
     async def _in_turn(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
         client = client_of(scope["client"])
-        if route == "plan":
-            async with self._plan.turn(client):
+        if route in {"plan", "docs"}:
+            async with (self._plan if route == "plan" else self._docs).turn(client):
                 await self._app(scope, receive, send)
             return
         messages: list[Any] = []

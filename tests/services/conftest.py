@@ -58,13 +58,13 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, page: Path, *, width: int) -> None:
-        """Load `page` at `width` pixels; what it tells and asks for until then is in `events`."""
+    def open(self, page: Path | str, *, width: int) -> None:
+        """Load `page`, a file or a URL, at `width` pixels; what it tells and asks for is in `events`."""
         self.events.clear()
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
-        self._call("Page.navigate", url=page.resolve().as_uri())
+        self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
 
@@ -77,11 +77,6 @@ class Browser:
     def faults(self, page: Path, *, width: int) -> list[str]:
         """What is wrong with `page` at `width` pixels: errors, requests elsewhere, empty plots, overflow."""
         self.open(page, width=width)
-        told = [
-            f"{e['method']}: {json.dumps(e['params'])[:300]}" for e in self.events if e["method"] in _ERRORS
-        ]
-        urls = [e["params"]["request"]["url"] for e in self.events if e["method"] == _REQUEST]
-        asked = [f"asks for {url}" for url in urls if url != page.resolve().as_uri() and url[:5] != "data:"]
         plots = self.ask(
             "[...document.querySelectorAll('figure')].map(f => [f.getAttribute('aria-label'), "
             "f.querySelector('svg')?.getBoundingClientRect(), f.querySelectorAll('svg path').length])"
@@ -96,7 +91,15 @@ class Browser:
             "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
         )
         wider = [f"is {inside} px wide on a screen of {room}"] if inside > room else []
-        return told + asked + empty + wider
+        return self.complaints(page.resolve().as_uri()) + empty + wider
+
+    def complaints(self, own: str) -> list[str]:
+        """The errors of the open page, and its requests to URLs that do not start with `own`."""
+        told = [
+            f"{e['method']}: {json.dumps(e['params'])[:300]}" for e in self.events if e["method"] in _ERRORS
+        ]
+        urls = [e["params"]["request"]["url"] for e in self.events if e["method"] == _REQUEST]
+        return told + [f"asks for {url}" for url in urls if not url.startswith((own, "data:"))]
 
     def screenshot(self) -> str:
         """The whole page as PNG, base64."""

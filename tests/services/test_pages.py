@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from placement_server import refresh, serving
 
 from jobs.evaluate.evaluate import EvaluationAnswer, EvaluationRow
 from jobs.report.export import export_evaluation
@@ -94,3 +96,15 @@ def test_a_fault_would_be_seen(browser: Any, tmp_path: Path, fault: str) -> None
     )
     found = browser.faults(page, width=360)
     assert any(fault in line for line in found), found
+
+
+def test_the_placement_services_pages_need_no_other_host(browser: Any, tmp_path: Path) -> None:
+    refresh(tmp_path / "placement.db")
+    with serving(tmp_path / "placement.db") as server:
+        for path in ("/", "/docs"):
+            browser.open(f"{server.url}{path}", width=1200)
+            deadline = time.monotonic() + 30
+            while "/serverRanges" not in browser.ask("document.body.innerText"):
+                assert time.monotonic() < deadline, browser.complaints(server.url)
+                time.sleep(0.1)
+            assert browser.complaints(server.url) == []

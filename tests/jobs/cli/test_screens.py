@@ -142,8 +142,8 @@ CASES: list[Case] = [
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
-NO_SCREEN = {"serve", "collect", "rooms"}
-"""Services, and a command whose answer is one fact."""
+NO_SCREEN = {"serve", "collect", "rooms", "init"}
+"""Services, a command whose answer is one fact, and one that answers with commands to copy."""
 
 
 @pytest.fixture(params=[80, 200])
@@ -201,6 +201,9 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = typing.get_type_hints(getattr(importlib.import_module(module), name))["return"]
     given = REST[answer](kind) if answer else value("", kind)
     monkeypatch.setattr(job, lambda *_args, **_more: given)
+    for check in ("train.ready.to_compute", "train.ready.to_train", "train.ready.to_predict"):
+        monkeypatch.setattr(f"jobs.{check}", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
     for written in ("replay", "fleet", "curve", "evaluation"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)

@@ -47,7 +47,7 @@ def test_a_demo_starts_afresh_but_never_deletes_what_is_not_its_own(tmp_path: Pa
     again = fresh(tmp_path / "out")
     assert not (again.out / "left over").exists()
     assert again.settings().users.salt.get_secret_value() != salt
-    assert stat.S_IMODE((again.conf / "base.toml").stat().st_mode) == 0o600
+    assert stat.S_IMODE((again.conf / "secrets.toml").stat().st_mode) == 0o600
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     with pytest.raises(InputError, match="was not made by a demo"):

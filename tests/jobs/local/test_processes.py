@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
 from features.errors import InputError, ServiceError
+from jobs.cli.main import app
 from jobs.local import site
 from jobs.local.health import takes_datagrams
-from jobs.local.process import Keeper, Service, seen
+from jobs.local.process import Keeper, Service, ServiceState, seen
+from jobs.local.services import services
 from jobs.local.up import down
 
 FAMILY = """
@@ -127,8 +131,33 @@ def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
     assert len(set(made.ports.values())) == len(made.ports)
     assert again.secret("salt") == made.secret("salt")
     assert base.read_text().endswith("# edited\n")
-    private = [base, *(tmp_path / "out" / "secrets").iterdir()]
+    private = [base, tmp_path / "out" / "conf" / "secrets.toml", *(tmp_path / "out" / "secrets").iterdir()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in private)
+
+
+def test_each_service_for_people_has_a_page(tmp_path: Path) -> None:
+    made = site.opened(tmp_path / "out", tables=None, xrootd=False)
+    airflow, mlflow, placement = (made.ports[name] for name in ("airflow", "mlflow", "placement"))
+    assert {one.name: one.page for one in services(made, xrootd=False) if one.page} == {
+        "mlflow": f"http://127.0.0.1:{mlflow}",
+        "placement": f"http://127.0.0.1:{placement}",
+        "airflow-api": f"http://127.0.0.1:{airflow}",
+    }
+
+
+def test_up_shows_pages_to_open_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = "http://127.0.0.1:45678"
+    started = [
+        ServiceState("airflow-api", web, web, "started", "123", "a.log"),
+        ServiceState("collector", "UDP 127.0.0.1:45679", "", "running", "124", "c.log"),
+    ]
+    monkeypatch.setattr("jobs.local.up.up", lambda *_, **__: started)
+    monkeypatch.setattr("jobs.cli.console.out", Console(width=80))
+    answer = CliRunner().invoke(app, ["up", "--out", str(tmp_path)])
+    table, beside = answer.output.split("without a page:")
+    assert f"{web} │ airflow-api │ started" in table
+    assert "collector" not in table
+    assert "collector at UDP 127.0.0.1:45679 (running)\n" in beside
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:

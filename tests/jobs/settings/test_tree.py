@@ -142,3 +142,27 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         load(CACHECAST_RUCIO__PASSWORD="[1234]")
     assert "1234" not in str(error.value)
+
+
+@pytest.mark.parametrize("conf", [".", "site.toml"], ids=["folder", "file"])
+def test_secrets_are_in_a_private_file_beside_the_settings(tmp_path: Path, conf: str) -> None:
+    for name in ("base.toml", "site.toml"):
+        (tmp_path / name).write_text('[region]\nname = "emea"\n')
+    secrets = tmp_path / "secrets.toml"
+    secrets.touch(mode=0o600)
+    secrets.write_text('[users]\nsalt = "hunter2-salt"\n')
+    settings = load(tmp_path / conf)
+    assert (settings.users.salt.get_secret_value(), settings.region.name) == ("hunter2-salt", "emea")
+    assert load(tmp_path / conf, CACHECAST_USERS__SALT="x").users.salt.get_secret_value() == "x"
+    secrets.chmod(0o640)
+    with pytest.raises(ConfigError, match=r"secrets.toml.*chmod 0600"):
+        load(tmp_path / conf)
+
+
+def test_a_mistake_in_the_secrets_names_their_file_and_not_their_value(tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets.toml"
+    secrets.touch(mode=0o600)
+    secrets.write_text('[users]\nsallt = "hunter2-salt"\n')
+    with pytest.raises(ConfigError, match=r"secrets.toml.*sallt") as error:
+        load(tmp_path)
+    assert "hunter2" not in str(error.value)

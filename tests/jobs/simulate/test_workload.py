@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import tomllib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from features.errors import ConfigError, InputError
 from features.schema import ACCESSES, FILES
 from features.times import parse_day
+from features.units import parse_bytes
 from jobs.ingest import raw_input
 from jobs.simulate import workload
 from jobs.store.tables import Tables
@@ -109,3 +111,18 @@ def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) 
         workload.write(workload.load("demo", seed=1, days=1), out=tmp_path, report=True)
     with pytest.raises(InputError, match="cannot write"):
         workload.write(workload.load("demo", seed=1, days=1), out=own)
+
+
+def test_the_capacities_of_what_if_fit_its_trace(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "what-if.md").read_text()
+    made = re.search(r"workload --scenario (\w+) --accesses (\d+)", page)
+    assert made is not None
+    workload.write(workload.load(made[1], seed=1, accesses=int(made[2])), out=tmp_path)
+    footprint = read_trace(tmp_path).trace.footprint_bytes
+    asked = [
+        parse_bytes(one) for text in re.findall(r"--capacity (\w[\w,]*)", page) for one in text.split(",")
+    ]
+    assert len(asked) >= 5
+    # A cache of a tenth is large already; one of everything answers nothing.
+    assert max(asked) < footprint / 10
+    assert f"of {footprint / 1e12:.0f} TB of files" in page

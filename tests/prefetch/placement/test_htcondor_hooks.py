@@ -25,13 +25,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
         yield started
 
 
-def run(hook: str, text: str, url: str) -> dict[str, str]:
+def run(hook: str, text: str, url: str, *, reason: str = "") -> dict[str, str]:
+    """The ad that a hook writes; `reason`: the line on stderr, or its part, if it leaves the job alone."""
     env = {"PATH": "/usr/bin:/bin", "CACHECAST_URL": url}
     command = [sys.executable, str(HOOKS / f"{hook}.py")]
     answer = subprocess.run(
         command, input=text, env=env, capture_output=True, text=True, timeout=60, check=True
     )
-    assert not answer.stderr
+    assert reason in answer.stderr
+    assert answer.stderr.count("\n") == (1 if reason else 0)
     lines = [line.partition(" = ") for line in answer.stdout.splitlines()]
     return {name: value for name, _, value in lines}
 
@@ -61,18 +63,25 @@ def test_translate_lets_a_job_wait_for_the_site_that_holds_its_input(server: Pla
     assert ad["ClusterId"] == "78251"
 
 
-@pytest.mark.parametrize("reason", ["no input", "service away", "no site"])
-def test_translate_leaves_alone_what_it_cannot_rank(
+REASONS = {
+    "no input": "job 78251.0 stays as it is: it names no input; submit it with +CachecastInputs",
+    "service away": "http://127.0.0.1:9/score: <urlopen error [Errno 111] Connection refused>; check",
+    "no site": "knows no site with a live cache",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_translate_leaves_alone_what_it_cannot_rank_and_says_why(
     server: PlacementServer, tmp_path: Path, reason: str
 ) -> None:
-    text = job("" if reason == "no input" else "cms:/f")
+    text, told = job("" if reason == "no input" else "cms:/f"), REASONS[reason]
     before = {name: value for name, _, value in (line.partition(" = ") for line in text.splitlines())}
     if reason == "no site":
         with serving(tmp_path / "empty.db") as empty:
-            after = run("translate", f"{ROUTE}\n------\n{text}", empty.url)
+            after = run("translate", f"{ROUTE}\n------\n{text}", empty.url, reason=told)
     else:
         url = "http://127.0.0.1:9" if reason == "service away" else server.url
-        after = run("translate", f"{ROUTE}\n------\n{text}", url)
+        after = run("translate", f"{ROUTE}\n------\n{text}", url, reason=told)
     assert after == before
 
 
@@ -83,7 +92,7 @@ def test_update_tells_what_changed_of_an_idle_job(server: PlacementServer) -> No
     assert not {"Requirements", "ClusterId", "QDate"} & changed.keys()
     same = {name: value for name, value in changed.items() if name != "CachecastReleaseAt"}
     assert run("update", job(waited_s=60, **same), server.url).keys() <= {"CachecastReleaseAt"}
-    assert run("update", job(JobStatus="2"), server.url) == {}
+    assert run("update", job(JobStatus="2"), server.url, reason="JobStatus is 2, not 1 (idle)") == {}
 
 
 def test_update_releases_a_job_that_has_waited_long_enough(server: PlacementServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -131,11 +132,30 @@ def test_figures_and_docs(get: Get) -> None:
         assert line in figures
     paths = get("/openapi.json").json()["paths"]
     assert {"/serverRanges", "/ds/{n}/{did}", "/liveness", "/score", "/prefix", "/plan/{cache}"} <= set(paths)
-    assert get("/docs").status_code == 200
     health = get("/health").json()
     assert (health["status"], health["datasets"], health["as_of"]) == ("ok", 5, PLAN["as_of"])
     assert get("/nothing").status_code == 404
     assert OPERATOR not in figures
+
+
+def test_the_first_page_links_to_what_a_browser_can_open(get: Get) -> None:
+    links = re.findall(r'href="([^"]+)"', get("/").text)
+    assert {"docs", "health", "metrics", "serverRanges", "plan/xc1"} <= set(links)
+    assert {get(f"/{link}").status_code for link in links} == {200}
+
+
+def test_the_docs_work_without_any_other_host(get: Get) -> None:
+    page = get("/docs")
+    assert not re.search("https?:", page.text)
+    assert page.headers["content-security-policy"].startswith("default-src 'self'")
+    named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    for name, start in ((".js", b"/*! For license"), (".css", b".swagger-ui"), (".png", b"\x89PNG")):
+        path = next(one for one in named if one.endswith(name))
+        packed, plain = get(f"/{path}"), get(f"/{path}", headers={"accept-encoding": "identity"})
+        assert packed.content == plain.content
+        assert plain.content.startswith(start)
+    assert get("/docs/../app.py").status_code == 404
+    assert get("/docs/nothing.js").status_code == 404
 
 
 def test_a_request_for_the_whole_server_is_answered_and_fills_no_log(

@@ -1,0 +1,187 @@
+"""`cachecast init`: the settings of a new site, from answers to a few questions."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from features.errors import ConfigError, InputError
+from features.times import day_label
+from jobs.settings.sources import CATALOGUES, SOURCES
+from jobs.settings.tree import Settings
+
+DEMAND_SOURCES = tuple(source for source in SOURCES if source not in CATALOGUES)
+"""Sources whose rows are accesses."""
+_HEAD = """\
+# Written by `cachecast init`. conf/base.toml has every other key with its default, and
+# conf/caches/example.toml.sample those of a cache. Secrets belong into secrets.toml beside this file, mode
+# 0600, or into the environment.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What a new site has; an empty text: it has none.
+
+    `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
+    folder `origin`. `records`: path or glob of access records of the kind `source`. `tables`: root of the
+    tables; by default a folder beside the settings.
+    """
+
+    cache: str = ""
+    name: str = ""
+    capacity: str = ""
+    origin: str = ""
+    source: str = "rucio_traces"
+    records: str = ""
+    rucio: str = ""
+    rucio_account: str = ""
+    tables: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class NewSite:
+    """The file that was written, the root of its tables, and the commands to run next."""
+
+    settings: str
+    tables: str
+    next: list[str]
+
+
+def is_server(cache: str) -> bool:
+    """Whether `cache` is the address of a server, not a folder."""
+    return "://" in cache
+
+
+def suggested_name(cache: str) -> str:
+    """A name for the cache at an address: its host's first part, or its folder."""
+    last = (urlsplit(cache).hostname or "").partition(".")[0] if is_server(cache) else Path(cache).name
+    return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64] or "cache"
+
+
+def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
+    """Write the settings to file `out`; without `force` it must not exist.
+
+    The folder of a directory-backed cache is made if it is not there. Raises InputError, and ConfigError if
+    the answers make no valid settings.
+    """
+    out = out.absolute()
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+    given = _complete(answers)
+    tables = given.tables or str(out.parent / "tables")
+    text = _HEAD + "".join(_toml(name, table) for name, table in _sections(given, out.parent, tables))
+    _check(text, out)
+    try:
+        if given.cache and not is_server(given.cache):
+            Path(given.cache).mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text)
+    except OSError as error:
+        raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None
+    return NewSite(str(out), tables, list(_next(given, out, tables, day_label(now_s))))
+
+
+def _complete(given: Answers) -> Answers:
+    """The answers with absolute paths, and a name for the cache. Raises InputError."""
+    if given.source not in DEMAND_SOURCES:
+        known = ", ".join(DEMAND_SOURCES)
+        raise InputError(f"no source of accesses is called {given.source!r}; there are {known}")
+    if given.cache and not given.capacity:
+        raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
+    is_folder = bool(given.cache) and not is_server(given.cache)
+    if is_folder and not Path(given.origin or "/nowhere").is_dir():
+        raise InputError(
+            f"{given.origin!r} is not a folder; a cache in a folder needs --origin, the folder that its "
+            "files are fetched from"
+        )
+    return dataclasses.replace(
+        given,
+        records=_records(given.records),
+        name=(given.name or suggested_name(given.cache)) if given.cache else "",
+        cache=_absolute(given.cache),
+        origin=_absolute(given.origin) if is_folder else "",
+        tables=_absolute(given.tables),
+    )
+
+
+def _records(given: str) -> str:
+    """The path or glob of the records, absolute if it is local. Raises InputError if nothing is there."""
+    records = _absolute(given)
+    # Only Spark knows other file systems and {a,b}.
+    is_checked = records.startswith("/") and "{" not in records
+    if is_checked and not glob.glob(records):  # noqa: PTH207 - Path.glob takes no absolute one
+        raise InputError(f"nothing is at {records}; give the path or glob of the records, or none")
+    return records
+
+
+def _absolute(path: str) -> str:
+    """A local path from the root; a URL, or nothing, as it is."""
+    return path if not path or "://" in path else str(Path(path).absolute())
+
+
+def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The tables of the settings; all paths are absolute, so that commands may run in any folder."""
+    yield "tables", {"root": tables}
+    yield "mlflow", {"uri": f"sqlite:///{folder}/mlflow.db", "artifacts": f"{folder}/mlartifacts"}
+    yield "training", {"spool": f"{folder}/trainings"}
+    yield "push", {"journal": f"{folder}/journal.db"}
+    yield "serve", {"database": f"{folder}/placement.db"}
+    yield "sources", {"demand": {"*": given.source}}
+    pulled = {"pull": {given.source: given.records}} if given.records else {}
+    yield "airflow", {"reports": f"{folder}/reports", **pulled}
+    if given.rucio:
+        yield "rucio", {"url": given.rucio, "account": given.rucio_account}
+    if given.cache:
+        kind = "xcache" if is_server(given.cache) else "directory"
+        origin = {"origin": given.origin} if given.origin else {}
+        cache = {"name": given.name, "kind": kind, "url": given.cache, **origin, "capacity": given.capacity}
+        yield f"caches.{_key(given.name)}", cache
+
+
+def _toml(name: str, table: Mapping[str, object]) -> str:
+    return f"\n[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(str(key))} = {_value(one)}" for key, one in value.items()) + " }"
+    return _text(str(value))
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(text: str) -> str:
+    """A TOML string; JSON's differ in DEL alone, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check(text: str, out: Path) -> None:
+    """Raise ConfigError, naming `out`, unless `text` is valid settings."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / out.name
+        trial.write_text(text)
+        try:
+            Settings.load(trial)
+        except ConfigError as error:
+            where, _, what = str(error).replace(str(trial), str(out)).partition(": ")
+            raise ConfigError(where, what) from None
+
+
+def _next(given: Answers, out: Path, tables: str, day: str) -> Iterator[str]:
+    yield f"export CACHECAST_CONF={shlex.quote(str(out))}"
+    yield "cachecast doctor"
+    if given.records:
+        yield f"cachecast pull --source {given.source} --input {shlex.quote(given.records)} --day {day}"
+    else:
+        raw = shlex.quote(str(out.parent / "raw"))
+        yield f"cachecast workload --out {raw} --tables {shlex.quote(tables)}"

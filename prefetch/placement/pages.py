@@ -1,0 +1,99 @@
+"""The service's pages for people: links at `/`, and at `/docs` Swagger UI, whose files it serves itself."""
+
+from __future__ import annotations
+
+import gzip
+import html
+from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
+from typing import NamedTuple
+
+from fastapi import HTTPException, Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, StreamingResponse
+
+from prefetch.placement.plans import pieces
+
+TITLE = "cachecast placement"
+_LINKS = {
+    "docs": "what can be asked, to try out",
+    "openapi.json": "the same for programs",
+    "health": "state of the service",
+    "liveness": "caches and their last heartbeats",
+    "serverRanges": "what Rucio reads: servers and their ranges",
+    "serve": "which site's caches serve which client site",
+    "metrics": "figures for Prometheus",
+}
+_SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"
+_KINDS = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/png"}
+# The page must work where there is no other host to ask, and ask none where there is.
+_INLINE = "'self' 'unsafe-inline'"
+_ONLY_US = f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; img-src 'self' data:"
+
+
+class Asset(NamedTuple):
+    """A gzipped file of Swagger UI, and its media type."""
+
+    packed: bytes
+    kind: str
+
+
+def assets() -> Mapping[str, Asset]:
+    """The files of Swagger UI by name, from the package fastapi-offline."""
+    files = resources.files("fastapi_offline") / "static"
+    read = {name: (files / name).read_bytes() for name in _KINDS}
+    return {name: Asset(gzip.compress(content, mtime=0), _KINDS[name]) for name, content in read.items()}
+
+
+class Pages:
+    """The routes of the pages; `planned`: the caches that have a plan now."""
+
+    def __init__(self, planned: Callable[[], Iterable[str]]) -> None:
+        self._planned, self._assets = planned, assets()
+
+    async def links(self) -> HTMLResponse:
+        """A page of links to what can be opened in a browser."""
+        plans = {f"plan/{name}": f"the newest plan of cache {name}" for name in sorted(self._planned())}
+        return HTMLResponse(_page(_items({**_LINKS, **plans}.items())), headers=_headers())
+
+    async def docs(self) -> HTMLResponse:
+        """Swagger UI."""
+        page = get_swagger_ui_html(
+            openapi_url="openapi.json",
+            title=TITLE,
+            swagger_js_url=f"docs/{_SCRIPT}",
+            swagger_css_url=f"docs/{_STYLE}",
+            swagger_favicon_url=f"docs/{_ICON}",
+            swagger_ui_parameters={"validatorUrl": None},
+        )
+        return HTMLResponse(page.body, headers=_headers())
+
+    async def asset(self, name: str, request: Request) -> Response:
+        """A file of Swagger UI, as long as the client takes it."""
+        found = self._assets.get(name)
+        if found is None:
+            raise HTTPException(404, "there is no such file")
+        headers = {"cache-control": "public, max-age=86400", "vary": "accept-encoding"}
+        is_packed = "gzip" in request.headers.get("accept-encoding", "")
+        if is_packed:
+            headers["content-encoding"] = "gzip"
+        content = pieces(found.packed, packed=is_packed)
+        return StreamingResponse(content, media_type=found.kind, headers=headers)
+
+
+def _items(links: Iterable[tuple[str, str]]) -> str:
+    escaped = [(html.escape(to), html.escape(what)) for to, what in links]
+    return "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in escaped)
+
+
+def _page(items: str) -> str:
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
+        f'<link rel="icon" href="docs/{_ICON}">\n'
+        '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
+        f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
+    )
+
+
+def _headers() -> dict[str, str]:
+    return {"content-security-policy": _ONLY_US, "cache-control": "no-cache"}

@@ -1,0 +1,77 @@
+"""The help of every command: whole, by `-h` too; the version; and what a shell completes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import COMMANDS
+from rich.text import Text
+from typer.testing import CliRunner
+
+from jobs.cli.main import app
+
+WORDS = "import sys; sys.argv = ['cachecast', *sys.argv[1:]]; from jobs.cli.main import main; main()"
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """What is printed in a terminal wide enough for one line per option."""
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 1000)
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0
+    return " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_texts_are_shown_whole_with_their_brackets(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = shown(monkeypatch, *command.split(), "-h")
+    assert screen == shown(monkeypatch, *command.split(), "--help")
+    for option in COMMANDS[command].params:
+        plain = Text.from_markup(option.help).plain
+        assert plain.count("[") == option.help.count("["), option.name
+        assert " ".join(plain.split()) in screen, option.name
+
+
+def test_help_names_tables_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "defaults to [serve] port" in shown(monkeypatch, "serve", "-h")
+    assert "[env: CACHECAST_CONF]" in shown(monkeypatch, "serve", "-h")
+    assert "instead of [tables] root" in shown(monkeypatch, "plan", "-h")
+    assert "Up to [collect] quota" in shown(monkeypatch, "collect", "-h")
+
+
+def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(monkeypatch, "--version") == f"cachecast {importlib.metadata.version('cachecast')}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("cachecast pus", {"push"}),
+        ("cachecast push --ca", {"--cache", "--cancel"}),
+        ("cachecast rucio s", {"setup-rse", "sync"}),
+        ("cachecast rucio sync --d", {"--dry-run"}),
+        ("cachecast --vers", {"--version"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
+    env = {"_CACHECAST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    answer = subprocess.run(
+        [sys.executable, "-c", WORDS], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert set(answer.stdout.split()) == completed
+
+
+def test_completion_is_installed_for_a_shell(tmp_path: Path) -> None:
+    install = [sys.executable, "-c", WORDS, "--install-completion", "bash"]
+    # Without a shell around it there is none to detect.
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    env["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
+    subprocess.run(install, env=env, capture_output=True, timeout=60, check=True)
+    script = (tmp_path / ".bash_completions" / "cachecast.sh").read_text()
+    assert "complete -o default -F _cachecast_completion cachecast" in script
+    assert "cachecast.sh" in (tmp_path / ".bashrc").read_text()

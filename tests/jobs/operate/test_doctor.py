@@ -1,0 +1,117 @@
+"""The doctor: what answers is ok, what is not used is off, what should answer and does not is bad."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from jobs.operate import doctor
+from jobs.operate.probes import Check
+from jobs.settings.tree import Settings
+from jobs.store.locks import exclusive
+
+HEALTHY = {
+    part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor", "triggerer")
+}
+
+
+@contextmanager
+def answering(told: object) -> Iterator[str]:
+    """The URL of a server that gives every request the JSON `told`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(told).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def checked(tmp_path: Path, part: str, **env: str) -> Check:
+    """The doctor's line for `part`."""
+    found = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env=env))
+    return next(check for check in found if check.part == part)
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "words"),
+    [
+        ({"status": "ok", "servers_alive": 3}, "ok", "3 caches are alive"),
+        ({"status": "degraded", "servers_alive": 0, "database": "unavailable"}, "bad", "unavailable"),
+        ({"name": "another program"}, "off", "not as this service"),
+    ],
+)
+def test_the_placement_service_is_asked(tmp_path: Path, told: object, state: str, words: str) -> None:
+    with answering(told) as url:
+        check = checked(tmp_path, "placement", CACHECAST_SERVE__PORT=url.rpartition(":")[2])
+    assert (check.configured, check.state) == (url, state)
+    assert words in check.detail
+
+
+def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
+    unused = {"CACHECAST_SERVE__PORT": "9"}
+    assert checked(tmp_path, "placement", **unused).state == "off"
+    missing = checked(tmp_path, "placement", **unused, CACHECAST_SERVE__TOKEN="0123456789abcdef")
+    assert missing.state == "bad"
+    assert "cachecast serve" in missing.detail
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "words"),
+    [
+        (HEALTHY, "ok", "healthy"),
+        (HEALTHY | {"scheduler": {"status": "unhealthy"}, "triggerer": None}, "bad", "scheduler, triggerer"),
+        ([], "bad", "not as this service"),
+    ],
+)
+def test_airflow_is_asked_where_it_is_configured(
+    tmp_path: Path, told: object, state: str, words: str
+) -> None:
+    assert checked(tmp_path, "airflow").state == "off"
+    with answering(told) as url:
+        check = checked(tmp_path, "airflow", CACHECAST_AIRFLOW__URL=url)
+    assert check.state == state
+    assert words in check.detail
+
+
+def test_a_collector_is_seen_by_its_lock(tmp_path: Path) -> None:
+    assert checked(tmp_path, "collector").state == "off"
+    site, folder = tmp_path / "site.toml", tmp_path / "captures"
+    server = 'name = "xc1"\nkind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = 1\n'
+    site.write_text(f'[caches.xc1]\n{server}gstream = "{folder}"\n')
+    given = {"CACHECAST_CONF": str(site)}
+    assert "no such folder" in checked(tmp_path, "collector", **given).detail
+    folder.mkdir()
+    idle = checked(tmp_path, "collector", **given)
+    assert (idle.state, f"--out {folder}" in idle.detail) == ("bad", True)
+    with exclusive(folder / ".collect.lock", "collect"):
+        assert checked(tmp_path, "collector", **given).state == "ok"
+
+
+def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> None:
+    site, cache, origin = tmp_path / "site.toml", tmp_path / "cache", tmp_path / "origin"
+    site.write_text(
+        f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{cache}"\norigin = "{origin}"\ncapacity = 1\n'
+    )
+    given = {"CACHECAST_CONF": str(site)}
+    cache.mkdir()
+    assert str(origin) in checked(tmp_path, "cache d", **given).detail
+    origin.mkdir()
+    assert checked(tmp_path, "cache d", **given).state == "ok"
