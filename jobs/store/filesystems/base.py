@@ -21,6 +21,9 @@ class Store(Protocol):
     def root(self) -> str:
         """The folder as people, Spark and `store_at` name it."""
 
+    def check_usable(self) -> None:
+        """Raises ConfigError if it is clear, without asking a server, that nothing can be written."""
+
     def below(self, name: str) -> Store:
         """The store of a folder in this one."""
 

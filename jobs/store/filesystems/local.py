@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import InputError
+from features.errors import ConfigError, InputError
 from jobs.store.locks import exclusive
 
 
@@ -34,6 +34,17 @@ class LocalStore:
     @property
     def root(self) -> str:
         return str(self._folder)
+
+    def check_usable(self) -> None:
+        path = next(
+            path for path in (self._folder.absolute(), *self._folder.absolute().parents) if path.exists()
+        )
+        if not path.is_dir():
+            raise ConfigError("tables.root", f"{path} is not a folder; choose another, or move the file away")
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise ConfigError(
+                "tables.root", f"{path} is not writable; choose another, or give this account access"
+            )
 
     def below(self, name: str) -> LocalStore:
         return LocalStore(self._folder / name)

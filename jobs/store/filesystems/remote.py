@@ -31,6 +31,9 @@ class RemoteStore(abc.ABC):
         self._fs = filesystem
         self._folder = folder
 
+    def check_usable(self) -> None:  # noqa: B027  a server is asked when it is needed
+        pass
+
     @abc.abstractmethod
     def below(self, name: str) -> RemoteStore: ...
 
