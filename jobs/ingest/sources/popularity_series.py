@@ -69,4 +69,5 @@ def _week_s(week: str) -> str:
 
 def _date_s(date: str) -> str:
     is_date = f"regexp_full_match({date}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
-    return f"CASE WHEN {is_date} THEN epoch_us(CAST(try_cast({date} AS DATE) AS TIMESTAMP)) // 1000000 END"
+    start_s = f"epoch_us(CAST(try_cast({date} AS DATE) AS TIMESTAMP)) // 1000000"
+    return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"

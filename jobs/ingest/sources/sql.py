@@ -182,9 +182,10 @@ def micros_of_ms(milliseconds: str) -> str:
 
 
 def micros_of_moment(moment: str) -> str:
-    """µs since 1970 of a date or time, in UTC where it names no zone; or null."""
+    """µs since 1970 of a date or time, in UTC where it names no zone; null if it is none or out of range."""
     is_moment = f"regexp_full_match({moment}, {literal(_MOMENT)})"
-    return f"CASE WHEN {is_moment} THEN epoch_us(try_cast({moment} AS TIMESTAMPTZ)) END"
+    us = f"epoch_us(try_cast({moment} AS TIMESTAMPTZ))"
+    return f"CASE WHEN {is_moment} AND {us} BETWEEN 0 AND {LATEST_S * 1_000_000} THEN {us} END"
 
 
 def micros_of_text(moment: str) -> str:

@@ -41,6 +41,8 @@ HOSTILE = [
     b"a,b\rc,d",
     b"   ",
     b'"unended, quote',
+    b"[0000-01-01T00:00:00Z] [Objectname:/x] [Read:1]",
+    b"[9999-12-31T23:59:59Z] [Objectname:/x] [Read:1]",
     b'{"a": 1,}',
     b'{"a": NaN, "a": Infinity}',
     "\u2028\ufeff{}".encode(),
