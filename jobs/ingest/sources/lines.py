@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ from jobs.ingest.sources.workspace import MOST_LINE_BYTES
 
 _CHUNK_BYTES = 4 * 2**20
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-# What a URI of Java's leaves as it is.
-_PLAIN = "/-_.!~*'():@&=+$,;"
+# What is quoted in a URI of Java's.
+_QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
 
 
 def uri_of(file: Path) -> str:
     """The name of an input, as Spark has it."""
-    return f"file://{quote(str(file.absolute()), safe=_PLAIN)}"
+    return f"file:{_QUOTED.sub(lambda found: quote(found[0]), str(file.absolute()))}"
 
 
 def batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:

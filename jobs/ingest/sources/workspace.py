@@ -7,9 +7,12 @@ from the network.
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +30,7 @@ MEMORY = "2GB"
 """What a workspace holds in memory; the rest is in its folder."""
 
 _Settings = dict[str, str | bool | int | float | list[str]]
+_MOST_CORES = 8
 _ROWS_AT_ONCE = 100_000
 _TYPES = {
     "string": "VARCHAR",
@@ -69,22 +73,32 @@ class Workspace:
         self._create("parsed", columns)
 
     def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add the rows of raw records, batches of one schema. Raises what `batches` raises."""
-        prepared = (_prepared(query, batch) for batch in batches)
-        first = next(prepared, None)
+        """Add the rows of raw records, batches of one schema, on all cores. Raises what `batches` raises."""
+        shared = _Shared(_prepared(query, batch) for batch in batches)
+        first = next(shared, None)
         if first is None:
             return
-        failures: list[Exception] = []
-        stream = _watched(itertools.chain([first], prepared), failures)
-        self.database.register("raw", pa.RecordBatchReader.from_batches(first.schema, stream))
+        n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
+        stream = itertools.chain([first], shared)
         try:
-            self.database.execute(f"INSERT INTO parsed {query.text}")
+            with ThreadPoolExecutor(n_cores) as pool:
+                works = [pool.submit(self._insert, query, first.schema, stream)]
+                works += [pool.submit(self._insert, query, first.schema, shared) for _ in range(1, n_cores)]
+                try:
+                    for work in works:
+                        work.result()
+                finally:
+                    shared.end()
         except duckdb.Error:
-            if failures:
-                raise failures[0] from None
+            if shared.failure is not None:
+                raise shared.failure from None
             raise
-        finally:
-            self.database.unregister("raw")
+
+    def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        # DuckDB reads a stream on one core, so each core has a connection of its own.
+        with self.database.cursor() as connection:
+            connection.register("raw", pa.RecordBatchReader.from_batches(schema, batches))
+            connection.execute(f"INSERT INTO parsed {query.text}")
 
     def put(self, name: str, columns: Iterable[str], tables: Iterable[pa.Table]) -> None:
         """A new table `name` of rows of the table, with the text columns `columns` beside its own."""
@@ -164,13 +178,27 @@ def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(some)
 
 
-def _watched(batches: Iterator[pa.RecordBatch], failures: list[Exception]) -> Iterator[pa.RecordBatch]:
-    # DuckDB tells a failure of what it reads in its own words.
-    try:
-        yield from batches
-    except Exception as error:
-        failures.append(error)
-        raise
+class _Shared(Iterator[pa.RecordBatch]):
+    """Batches for several threads; `failure`: what making one raised, for DuckDB has its own words for it."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches, self._one = batches, threading.Lock()
+        self.failure: Exception | None = None
+
+    def end(self) -> None:
+        """Give no more, so that all threads end soon."""
+        with self._one:
+            self._batches = iter(())
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._one:
+            try:
+                return next(self._batches)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self.failure = error
+                raise
 
 
 @contextmanager
@@ -181,5 +209,5 @@ def _connected(settings: _Settings) -> Iterator[duckdb.DuckDBPyConnection]:
         "autoload_known_extensions": False,
     }
     with duckdb.connect(config=closed | settings) as database:
-        database.execute("SET TimeZone = 'UTC'")
+        database.execute("SET GLOBAL TimeZone = 'UTC'")
         yield database
