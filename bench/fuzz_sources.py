@@ -1,6 +1,8 @@
-"""Damaged records through every reader of lines that `cachecast pull` has: written or counted, all of them.
+"""Damaged records through every source of lines that `cachecast pull` has: written or counted, all of them.
 
-bench/fuzz_sources.py [--lines N] [--seeds S] [--source NAME ...]     exit code 1 if a reader breaks
+bench/fuzz_sources.py [--lines N] [--seeds S] [--source NAME ...]     exit code 1 if one breaks
+
+Both engines read them, and must leave the same in the tables.
 
 The lines are those of the golden cases in tests/golden/pull, with damage (tests/support/oracles/damage.py).
 
@@ -14,15 +16,19 @@ import datetime as dt
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
 from damage import damaged  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
 
+from features.schema import ACCESSES, FILES, REJECTS  # noqa: E402
 from jobs.ingest import raw_input  # noqa: E402
+from jobs.ingest.local_engine import LocalEngine  # noqa: E402
+from jobs.ingest.raw_input import Engine  # noqa: E402
+from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
 from jobs.settings.sources import SOURCES  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
@@ -41,11 +47,13 @@ def main() -> int:
     given = parser.parse_args()
     settings = Settings.load(env={"CACHECAST_SPARK__MASTER": "local[2]"})
     spark = spark_session(settings.spark)
+    engines = (LocalEngine(), SparkEngine(spark))
     print(
-        f"{'reader':20} {'seed':>4} {'rows':>8} {'written':>8} {'twice':>7} {'refused':>8} {'s':>6}  verdict"
+        f"{'source':20} {'engine':6} {'seed':>4} {'rows':>8} {'written':>8} {'twice':>7} {'refused':>8}"
+        f" {'s':>6}  verdict"
     )
     kept = [
-        row(spark, source, given.lines, seed)
+        same(engines, source, given.lines, seed)
         for source in given.source or sorted(set(SOURCES) - BINARY)
         for seed in range(given.seeds)
     ]
@@ -54,8 +62,17 @@ def main() -> int:
     return 0 if all(kept) else 1
 
 
-def row(spark: SparkSession, source: str, n_lines: int, seed: int) -> bool:
-    """Read damaged lines, and print what became of them."""
+def same(engines: Sequence[Engine], source: str, n_lines: int, seed: int) -> bool:
+    """Read damaged lines with each engine; whether they lose nothing and leave the same."""
+    found = [left(engine, source, n_lines, seed) for engine in engines]
+    is_same = found[0] is not None and found[0] == found[-1]
+    if not is_same and None not in found:
+        print(f"{source:20} DEFECT: the engines differ", flush=True)
+    return is_same
+
+
+def left(engine: Engine, source: str, n_lines: int, seed: int) -> object:
+    """Read damaged lines, and print what became of them; what is in the tables, None for a defect."""
     (first, *_) = sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cachecast-fuzz-") as folder:
@@ -64,19 +81,29 @@ def row(spark: SparkSession, source: str, n_lines: int, seed: int) -> bool:
         tables = Tables(f"{folder}/tables")
         try:
             told = raw_input.pull(
-                spark, tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="s", caches=()
+                engine, tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="s", caches=()
             )
+            rows = [
+                sorted(map(repr, tables.read_arrow(table).drop_columns("input").to_pylist()))
+                if table is REJECTS
+                else sorted(map(repr, tables.read_arrow(table).to_pylist()))
+                for table in (ACCESSES, FILES, REJECTS)
+                if tables.exists(table)
+            ]
         except Exception as error:  # noqa: BLE001  whatever it is, it is the finding
-            print(f"{source:20} {seed:4}  DEFECT: {type(error).__name__}: {str(error)[:300]}", flush=True)
-            return False
+            print(
+                f"{source:20} {engine.name:6} {seed:4}  DEFECT: {type(error).__name__}: {str(error)[:300]}",
+                flush=True,
+            )
+            return None
     n_refused = sum(told.n_rejected.values())
     is_whole = told.n_rows == told.n_new + told.n_duplicates + n_refused
     print(
-        f"{source:20} {seed:4} {told.n_rows:8} {told.n_new:8} {told.n_duplicates:7} {n_refused:8}"
-        f" {time.monotonic() - began:6.1f}  {'ok' if is_whole else 'DEFECT: rows are lost'}",
+        f"{source:20} {engine.name:6} {seed:4} {told.n_rows:8} {told.n_new:8} {told.n_duplicates:7}"
+        f" {n_refused:8} {time.monotonic() - began:6.1f}  {'ok' if is_whole else 'DEFECT: rows are lost'}",
         flush=True,
     )
-    return is_whole
+    return (rows, told.n_rejected) if is_whole else None
 
 
 if __name__ == "__main__":

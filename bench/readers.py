@@ -2,9 +2,9 @@
 
 bench/readers.py [N]      N records (default 400 000), the best of two runs
 
-Spark has one core. Times are CPU seconds of the whole process (Spark's JVM with its compiler and collector of
-garbage; the kernel's included), so that they hold on a busy machine. The limit is what Spark takes to parse
-the same fields out of the same file, and keep nothing.
+Times are CPU seconds of all that works (this process; Spark's JVM with its compiler and collector of garbage,
+and its Python workers; the kernel's included), so that they hold on a busy machine. The limit is what Spark
+takes to parse the same fields out of the same file, and keep nothing.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/readers.py
 """
@@ -26,8 +26,15 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from features.schema import ACCESSES  # noqa: E402
 from jobs.ingest import raw_input  # noqa: E402
-from jobs.ingest.sources import rucio_traces  # noqa: E402
+from jobs.ingest.local_engine import LocalEngine  # noqa: E402
+from jobs.ingest.raw_input import Engine  # noqa: E402
+from jobs.ingest.sources import lines, rucio_traces  # noqa: E402
+from jobs.ingest.sources.base import read_lines  # noqa: E402
+from jobs.ingest.sources.site import Site  # noqa: E402
+from jobs.ingest.sources.workspace import lines_of, opened  # noqa: E402
+from jobs.ingest.spark_engine import SparkEngine, rows_of  # noqa: E402
 from jobs.simulate.workload import load, write  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
@@ -46,9 +53,11 @@ def made(folder: Path, n_records: int) -> tuple[Path, Path]:
 
 
 def cpu_s(process: int) -> float:
-    """CPU seconds that a process used so far."""
+    """CPU seconds that a process and its children, running and ended, used so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    running = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    mine = sum(int(fields[at]) for at in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
+    return mine + sum(cpu_s(int(child)) for child in running)
 
 
 def best(work: Callable[[], object], process: int) -> tuple[float, float]:
@@ -80,13 +89,18 @@ def main() -> None:
         plain, packed = made(Path(name), n_asked)
         n_records, size = sum(1 for _ in plain.open("rb")), plain.stat().st_size
         print(f"{n_records} traces of {size / n_records:.0f} bytes")
+        query = rucio_traces.query(Site(salt="s"))
         fields = ",".join(f"`{field}` string" for field in rucio_traces._FIELDS)
 
-        def pulled() -> None:
+        def pulled(engine: Engine) -> None:
             with tempfile.TemporaryDirectory(dir=name) as root:
                 raw_input.pull(
-                    spark, Tables(root), source="rucio_traces", path=str(plain), day=date(2026, 3, 1)
+                    engine, Tables(root), source="rucio_traces", path=str(plain), day=date(2026, 3, 1)
                 )
+
+        def read(path: Path) -> None:
+            with opened(ACCESSES) as space:
+                space.take(query, map(lines_of, lines.batches([path])))
 
         def drained(frame: Any) -> None:
             frame.write.format("noop").mode("overwrite").save()
@@ -98,9 +112,14 @@ def main() -> None:
                 java,
             ),
             "Python: gzip and json": (lambda: decoded(packed), os.getpid()),
-            "reader, plain": (lambda: drained(rucio_traces.read(spark, str(plain), salt="s").parsed), java),
-            "reader, gz": (lambda: drained(rucio_traces.read(spark, str(packed), salt="s").parsed), java),
-            "reader and merge": (pulled, java),
+            "local: reader, plain": (lambda: read(plain), os.getpid()),
+            "local: reader, gz": (lambda: read(packed), os.getpid()),
+            "local: reader and merge": (lambda: pulled(LocalEngine()), os.getpid()),
+            "Spark: reader, plain": (
+                lambda: drained(rows_of(read_lines(spark, str(plain)), query).parsed),
+                java,
+            ),
+            "Spark: reader and merge": (lambda: pulled(SparkEngine(spark)), java),
         }
         limit = 0.0
         for what, (work, process) in works.items():

@@ -10,13 +10,15 @@ from pyspark.sql import functions as F
 
 from features.errors import InputError
 from features.schema import ACCESSES, FILES
-from jobs.ingest.raw_input import PullSummary, merge
-from jobs.ingest.sources import base, rucio_catalogue, rucio_server
+from jobs.ingest.raw_input import PullSummary, Request
+from jobs.ingest.sources import base, rucio_catalogue, rucio_files, rucio_server
+from jobs.ingest.sources.site import Site
+from jobs.ingest.spark_engine import merge, rows_of
+from jobs.settings.sources import IN_USE
 from jobs.spark import table_io
 from jobs.store.tables import Tables
 from prefetch.rucio.session import Session
 
-IN_USE = "in-use"
 _COMMENT = "#"
 
 
@@ -38,13 +40,12 @@ def pull(
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
         folder = f"{scratch}/answers"
         rucio_server.fetch(spark, rucio_catalogue.rows(session, _names(wanted)), folder, day=day.isoformat())
-        return merge(
-            spark,
-            tables,
-            lambda: rucio_server.read(spark, folder, input=path, day=day.isoformat()),
-            source=rucio_server.NAME,
-            day=day,
-        )
+        site = Site(day=day.isoformat())
+        query = rucio_files.query(site, rucio_server.NAME)
+        # They must stay until they are merged; their input is who named them.
+        lines = base.read_lines(spark, folder).withColumn("input", F.lit(path))
+        request = Request(rucio_server.NAME, path, site)
+        return merge(spark, tables, request, lambda: rows_of(lines, query))
 
 
 def _in_use(spark: SparkSession, tables: Tables, day: dt.date, days: int) -> DataFrame:
@@ -55,7 +56,8 @@ def _in_use(spark: SparkSession, tables: Tables, day: dt.date, days: int) -> Dat
 
 def _listed(spark: SparkSession, path: str) -> DataFrame:
     lines = base.read_lines(spark, path)
-    return lines.select(F.trim("value").alias("name")).filter(~F.col("name").startswith(_COMMENT)).distinct()
+    names = lines.select(F.trim(F.col("value").cast("string")).alias("name"))
+    return names.filter((F.col("name") != "") & ~F.col("name").startswith(_COMMENT)).distinct()
 
 
 def _names(wanted: DataFrame) -> Iterator[str]:

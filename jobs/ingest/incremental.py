@@ -6,21 +6,15 @@ An input is marked after its rows are merged. After a crash it is pulled again, 
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
 
-from features.errors import InputError
-from features.schema import ACCESSES, FILES, PULLS, arrow_schema
-from jobs.ingest.raw_input import PullSummary, merge
-from jobs.ingest.sources import Reader, reads_whole
-from jobs.ingest.sources.base import Pulled, pulled, readable
+from features.schema import PULLS, arrow_schema
+from jobs.ingest.raw_input import Engine, Mark, PullSummary, Request
+from jobs.ingest.sources import reads_whole
 from jobs.ingest.sources.local import BEING_WRITTEN
 from jobs.store.tables import Tables
 
@@ -28,41 +22,28 @@ from jobs.store.tables import Tables
 MERGED_AT_ONCE = 32
 
 
-@dataclasses.dataclass(frozen=True)
-class Mark:
-    """An input as it was pulled; it is unchanged as long as its mark is the same."""
-
-    input: str
-    size_bytes: int
-    modified_at: dt.datetime
-
-
-def only_new(
-    spark: SparkSession, tables: Tables, read: Reader, *, source: str, path: str, day: dt.date
-) -> PullSummary:
-    """Merge the inputs at `path` that are new, or changed since they were marked.
+def only_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
+    """Merge the inputs that are new, or changed since they were marked.
 
     Files that can only be read together (`reads_whole`) are one input. Raises ConflictError if another pull
     set marks in the meantime.
     """
-    whole = reads_whole(source)
-    found = _inputs(spark, path, whole=whole)
-    old = _marks(tables, source)
+    whole = reads_whole(request.source)
+    found = _inputs(engine, request)
+    old = _marks(tables, request.source)
     new = [mark for mark in found if mark not in old]
     summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(found) - len(new))
     for marks in _batches(found if whole and new else new, whole=whole):
-        paths = [path] if whole else [_as_given(mark.input, path) for mark in marks]
-        reading = functools.partial(_read_all, spark, paths, read, source)
-        with readable(path):
-            summary = _sum(summary, merge(spark, tables, reading, source=source, day=day))
-        _mark(tables, source, marks)
+        paths = [request.path] if whole else [_as_given(mark.input, request.path) for mark in marks]
+        summary = _sum(summary, engine.merge(tables, request, paths))
+        _mark(tables, request.source, marks)
     return summary
 
 
-def taken(spark: SparkSession, tables: Tables, *, source: str, path: str) -> list[Mark]:
-    """The inputs at `path` that are unchanged since a pull marked them."""
-    old = _marks(tables, source)
-    return [mark for mark in _inputs(spark, path, whole=reads_whole(source)) if mark in old]
+def taken(engine: Engine, tables: Tables, request: Request) -> list[Mark]:
+    """The inputs that are unchanged since a pull marked them."""
+    old = _marks(tables, request.source)
+    return [mark for mark in _inputs(engine, request) if mark in old]
 
 
 def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
@@ -70,23 +51,9 @@ def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
     return (marks[first : first + at_once] for first in range(0, len(marks), at_once))
 
 
-def _read_all(spark: SparkSession, paths: Sequence[str], read: Reader, source: str) -> Pulled:
-    pieces = [read(spark, path) for path in paths]
-    parsed = functools.reduce(DataFrame.unionByName, (piece.parsed for piece in pieces))
-    table = FILES if pieces[0].files is not None else ACCESSES
-    return pulled(parsed, table, source, sum(piece.n_lost for piece in pieces))
-
-
-def _inputs(spark: SparkSession, path: str, *, whole: bool) -> list[Mark]:
-    """The files at `path` (a folder, a file or a glob), in order, without those still being written."""
-    try:
-        files = spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
-    except AnalysisException as error:
-        raise InputError(
-            f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?"
-        ) from None
-    rows = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
-    marks = [Mark(row["path"], row["length"], row["modificationTime"]) for row in rows]
+def _inputs(engine: Engine, request: Request) -> list[Mark]:
+    """The inputs, without those still being written."""
+    marks = engine.inputs(request.path, whole=reads_whole(request.source))
     return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
 
 

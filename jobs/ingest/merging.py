@@ -1,71 +1,87 @@
-"""One row per key from new rows and those of a table; the result does not depend on order or repetition."""
+"""One row per key from new rows and those of a table, in a workspace; `spark_merging` does it with frames.
+
+The result does not depend on order or repetition. A merged table has the columns of the table, for accesses
+their `day`, and `changed`: the row is not in the old one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+import dataclasses
+from collections.abc import Iterable
 
 from features.schema import ACCESSES, FILES
+from jobs.ingest.sources.workspace import Workspace
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task")
+DAY = "CAST(CAST(accessed_at AS DATE) AS VARCHAR)"
+"""The day of an access: its partition."""
 
 
-def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
-    """One row per event; `changed`: the row is not in `old`.
+@dataclasses.dataclass(frozen=True)
+class _Rule:
+    """Of rows with equal `key` the first in `order` stays, with the least `least` of them all.
+
+    `new` and `old`: what is selected of the accepted rows, and of those of the table.
+    """
+
+    key: str
+    order: str
+    new: str
+    old: str
+    least: str = ""
+
+
+def merge_accesses(space: Workspace, *, into: str, old: str) -> None:
+    """`into`: one row per event of the accepted rows and of table `old`.
 
     Of several rows of an event, one with its end is preferred, then the one known first: an open without its
     close is replaced by the same open with it.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
-    order = [name for name in names if name not in {"known_at", *_SALTED}]
-    candidate = F.struct(
-        F.col("closed_at").isNull().alias("unfinished"),
-        "known_at",
-        *order,
-        F.col("is_new"),
-        *_SALTED,
+    others = [name for name in names if name not in {"known_at", *_SALTED}]
+    order = ["closed_at IS NULL", *_quoted(["known_at", *others]), "changed", *_quoted(_SALTED)]
+    rule = _Rule(
+        key="event_id",
+        order=", ".join(f"{one} NULLS FIRST" for one in order),
+        new=f'{", ".join(_quoted(ACCESSES.column_names))}, {DAY} AS "day"',
+        old=", ".join(_quoted(names)),
     )
-    once, again = _by_count(_both(rows, old, names), "event_id")
-    best = again.groupBy(F.col("event_id").alias("key")).agg(F.min(candidate).alias("best"))
-    chosen = best.select(*(F.col(f"best.{name}") for name in names), F.col("best.is_new").alias("changed"))
-    return once.withColumnRenamed("is_new", "changed").unionByName(chosen)
+    _merge(space, rule, into, old)
 
 
-def merged_files(rows: DataFrame, old: DataFrame | None) -> DataFrame:
-    """One row per file; `changed`: the row differs from the one in `old`.
+def merge_files(space: Workspace, *, into: str, old: str) -> None:
+    """`into`: one row per file of the accepted rows and of table `old`.
 
     The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a
     file stays known at the times at which it was known, whatever is published later.
     """
-    names = FILES.column_names
-    content = [name for name in names if name not in {"did", "known_at", "updated_at"}]
-    latest = F.struct("updated_at", *content).alias("latest")
-    both = _both(rows, old, names).withColumn("updated_at", F.coalesce("updated_at", "known_at"))
-    once, again = _by_count(both, "did")
-    before = F.when(~F.col("is_new"), F.struct("known_at", latest))
-    found = again.groupBy("did").agg(
-        F.min("known_at").alias("known_at"), F.max(latest).alias("latest"), F.max(before).alias("before")
+    content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
+    latest = ", ".join(f"{one} DESC NULLS LAST" for one in _quoted(["updated_at", *content]))
+    rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
+    _merge(space, _Rule("did", f"{latest}, changed", rows, rows, least="known_at"), into, old)
+
+
+def _merge(space: Workspace, rule: _Rule, into: str, old: str) -> None:
+    """Choosing among the rows of a key sorts whole rows; counting keys is cheap, and few keys repeat."""
+    accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
+    run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key
+    run(
+        f"CREATE VIEW {both} AS SELECT {rule.new}, true AS changed FROM ({accepted}) "
+        f'UNION ALL BY NAME SELECT {rule.old}, false AS changed FROM "{old}"'
     )
-    same = F.col("before").eqNullSafe(F.struct("known_at", "latest"))
-    columns = [F.col(n) if n in {"did", "known_at"} else F.col(f"latest.{n}") for n in names]
-    chosen = found.select(*columns, (~same).alias("changed"))
-    return once.withColumnRenamed("is_new", "changed").unionByName(chosen)
+    run(f"CREATE TABLE {repeated} AS SELECT {key} FROM {both} GROUP BY {key} HAVING count(*) > 1")
+    again = f"SELECT * FROM {both} SEMI JOIN {repeated} USING ({key})"
+    if rule.least:
+        again = f"SELECT *, min({rule.least}) OVER (PARTITION BY {key}) AS least FROM ({again})"
+    again += f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {rule.order}) = 1"
+    if rule.least:
+        moved = f"changed OR {rule.least} <> least AS changed"
+        again = f"SELECT * EXCLUDE (least) REPLACE (least AS {rule.least}, {moved}) FROM ({again})"
+    run(f'CREATE TABLE "{into} chosen" AS {again}')
+    once = f"SELECT * FROM {both} ANTI JOIN {repeated} USING ({key})"
+    run(f'CREATE VIEW "{into}" AS {once} UNION ALL BY NAME SELECT * FROM "{into} chosen"')
 
 
-def _by_count(rows: DataFrame, key: str) -> tuple[DataFrame, DataFrame]:
-    """The rows of `rows` with a unique key, and the others.
-
-    Choosing among the rows of a key sorts whole rows; counting keys is cheap, and few keys repeat.
-    """
-    hashed = rows.withColumn("hash", F.xxhash64(key))  # two keys with the same hash are both among the others
-    repeated = hashed.groupBy("hash").agg(F.count(F.lit(1)).alias("n")).where("n > 1").select("hash")
-    once, again = (hashed.join(repeated, "hash", how=how).drop("hash") for how in ("left_anti", "left_semi"))
-    return once, again
-
-
-def _both(rows: DataFrame, old: DataFrame | None, names: Sequence[str]) -> DataFrame:
-    new = rows.select(*names, F.lit(True).alias("is_new"))
-    return new if old is None else new.unionByName(old.select(*names, F.lit(False).alias("is_new")))
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f'"{name}"' for name in names]

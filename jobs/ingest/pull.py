@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 
 from features.errors import InputError
-from jobs.ingest import captures, catalogue, incremental, raw_input
-from jobs.ingest.raw_input import PullSummary
-from jobs.ingest.rucio import session
-from jobs.ingest.scan import day_of
-from jobs.settings.sources import SERVERS
+from features.schema import ACCESSES, FILES, REJECTS
+from features.times import day_label
+from jobs.ingest import captures, engines, incremental, raw_input, sources
+from jobs.ingest.raw_input import PullSummary, Request
+from jobs.ingest.sources.local import is_local, places_at
+from jobs.ingest.sources.site import Site
+from jobs.settings.sources import IN_USE, SERVERS
 from jobs.settings.tree import Settings
-from jobs.spark.session import spark_session
 from jobs.store.tables import Tables
 
 
@@ -20,38 +22,52 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
 
     `new_only`: leave out files that an earlier pull with `new_only` read, unless they changed since. Captures
     of the collector that are older than `[collect] keep` at `day_s` are then deleted, as they are in the
-    tables. Raises InputError if the source or the input cannot be read.
+    tables. What can be checked is checked before an engine starts. Raises InputError if the source or the
+    input cannot be read, ConfigError for an unknown source or unusable tables.
     """
+    tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
+    tables.check_writable(ACCESSES, FILES, REJECTS)
     if source in SERVERS:
-        return _pull_from_server(settings, source=source, path=path, day_s=day_s, new_only=new_only)
-    spark, tables = spark_session(settings.spark), Tables(settings.tables.root)
+        return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
+    sources.check_source(source)
+    engine = engines.chosen(
+        tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
+    )
     summary = raw_input.pull(
-        spark,
+        engine,
         tables,
         source=source,
         path=path,
-        day=day_of(day_s),
+        day=day,
         salt=settings.users.salt.get_secret_value(),
         caches=settings.sources.cache_hosts,
         take=incremental.only_new if new_only else raw_input.everything,
     )
     if source != "xcache_gstream" or not new_only:
         return summary
-    taken = incremental.taken(spark, tables, source=source, path=path)
+    taken = incremental.taken(engine, tables, Request(source, path, Site()))
     removed = captures.remove(taken, before_s=day_s - settings.collect.keep)
     return dataclasses.replace(summary, **removed._asdict())
 
 
 def _pull_from_server(
-    settings: Settings, *, source: str, path: str, day_s: int, new_only: bool
+    settings: Settings, tables: Tables, *, source: str, path: str, day: dt.date, new_only: bool
 ) -> PullSummary:
+    from jobs.ingest import catalogue  # noqa: PLC0415  Spark is loaded where it is used
+    from jobs.ingest.rucio import session  # noqa: PLC0415
+    from jobs.spark.session import spark_session  # noqa: PLC0415
+
     if new_only:
         raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
-    return catalogue.pull(
+    if path != IN_USE and is_local(path):
+        places_at(path)
+    asked = session(settings.rucio)
+    summary = catalogue.pull(
         spark_session(settings.spark),
-        Tables(settings.tables.root),
-        session=session(settings.rucio),
+        tables,
+        session=asked,
         path=path,
-        day=day_of(day_s),
+        day=day,
         in_use_days=settings.rucio.in_use // 86400,
     )
+    return dataclasses.replace(summary, engine="spark")

@@ -19,8 +19,11 @@ from features.errors import ConfigError, InputError
 from features.schema import ACCESSES, CONTENTS
 from features.times import as_of_label
 from jobs.caches.inventory import check_loss
-from jobs.ingest.raw_input import merge
+from jobs.ingest import namespace_files
+from jobs.ingest.raw_input import Request
 from jobs.ingest.sources import xcache_cinfo
+from jobs.ingest.sources.site import Site
+from jobs.ingest.spark_engine import merge, rows_of
 from jobs.settings.tree import Settings
 from jobs.spark import table_io
 from jobs.spark.session import spark_session
@@ -110,17 +113,13 @@ def scan(
     LimitError if more than `lost_share` of the bytes of the last inventory is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
-    files = xcache_cinfo.files(spark, namespace, spaces)
+    files = namespace_files.files(spark, namespace, spaces)
     held = _held(files)
     check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
-    merged = merge(
-        spark,
-        tables,
-        lambda: xcache_cinfo.accesses(files, cache, namespace.absolute().as_uri()),
-        source="xcache_cinfo",
-        day=day_of(as_of_s),
-    )
-    table_io.replace(xcache_cinfo.contents(files, cache, as_of_s), tables, CONTENTS, cover=[key])
+    input = namespace.absolute().as_uri()
+    request = Request("xcache_cinfo", input, Site(day=day_of(as_of_s).isoformat()))
+    merged = merge(spark, tables, request, lambda: rows_of(files, xcache_cinfo.query(cache, input)))
+    table_io.replace(namespace_files.contents(files, cache, as_of_s), tables, CONTENTS, cover=[key])
     return ScanSummary(
         cache=cache,
         as_of=as_of_label(as_of_s),

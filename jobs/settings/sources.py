@@ -14,5 +14,8 @@ CATALOGUES = frozenset({"rucio_files", "rucio_dumps"})
 SERVERS = ("rucio_server",)
 """Sources that are servers; `--input` is the request."""
 
+IN_USE = "in-use"
+"""The request for the datasets that are in use, by the accesses table."""
+
 OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
 """Sources that are records of the caches themselves, with the bytes served from disk."""

@@ -157,6 +157,7 @@ class PushSettings(Section):
 class SourcesSettings(Section):
     """What access records lack: the hosts of caches, and the sources that count as demand."""
 
+    local_up_to: Bytes
     cache_hosts: tuple[str, ...]
     demand: dict[str, str]
 

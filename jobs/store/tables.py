@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -55,6 +56,12 @@ class Tables:
     def names(self) -> list[str]:
         """The names of the tables with a commit."""
         return sorted(name for name in self._store.folders() if self._store.names(f"{name}/{COMMITS}"))
+
+    def local_files(self, table: Table) -> list[Path]:
+        """The files of the table's current snapshot, which is in a local folder."""
+        head = self.head(table)
+        parts = head.partitions.values()
+        return [Path(head.root, part.path, name) for part in parts for name in part.files]
 
     def exclusive(self, work: str) -> AbstractContextManager[None]:
         """Hold the lock of `work`, for example `pull`, on these tables in a block. Raises ConflictError."""
@@ -136,16 +143,29 @@ class Tables:
         partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
         any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
         """
+        return self.replace_each(table, [data], cover=cover, base=base)
+
+    def replace_each(
+        self,
+        table: Table,
+        pieces: Iterable[pa.Table],
+        *,
+        cover: Iterable[Key] = (),
+        base: Snapshot | None = None,
+    ) -> Snapshot:
+        """The same for rows in pieces, each with all rows of its partitions; see `replace_arrow`."""
         base = base or self.head(table)
-        data = conform(table, data)
+        checked = (conform(table, piece) for piece in pieces)
+        first = list(itertools.islice(checked, 1))  # what does not fit leaves no folder
         store, staging = self._store.below(table.name), self.staging(table)
         staged = dict.fromkeys(_covered(table, cover), StagedPartition("", ()))
         schema = arrow_schema(table)
-        for key, rows in partition_groups(table, data):
-            path = f"{staging}/{partition_path(table, key)}".rstrip("/")
-            store.make_folder(path)
-            store.write_parquet(f"{path}/part-0.parquet", rows.select(schema.names).cast(schema))
-            staged[key] = StagedPartition(path, ("part-0.parquet",))
+        for data in itertools.chain(first, checked):
+            for key, rows in partition_groups(table, data):
+                path = f"{staging}/{partition_path(table, key)}".rstrip("/")
+                store.make_folder(path)
+                store.write_parquet(f"{path}/part-0.parquet", rows.select(schema.names).cast(schema))
+                staged[key] = StagedPartition(path, ("part-0.parquet",))
         return self.commit(table, staged, base=base)
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:

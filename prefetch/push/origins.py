@@ -5,8 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from prefetch.journal.items import Try
+if TYPE_CHECKING:
+    from prefetch.journal.items import Try
+
 
 UNKNOWN = "the cache's own origin"
 FEW = 5

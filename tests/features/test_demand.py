@@ -13,6 +13,7 @@ from features.errors import StaleInputError
 from features.spark.demand import demand
 from features.spec import FeatureSpec
 from jobs.ingest import raw_input
+from jobs.ingest.local_engine import LocalEngine
 from jobs.store.tables import Tables
 from jobs.train import features
 
@@ -66,8 +67,8 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(spark: SparkSession, tmp_
         assert row["did"] == f"cms:{path}"
         return float(row["n_access_1d"])
 
-    raw_input.pull(spark, tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
-    raw_input.pull(spark, tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
+    raw_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
+    raw_input.pull(LocalEngine(), tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
     assert counted() == 2
     assert counted(**{"*": "rucio_traces"}) == 1
     with pytest.raises(StaleInputError, match="accesses of cmssw_pop, rucio_traces"):

@@ -5,12 +5,15 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from features import sql_names
 from features.names import NameParts, parse_name
 from features.spark.names import name_parts, part
 
@@ -165,3 +168,15 @@ def test_spark_agrees(spark: SparkSession) -> None:
 def test_spark_keeps_a_null_name_null(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(None,)], "name string").select(name_parts(F.col("name")).alias("parts"))
     assert frame.collect()[0]["parts"] is None
+
+
+def test_duckdb_agrees() -> None:
+    names = [*GOLDEN, *ODD]
+    with duckdb.connect() as database:
+        database.register("given", pa.table({"name": [*names, None]}))
+        text = f"SELECT name, {sql_names.name_parts('name')} AS parts FROM given"
+        fields = ", ".join(sql_names.part("parts", field) for field in NameParts._fields)
+        rows = database.sql(f"SELECT name, {fields} FROM ({text})").fetchall()
+    found = {row[0]: NameParts(*row[1:]) for row in rows}
+    assert found.pop(None) == NameParts()
+    assert found == {name: parse_name(name) for name in names}

@@ -23,6 +23,7 @@ from hdfs_native.fsspec import HdfsFileSystem
 from features.errors import ConflictError, InputError, ServiceError
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.ingest import raw_input
+from jobs.ingest.spark_engine import SparkEngine
 from jobs.operate import doctor
 from jobs.settings.tree import Settings
 from jobs.spark import table_io
@@ -166,7 +167,9 @@ def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
     assert not list(tmp_path.iterdir())
 
     head = tables.snapshot(ACCESSES)
-    again = raw_input.pull(spark, tables, source="rucio_traces", path=traces, day=dt.date.fromisoformat(DAY))
+    again = raw_input.pull(
+        SparkEngine(spark), tables, source="rucio_traces", path=traces, day=dt.date.fromisoformat(DAY)
+    )
     assert (again.n_new, again.n_duplicates) == (0, 20)
     assert tables.snapshot(ACCESSES) == head
     assert LOCK not in store_at(tables.root).names()

@@ -1,77 +1,74 @@
-"""Readers of raw formats, by name. A reader is loaded when it is used."""
+"""The sources, by name. A source is loaded when it is used.
+
+A source is one definition of how raw records become rows, whichever engine runs it:
+
+- lines: `query(site)` over each line, or `query(site, header)` where a first line names the columns;
+- decoded: `decode(…)` of files that only make sense one after the other, see `decoded.Decode`;
+- Spark's: `read(spark, path, …)` of files that Spark alone reads.
+"""
 
 from __future__ import annotations
 
-import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from features.errors import ConfigError
+from features.schema import ACCESSES, FILES, Table
+from jobs.ingest.sources.site import Site
 from jobs.settings.sources import SERVERS, SOURCES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from jobs.ingest.sources.decoded import Decode
+    from jobs.ingest.sources.sql import Query
 
-    from jobs.ingest.sources.base import Pulled
-
-# Readers of records that an origin makes too, whose client may be a cache: they are given the site's caches.
-_ORIGIN_SIDE = frozenset({"cms_aaa", "cmssw_pop"})
-
-# Readers of opens and closes: a close may come in a later pull than its open.
-_IN_TWO_PARTS = frozenset({"xrootd_fstream"})
-
-Earlier = Callable[[str, str], "DataFrame | None"]
-"""The earlier accesses of a source on the days (`2026-03-01`) from … to; None: there are none."""
-
-Reader = Callable[["SparkSession", str], "Pulled"]
-"""Reads the input at a path with the site's settings."""
+_HEADED = frozenset({"atlas_popularity", "osdf_accesses", "popularity_series"})
+_DECODED = frozenset({"xcache_gstream", "xcache_cinfo", "xrootd_fstream"})
+_OF_FILES = frozenset({"rucio_files", "rucio_dumps"})
+_OF_SPARK = frozenset({"rucio_dumps"})
+# Their files mean nothing alone: all at a path is one input.
+_WHOLE = frozenset({"rucio_dumps", "xcache_cinfo", "xrootd_fstream"})
 
 
-class Read(Protocol):
-    """Reads what is at `path`.
-
-    `salt` hashes users (empty: no users); `day` (`2026-03-01`) dates records that do not say when they
-    were made; `caches`, hosts and domains of caches, is for readers of an origin's records alone, `earlier`
-    for those whose records come in two parts. Raises InputError if nothing is at `path`, SchemaError if
-    columns are missing.
-    """
-
-    def __call__(
-        self,
-        spark: SparkSession,
-        path: str,
-        *,
-        salt: str = "",
-        day: str = "",
-        caches: Sequence[str] = (),
-        earlier: Earlier | None = None,
-    ) -> Pulled: ...
-
-
-def source_reader(name: str) -> Read:
-    """The reader called `name`. Raises ConfigError naming those there are."""
-    return cast(Read, _module(name).read)
-
-
-def site_reader(
-    name: str, *, salt: str, day: str, caches: Sequence[str], earlier: Earlier | None = None
-) -> Reader:
-    """The reader called `name` with the site's settings; see `Read`. Raises ConfigError."""
-    reader = functools.partial(source_reader(name), salt=salt, day=day)
-    if name in _IN_TWO_PARTS:
-        return functools.partial(reader, earlier=earlier)
-    return functools.partial(reader, caches=caches) if name in _ORIGIN_SIDE else reader
-
-
-def reads_whole(name: str) -> bool:
-    """Whether all at a path is one input, its files mean nothing alone: the reader's READS_WHOLE."""
-    return bool(getattr(_module(name), "READS_WHOLE", False))
-
-
-def _module(name: str) -> ModuleType:
+def check_source(name: str) -> None:
+    """Raises ConfigError naming the sources there are, unless `name` is one of them."""
     if name not in SOURCES:
         known = ", ".join(sorted([*SOURCES, *SERVERS]))
         raise ConfigError("source", f"there is no {name!r}; there are {known}")
+
+
+def table_of(name: str) -> Table:
+    """The table that rows of the source go to."""
+    return FILES if name in _OF_FILES else ACCESSES
+
+
+def needs_spark(name: str) -> bool:
+    """Whether Spark alone reads the source."""
+    return name in _OF_SPARK
+
+
+def reads_whole(name: str) -> bool:
+    """Whether all at a path is one input."""
+    return name in _WHOLE
+
+
+def decoder(name: str) -> Decode | None:
+    """How the source is decoded; None if its records are lines."""
+    return cast("Decode", module(name).decode) if name in _DECODED else None
+
+
+def query_of_lines(name: str, site: Site, first_line: Callable[[], str], path: str) -> Query:
+    """The definition of a source of lines; `first_line` of those at `path` is asked where it may be a header.
+
+    Raises SchemaError if the header lacks columns.
+    """
+    source = module(name)
+    if name in _HEADED:
+        return cast("Query", source.query(site, source.header(first_line(), path)))
+    return cast("Query", source.query(site))
+
+
+def module(name: str) -> ModuleType:
+    """The module of a source."""
     return importlib.import_module(f"jobs.ingest.sources.{name}")

@@ -6,12 +6,17 @@ prod_step, version, length, distinct_files and panda_jobs.
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+import functools
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from features.errors import SchemaError
 from features.schema import ACCESSES
-from jobs.ingest.sources import base, rucio_events
+from features.xxh64 import SPARK_SEED, xxh64
+from jobs.ingest.sources import rucio_events, sql
+from jobs.ingest.sources.headed import Header
+from jobs.ingest.sources.site import Site
 
 _COLUMNS = (
     *("timestamp", "user", "scope", "name", "project", "datatype", "run_number", "stream_name", "prod_step"),
@@ -19,89 +24,109 @@ _COLUMNS = (
     "created_at",
 )
 _NEEDED = ("timestamp", "scope", "name", "eventtype", "bytes", "ops", "file_ops", "created_at")
+_TIMES = ("timestamp", "created_at")
 _NUMBERS = ("bytes", "ops", "file_ops")
 _USER_BUCKETS = 64
 
 
-def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
-    """Accesses of the roll-up at `path`, one row a line; `did` and `dataset` are the dataset.
+def header(line: str, path: str) -> Header:
+    """The columns that the first line names, or those of a file without such a line. Raises SchemaError."""
+    told = line.split("\t")
+    found = Header(told, line) if "timestamp" in told else Header(_COLUMNS)
+    if missing := sorted(set(_NEEDED) - set(found.names)):
+        raise SchemaError(f"{path}: columns {missing} are missing; there are {list(found.names)}")
+    return found
+
+
+def query(site: Site, header: Header) -> sql.Query:
+    """Accesses of the roll-up, one row a line; `did` and `dataset` are the dataset.
 
     `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
-    or empty. `accessed_at` is timestamp (a day), `known_at` created_at. Raises InputError if nothing is at
-    `path`, SchemaError if a header lacks columns.
+    or empty. `accessed_at` is timestamp (a day), `known_at` created_at.
     """
-    lines = base.read_lines(spark, path)
-    first = lines.select("value").first()
-    header = tuple(first.value.split("\t")) if first is not None else ()
-    names = header if "timestamp" in header else _COLUMNS
-    if missing := sorted(set(_NEEDED) - set(names)):
-        raise SchemaError(f"{path}: columns {missing} are missing; there are {list(names)}")
-    raw = _fields(lines.filter(F.col("value") != "\t".join(names)), names)
-    raw = base.with_parts(raw, F.col("name"), F.col("scope"))
+    at = header.names.index("user") if "user" in header.names else None
+    parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
+    parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
     # Without the user, whom a sample must not show.
-    sample = F.concat_ws("\t", *(F.coalesce(n, F.lit("")) for n in (*_NEEDED[:4], "rse", *_NEEDED[4:])))
-    rows = base.parsed_rows(raw, ACCESSES, _columns(salt), reason=_reason(), sample=sample)
-    return base.pulled(rows, ACCESSES, "atlas_popularity")
+    told = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
+    return sql.Query(
+        source="atlas_popularity",
+        table=ACCESSES,
+        where=header.where,
+        prepare=functools.partial(_with_bucket, at),
+        steps=[
+            {"fields": "string_split(value, chr(9))"},
+            _fields(header.names),
+            parsed,
+            {"n_reads": "coalesce(nullif(n_file_ops, 0), n_ops)"},
+            *sql.with_parts('"name"', "scope"),
+        ],
+        columns=_columns(site.salt),
+        reason=_reason(),
+        sample=f"concat_ws(chr(9), {told})",
+    )
 
 
-def _fields(lines: DataFrame, names: tuple[str, ...]) -> DataFrame:
-    """Each of _COLUMNS as a string (null: empty or not there), and what is parsed of them."""
-    fields = lines.withColumn("fields", F.split("value", "\t", -1))
+def _fields(names: Sequence[str]) -> dict[str, str]:
+    """Each of _COLUMNS as a text (null: empty or not there)."""
     texts = {
-        name: F.nullif(F.trim(F.get("fields", names.index(name))), F.lit(""))
-        if name in names
-        else F.lit(None).cast("string")
+        name: sql.text(f"fields[{names.index(name) + 1}]") if name in names else "CAST(NULL AS VARCHAR)"
         for name in _COLUMNS
     }
-    raw = fields.select(
-        "input",
-        (F.size("fields") != len(names)).alias("malformed"),
-        *(text.alias(name) for name, text in texts.items()),
-    )
-    moments = {f"{name}_at": _moment(F.col(name)) for name in ("timestamp", "created_at")}
-    return raw.withColumns(moments | {f"n_{name}": base.count(F.col(name)) for name in _NUMBERS}).withColumn(
-        "n_reads", F.coalesce(F.nullif("n_file_ops", F.lit(0)), "n_ops")
-    )
+    return {"malformed": f"len(fields) <> {len(names)}", **texts}
 
 
-def _reason() -> Column:
+def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with `bucket`, which one of 64 the user (the field number `at`) is in."""
+    users = [_field(line, at) for line in batch["value"].to_pylist()]
+    return batch.append_column("bucket", pa.array(map(_bucket, users), pa.int64()))
+
+
+def _field(line: str, at: int | None) -> str:
+    fields = line.split("\t", -1 if at is None else at + 1)
+    return "" if at is None or at >= len(fields) else fields[at].strip(" ")
+
+
+@functools.lru_cache(maxsize=100_000)
+def _bucket(user: str) -> int:
+    return (xxh64(user.encode(), SPARK_SEED) if user else SPARK_SEED) % _USER_BUCKETS
+
+
+def _reason() -> str:
     needed = ("timestamp", "scope", "name", "eventtype", "created_at")
-    return base.first_reason(
-        (F.col("malformed"), "malformed TSV"),
-        *((F.col(name).isNull(), f"missing field: {name}") for name in needed),
-        rucio_events.not_a_read(F.col("eventtype")),
-        *((F.col(f"{name}_at").isNull(), f"unparsable time: {name}") for name in ("timestamp", "created_at")),
-        *((F.col(n).isNotNull() & F.col(f"n_{n}").isNull(), f"unparsable number: {n}") for n in _NUMBERS),
-        *((F.col(f"n_{n}") < 0, f"negative number: {n}") for n in _NUMBERS),
-        (F.coalesce("n_reads", F.lit(0)) == 0, "no accesses"),
+    is_none = sql.first_words(
+        ("malformed", "'malformed TSV'"),
+        *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in needed),
+        rucio_events.not_a_read("eventtype"),
     )
+    wrong = sql.first_reason(
+        *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in _TIMES),
+        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _NUMBERS),
+        *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
+        ("coalesce(n_reads, 0) = 0", "no accesses"),
+    )
+    return f"coalesce({is_none}, {wrong})"
 
 
-def _columns(salt: str) -> dict[str, Column]:
-    named = base.named(F.col("name"), F.col("scope"))
+def _columns(salt: str) -> dict[str, str]:
+    named = sql.named('"name"', "scope")
     return named | {
         "dataset": named["did"],
-        "accessed_at": F.col("timestamp_at"),
-        "known_at": F.col("created_at_at"),
-        "read_bytes": F.col("n_bytes"),
-        "n_reads": F.col("n_reads"),
-        "origin": F.col("rse"),
-        "user": base.hashed_user(F.col("user"), salt),
-        "activity": rucio_events.activity(F.col("eventtype"), F.col("user")),
-        "source": F.lit("atlas_popularity"),
+        "accessed_at": sql.timestamp("timestamp_us"),
+        "known_at": sql.timestamp("created_at_us"),
+        "read_bytes": "n_bytes",
+        "n_reads": "n_reads",
+        "origin": "rse",
+        "user": sql.hashed_user('"user"', salt),
+        "activity": rucio_events.activity("eventtype", '"user"'),
+        "source": "'atlas_popularity'",
         "event_id": _event_id(),
     }
 
 
-def _event_id() -> Column:
+def _event_id() -> str:
     """Of all that the row tells but created_at. The user only by one of 64 buckets: an unsalted hash of the
     whole name could be looked up, and a salted one would make another event of the row under another salt.
     """
-    identifying = [F.col(name) for name in _COLUMNS if name not in ("user", "created_at")]
-    return base.hashed(*identifying, F.pmod(F.xxhash64("user"), F.lit(_USER_BUCKETS)))
-
-
-def _moment(text: Column) -> Column:
-    """Of seconds since 1970, or of a date or time in UTC where it names no zone."""
-    number = text.try_cast("double").isNotNull()
-    return F.when(number, base.timestamp(base.micros(text))).otherwise(text.try_cast("timestamp"))
+    identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
+    return sql.hashed(*identifying, "bucket")

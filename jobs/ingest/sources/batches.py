@@ -1,4 +1,4 @@
-"""Rows that a reader gives one by one, as one Arrow table: only a batch of them is in memory as Python."""
+"""Rows that a reader gives one by one, as Arrow batches: only a batch of them is in memory as Python."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from itertools import islice
 
 import pyarrow as pa
 
-_BATCH_ROWS = 50_000
+_BATCH_ROWS = 20_000
 
 
-def table_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> pa.Table:
-    """`rows` in their order, as a table of `schema`; a field that a row does not have is null."""
-    return pa.Table.from_batches(_batches(rows, schema), schema=schema)
-
-
-def _batches(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`rows` in their order, as batches of `schema`; a field that a row does not have is null."""
     stream = iter(rows)
     while batch := list(islice(stream, _BATCH_ROWS)):
         yield pa.RecordBatch.from_pylist(batch, schema=schema)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-
 from features.schema import ACCESSES
-from jobs.ingest.sources import base, urls
+from features.sql_names import literal
+from jobs.ingest.sources import sql, urls
+from jobs.ingest.sources.site import Site
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
@@ -24,82 +23,87 @@ _NAMES = (*(f"data.{name}" for name in _FIELDS), "metadata.kafka_timestamp", "me
 _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
-def read_stream(
-    spark: SparkSession, path: str, source: str, *, salt: str, caches: Sequence[str], site: Column
-) -> base.Pulled:
-    """Accesses of the stream `source` at `path`, one row a record; `site` is where the job ran.
+def stream(site: Site, source: str, *, site_column: str) -> sql.Query:
+    """Accesses of the stream `source`, one row a record; `site_column` is where the job ran.
 
-    `caches`: hosts and domains of caches; a record whose client is one of them is a cache's own fetch, and
-    refused. `known_at` is the metadata's kafka_timestamp, else its timestamp, else end_time. Bytes are the
-    greater of read_bytes and read_bytes_at_close, as a lost packet leaves one of them short.
+    A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
+    metadata's kafka_timestamp, else its timestamp, else end_time. Bytes are the greater of read_bytes and
+    read_bytes_at_close, as a lost packet leaves one of them short.
     """
-    raw = base.json_fields(base.read_lines(spark, path), _NAMES)
-    raw = raw.withColumns(
-        {f"{name}_us": base.micros_of_ms(F.col(name)) for name in _TIMES}
-        | {f"n_{name}": base.count(F.col(name)) for name in _SIZES}
+    parsed = (
+        {f"{name}_us": sql.micros_of_ms(f'"{name}"') for name in _TIMES}
+        | {f"n_{name}": sql.count(name) for name in _SIZES}
         | {
-            "lfn": urls.plain_path(F.col("file_lfn")),
+            "lfn": urls.plain_path("file_lfn"),
             "server": _host_name("server"),
             "client": _host_name("client"),
         }
-    ).withColumn("known_us", F.coalesce("kafka_timestamp_us", "timestamp_us", "end_time_us"))
-    raw = base.with_parts(raw, F.col("lfn"))
-    sample = base.without_users(F.col("value"))
-    columns = _columns(source, salt, caches) | {"site": site}
-    return base.pulled(
-        base.parsed_rows(raw, ACCESSES, columns, reason=_reason(caches), sample=sample), ACCESSES, source
+    )
+    known = {"known_us": "coalesce(kafka_timestamp_us, timestamp_us, end_time_us)"}
+    return sql.Query(
+        source=source,
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[*sql.json_fields(_NAMES), parsed, known, *sql.with_parts("lfn")],
+        columns=_columns(source, site) | {"site": site_column},
+        reason=_reason(site.caches),
+        sample=sql.without_users("value"),
     )
 
 
-def _reason(caches: Sequence[str]) -> Column:
-    return base.first_reason(
-        (F.col("malformed"), "malformed JSON"),
-        (F.lower("is_transfer").isin("true", "1"), "not a read: transfer"),
-        (F.lower("app_info").contains("cachecast"), base.OURS),
-        (is_one_of(F.col("client"), caches), "client is a cache"),
-        *((F.col(n).isNull(), f"missing field: {n}") for n in ("file_lfn", "unique_id", "start_time")),
-        *((F.col(n).isNotNull() & F.col(f"{n}_us").isNull(), f"unparsable time: {n}") for n in _TIMES),
-        (F.col("known_us").isNull(), "missing field: end_time"),
-        *((F.col(n).isNotNull() & F.col(f"n_{n}").isNull(), f"unparsable number: {n}") for n in _SIZES),
-        *((F.col(f"n_{n}") < 0, "negative size") for n in _SIZES),
+def _reason(caches: Sequence[str]) -> str:
+    return sql.first_reason(
+        ("malformed", "malformed JSON"),
+        ("lower(is_transfer) IN ('true', '1')", "not a read: transfer"),
+        ("contains(lower(app_info), 'cachecast')", sql.OURS),
+        (is_one_of("client", caches), "client is a cache"),
+        *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id", "start_time")),
+        *((f'"{n}" IS NOT NULL AND {n}_us IS NULL', f"unparsable time: {n}") for n in _TIMES),
+        ("known_us IS NULL", "missing field: end_time"),
+        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
+        *((f"n_{n} < 0", "negative size") for n in _SIZES),
     )
 
 
-def _columns(source: str, salt: str, caches: Sequence[str]) -> dict[str, Column]:
-    lfn, app = F.col("file_lfn"), F.col("app_info")
-    served_by_a_cache = is_one_of(F.col("server"), caches)
-    origin = F.when(~served_by_a_cache, F.coalesce(_known("server_domain"), _known("src_experiment_site")))
-    return base.named(F.col("lfn")) | {
-        "cache": F.coalesce(urls.cache_host(lfn), F.when(served_by_a_cache, F.col("server"))),
-        "accessed_at": base.timestamp(F.col("start_time_us")),
-        "closed_at": base.timestamp(F.col("end_time_us")),
-        "known_at": base.timestamp(F.col("known_us")),
-        "size_bytes": F.col("n_file_size"),
-        "read_bytes": F.greatest("n_read_bytes", "n_read_bytes_at_close"),
-        "n_reads": F.lit(1),
-        "wall_s": (F.col("end_time_us") - F.col("start_time_us")) / 1e6,
-        "origin": F.coalesce(urls.source_host(lfn), origin),
-        "user": base.hashed_user(F.col("user_dn"), salt),
+def _columns(source: str, site: Site) -> dict[str, str]:
+    served_by_a_cache = is_one_of("server", site.caches)
+    known_origin = f"coalesce({_known('server_domain')}, {_known('src_experiment_site')})"
+    origin = f"CASE WHEN NOT {served_by_a_cache} THEN {known_origin} END"
+    by_name = f"CASE WHEN {served_by_a_cache} THEN server END"
+    return sql.named("lfn") | {
+        "cache": f"coalesce({urls.cache_host('file_lfn')}, {by_name})",
+        "accessed_at": sql.timestamp("start_time_us"),
+        "closed_at": sql.timestamp("end_time_us"),
+        "known_at": sql.timestamp("known_us"),
+        "size_bytes": "n_file_size",
+        "read_bytes": "greatest(n_read_bytes, n_read_bytes_at_close)",
+        "n_reads": "1",
+        "wall_s": "(end_time_us - start_time_us) / 1e6",
+        "origin": f"coalesce({urls.source_host('file_lfn')}, {origin})",
+        "user": sql.hashed_user("user_dn", site.salt),
         # A CRAB task's name holds its user's, so it is kept as a hash too.
-        "task": base.hashed_user(app, salt),
-        "activity": F.when(F.lower(app).contains("crab"), "analysis").when(app.isNotNull(), "production"),
-        "source": F.lit(source),
-        "event_id": base.hashed(F.col("unique_id"), F.col("lfn"), base.seconds_text(F.col("start_time_us"))),
+        "task": sql.hashed_user("app_info", site.salt),
+        "activity": "CASE WHEN contains(lower(app_info), 'crab') THEN 'analysis' "
+        "WHEN app_info IS NOT NULL THEN 'production' END",
+        "source": literal(source),
+        "event_id": sql.hashed("unique_id", "lfn", sql.seconds_text("start_time_us")),
     }
 
 
-def is_one_of(host: Column, hosts: Sequence[str]) -> Column:
+def is_one_of(host: str, hosts: Sequence[str]) -> str:
     """Whether `host` is one of `hosts`, or in a domain that is one of them; false for a null."""
-    lower = F.lower(host)
-    checks = [(lower == name.lower()) | lower.endswith(f".{name.lower()}") for name in hosts]
-    return F.coalesce(F.greatest(F.lit(False), F.lit(False), *checks), F.lit(False))
+    names = [name.lower() for name in hosts]
+    checks = [f"lower({host}) = {literal(name)}" for name in names]
+    checks += [f"ends_with(lower({host}), {literal(f'.{name}')})" for name in names]
+    return f"coalesce({' OR '.join(checks) or 'false'}, false)"
 
 
-def _host_name(side: str) -> Column:
+def _host_name(side: str) -> str:
     """`host.domain` of the server or client; what there is of it, null for neither."""
     host, domain = _known(f"{side}_host"), _known(f"{side}_domain")
-    return F.when(host.endswith(domain), host).otherwise(F.nullif(F.concat_ws(".", host, domain), F.lit("")))
+    whole = f"nullif(concat_ws('.', {host}, {domain}), '')"
+    return f"CASE WHEN ends_with({host}, {domain}) THEN {host} ELSE {whole} END"
 
 
-def _known(name: str) -> Column:
-    return F.when(~F.col(name).rlike(_UNKNOWN), F.col(name))
+def _known(name: str) -> str:
+    return f"CASE WHEN NOT regexp_matches({name}, '{_UNKNOWN}') THEN {name} END"

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
-from jobs.ingest.sources import base
-from jobs.ingest.sources.cms import read_stream
+from jobs.ingest.sources import sql
+from jobs.ingest.sources.cms import stream
+from jobs.ingest.sources.site import Site
 
 
-def read(
-    spark: SparkSession, path: str, *, salt: str = "", day: str = "", caches: Sequence[str] = ()
-) -> base.Pulled:
-    """Accesses of the records at `path`, see `read_stream`. `site` is site_name.
+def query(site: Site) -> sql.Query:
+    """Accesses of the records, see `cms.stream`. `site` is site_name.
 
     `fallback` (the job read over the WAN what its site did not have) shows in `origin`, and is not kept.
-    Raises InputError if nothing is at `path`.
     """
-    return read_stream(spark, path, "cmssw_pop", salt=salt, caches=caches, site=F.col("site_name"))
+    return stream(site, "cmssw_pop", site_column="site_name")

@@ -17,16 +17,15 @@ from features.errors import InputError, SchemaError
 from features.schema import FILES
 from features.spark.names import name_parts, part
 from jobs.ingest.sources import base
+from jobs.ingest.sources.sql import MOST_BYTES
 
-# A dump is pulled whole or not at all.
-READS_WHOLE = True
 _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 _DATE = re.compile(r"(?<![^/=])\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![^/])")
 _KEY = ("SCOPE", "NAME")
 _AVAILABLE = "A"
 
 
-def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
+def read(spark: SparkSession, path: str, *, day: str) -> base.Pulled:
     """Files with a replica, in the dump at `path`: one row a file, and one a refused replica.
 
     `origins` are the RSEs with an available replica. `dataset` is the one the file was attached to first; of
@@ -89,7 +88,7 @@ def _with_verdict(replicas: DataFrame) -> DataFrame:
         *((F.col(name).isNull(), f"missing field: {name}") for name in (*_KEY, "RSE_ID", "BYTES")),
         (F.col("size").isNull(), "unparsable size"),
         (F.col("size") < 0, "negative size"),
-        (F.col("size") > base.MOST_BYTES, "impossible size_bytes"),
+        (F.col("size") > MOST_BYTES, "impossible size_bytes"),
         (F.col("CREATED_AT").isNotNull() & F.col("created").isNull(), "unparsable time: CREATED_AT"),
         (F.col("created").isNull(), "missing field: CREATED_AT"),
     )

@@ -7,85 +7,67 @@ where the name does not tell them), and refused (why there is no file of this na
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from features.schema import FILES
-from jobs.ingest.sources import base
+from jobs.ingest.sources import sql
+from jobs.ingest.sources.site import Site
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
     *("created_at", "known_at", "updated_at", "rses", "datatype", "campaign", "refused"),
 )
+_TIMES = ("created_at", "known_at", "updated_at")
 
 
-def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
-    """Files at `path`, one row a line; a file of several datasets comes several times.
+def query(site: Site, source: str = "rucio_files") -> sql.Query:
+    """Files, one row a line; a file of several datasets comes several times.
 
     `known_at` is the field, else created_at, else 00:00 UTC of `day`. `updated_at`, when the listing was
-    made, is the field, else the field known_at, else 00:00 UTC of `day`; never before known_at. Raises
-    InputError if nothing is at `path`.
+    made, is the field, else the field known_at, else 00:00 UTC of `day`; never before known_at.
     """
-    return of_lines(base.read_lines(spark, path), "rucio_files", day)
-
-
-def of_lines(lines: DataFrame, source: str, day: str) -> base.Pulled:
-    """Files of `lines` (value, input), pulled as `source`; see `read`."""
-    raw = base.json_fields(lines, _FIELDS)
-    raw = raw.withColumns(
-        {
-            "size": base.count(F.col("bytes")),
-            "created": _moment(F.col("created_at")),
-            "known": _moment(F.col("known_at")),
-            "updated": _moment(F.col("updated_at")),
-        }
-    )
-    raw = base.with_parts(raw, F.col("name"), F.col("scope"))
-    rows = base.parsed_rows(raw, FILES, _columns(day), reason=_reason(day), sample=F.col("value"))
-    return base.pulled(rows, FILES, source)
-
-
-def _reason(day: str) -> Column:
-    return base.first_reason(
-        (F.col("malformed"), "malformed JSON"),
-        (F.col("refused").isNotNull(), F.col("refused")),
-        *((F.col(name).isNull(), f"missing field: {name}") for name in ("scope", "name", "bytes")),
-        (F.col("size").isNull(), "unparsable size"),
-        (F.col("size") < 0, "negative size"),
-        (F.col("created_at").isNotNull() & F.col("created").isNull(), "unparsable time: created_at"),
-        (F.col("known_at").isNotNull() & F.col("known").isNull(), "unparsable time: known_at"),
-        (F.col("updated_at").isNotNull() & F.col("updated").isNull(), "unparsable time: updated_at"),
-        (_known_at(day).isNull(), "missing field: known_at"),
-    )
-
-
-def _columns(day: str) -> dict[str, Column]:
-    named = base.named(F.col("name"), F.col("scope"))
-    # In Rucio a CMS block (`/A/B/C#id`) is the parent; popularity is known by the dataset it belongs to.
-    dataset = F.regexp_replace("parent_name", "#.*$", "")
-    parent = F.concat(F.coalesce("parent_scope", "scope"), F.lit(":"), dataset)
-    checksum = F.lower("adler32")
-    return named | {
-        "dataset": F.coalesce(parent, named["dataset"]),
-        "tier": F.coalesce(named["tier"], "datatype"),
-        "campaign": F.coalesce(named["campaign"], "campaign"),
-        "size_bytes": F.col("size"),
-        "adler32": F.when(checksum.rlike("^[0-9a-f]{8}$"), checksum),
-        "created_at": F.col("created"),
-        "origins": F.sort_array(F.array_distinct(F.from_json("rses", "array<string>"))),
-        "known_at": _known_at(day),
-        "updated_at": F.greatest(F.coalesce("updated", "known", _midnight(day)), _known_at(day)),
+    moments = {f"{name}_us": sql.micros_of_text(name) for name in _TIMES}
+    midnight = f"epoch_us(TIMESTAMP '{site.day}')" if site.day else "CAST(NULL AS BIGINT)"
+    known = {
+        "size": sql.count("bytes"),
+        "first_us": f"coalesce(known_at_us, created_at_us, {midnight})",
+        "published_us": f"coalesce(updated_at_us, known_at_us, {midnight})",
     }
+    return sql.Query(
+        source=source,
+        table=FILES,
+        where=sql.LINES,
+        steps=[*sql.json_fields(_FIELDS), moments, known, *sql.with_parts("name", "scope")],
+        columns=_columns(),
+        reason=_reason(),
+        sample="value",
+    )
 
 
-def _moment(text: Column) -> Column:
-    number = text.try_cast("double")
-    return F.when(number.isNotNull(), base.timestamp(base.micros(text))).otherwise(text.try_cast("timestamp"))
+def _reason() -> str:
+    needed = sql.first_reason(
+        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "name", "bytes")),
+        ("size IS NULL", "unparsable size"),
+        ("size < 0", "negative size"),
+        *((f"{n} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+        ("first_us IS NULL", "missing field: known_at"),
+    )
+    return f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, refused, {needed})"
 
 
-def _known_at(day: str) -> Column:
-    return F.coalesce("known", "created", _midnight(day))
-
-
-def _midnight(day: str) -> Column:
-    return F.lit(day or None).cast("timestamp")
+def _columns() -> dict[str, str]:
+    named = sql.named("name", "scope")
+    # In Rucio a CMS block (`/A/B/C#id`) is the parent; popularity is known by the dataset it belongs to.
+    dataset = "regexp_replace(parent_name, '#.*$', '')"
+    parent = f"coalesce(parent_scope, scope) || ':' || {dataset}"
+    is_checksum = "regexp_full_match(lower(adler32), '[0-9a-f]{8}')"
+    known_at = sql.timestamp("first_us")
+    return named | {
+        "dataset": f"coalesce({parent}, {named['dataset']})",
+        "tier": f"coalesce({named['tier']}, datatype)",
+        "campaign": f"coalesce({named['campaign']}, campaign)",
+        "size_bytes": "size",
+        "adler32": f"CASE WHEN {is_checksum} THEN lower(adler32) END",
+        "created_at": sql.timestamp("created_at_us"),
+        "origins": sql.names_of_list("rses"),
+        "known_at": known_at,
+        "updated_at": f"greatest({sql.timestamp('published_us')}, {known_at})",
+    }

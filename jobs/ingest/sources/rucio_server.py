@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from jobs.ingest.sources import base, rucio_catalogue, rucio_files
+from jobs.ingest.sources import rucio_catalogue
 from prefetch.rucio.bulk import Row
 
 NAME = "rucio_server"
@@ -23,12 +22,6 @@ def fetch(spark: SparkSession, batches: Iterable[Sequence[Row]], folder: str, *,
     _write(spark, [], folder)
     for batch in batches:
         _write(spark, [rucio_catalogue.line(row, day) for row in batch], folder)
-
-
-def read(spark: SparkSession, folder: str, *, input: str, day: str) -> base.Pulled:
-    """Files that were fetched into `folder`; it must stay until they are merged. `input`: who named them."""
-    lines = base.read_lines(spark, folder).withColumn("input", F.lit(input))
-    return rucio_files.of_lines(lines, NAME, day)
 
 
 def _write(spark: SparkSession, lines: list[str], folder: str) -> None:

@@ -6,11 +6,10 @@ DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state c
 
 from __future__ import annotations
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-
 from features.schema import ACCESSES
-from jobs.ingest.sources import base, rucio_events, urls
+from features.sql_names import literal
+from jobs.ingest.sources import rucio_events, sql, urls
+from jobs.ingest.sources.site import Site
 
 _DONE = ("DONE", "FOUND", "FOUND_ROOT")
 _TIMES = ("transferStart", "timeStart", "transferEnd", "timeEnd", "traceTimeentryUnix")
@@ -20,79 +19,79 @@ _FIELDS = (
 )
 
 
-def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
-    """Accesses of the traces at `path`: one row a trace of a read.
+def query(site: Site) -> sql.Query:
+    """Accesses of traces: one row a trace of a read.
 
     `accessed_at` is transferStart, else timeStart; `known_at` traceTimeentryUnix, else the end of the
     transfer. `task` is taskid, else appid (the PanDA job). `read_bytes` is the size where the file was
-    copied, null where the job read it remotely. Raises InputError if nothing is at `path`.
+    copied, null where the job read it remotely.
     """
-    raw = base.json_fields(base.read_lines(spark, path), _FIELDS, times=_TIMES, counts=("filesize",))
-    raw = raw.withColumns(
-        {
-            "start_us": F.coalesce("transferStart", "timeStart"),
-            "end_us": F.coalesce("transferEnd", "timeEnd"),
-            "known_us": F.coalesce("traceTimeentryUnix", "transferEnd", "timeEnd"),
-        }
-    )
-    raw = base.with_parts(raw, F.col("filename"), F.col("scope"))
-    rows = base.parsed_rows(
-        raw, ACCESSES, _columns(salt), reason=_reason(), sample=base.without_users(F.col("value"))
-    )
-    return base.pulled(rows, ACCESSES, "rucio_traces")
-
-
-def _reason() -> Column:
-    kind = F.col("eventType")
-    return base.first_reason(
-        (F.col("malformed"), "malformed JSON"),
-        *((F.col(name).isNull(), f"missing field: {name}") for name in ("eventType",)),
-        rucio_events.not_a_read(kind),
-        (_is_ours(), base.OURS),
-        (
-            ~F.col("clientState").isin(*_DONE),
-            rucio_events.bounded("transfer not done: ", F.col("clientState"), "^[A-Z_]{1,40}$"),
-        ),
-        *((F.col(name).isNull(), f"missing field: {name}") for name in ("scope", "filename", "uuid")),
-        *((F.col("unparsable") == name, f"unparsable time: {name}") for name in _TIMES),
-        (F.col("start_us").isNull(), "missing field: transferStart"),
-        (F.col("known_us").isNull(), "missing field: traceTimeentryUnix"),
-        (F.col("unparsable") == "filesize", "unparsable size"),
-        (F.col("filesize") < 0, "negative size"),
+    moments = {
+        "start_us": "coalesce(transferStart, timeStart)",
+        "end_us": "coalesce(transferEnd, timeEnd)",
+        "known_us": "coalesce(traceTimeentryUnix, transferEnd, timeEnd)",
+        "first_host": urls.first_host("url"),
+        "origin_host": urls.origin_host("url"),
+    }
+    return sql.Query(
+        source="rucio_traces",
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[
+            *sql.json_fields(_FIELDS, times=_TIMES, counts=("filesize",)),
+            moments,
+            *sql.with_parts("filename", "scope"),
+        ],
+        columns=_columns(site.salt),
+        reason=_reason(),
+        sample=sql.without_users("value"),
     )
 
 
-def _columns(salt: str) -> dict[str, Column]:
-    url, kind, scope = F.col("url"), F.col("eventType"), F.col("scope")
-    remote = F.col("clientState") == "FOUND_ROOT"
-    named = base.named(F.col("filename"), scope)
-    dataset = F.when(
-        ~F.col("dataset").isin("None", "unknown", "[]"),
-        F.when(F.col("dataset").contains(":"), F.col("dataset")).otherwise(
-            F.concat(F.coalesce("datasetScope", "scope"), F.lit(":"), F.col("dataset"))
-        ),
+def _reason() -> str:
+    not_done = rucio_events.bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
+    needed = sql.first_reason(
+        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename", "uuid")),
+        *((f"unparsable = '{name}'", f"unparsable time: {name}") for name in _TIMES),
+        ("start_us IS NULL", "missing field: transferStart"),
+        ("known_us IS NULL", "missing field: traceTimeentryUnix"),
+        ("unparsable = 'filesize'", "unparsable size"),
+        ("filesize < 0", "negative size"),
     )
+    is_none = sql.first_words(
+        ("malformed", "'malformed JSON'"),
+        ("eventType IS NULL", "'missing field: eventType'"),
+        rucio_events.not_a_read("eventType"),
+        ("'cachecast' IN (appid, usr, account)", literal(sql.OURS)),
+        (f"NOT {sql.is_one('clientState', _DONE)}", not_done),
+    )
+    return f"coalesce({is_none}, {needed})"
+
+
+def _columns(salt: str) -> dict[str, str]:
+    named = sql.named("filename", "scope")
+    is_copied = "clientState IS NULL OR clientState <> 'FOUND_ROOT'"
     return named | {
-        "dataset": F.coalesce(dataset, named["dataset"]),
-        "site": F.col("localSite"),
-        "cache": urls.cache_host(url),
-        "accessed_at": base.timestamp(F.col("start_us")),
-        "closed_at": base.timestamp(F.col("end_us")),
-        "known_at": base.timestamp(F.col("known_us")),
-        "size_bytes": F.col("filesize"),
-        "read_bytes": F.when(~F.coalesce(remote, F.lit(False)), F.col("filesize")),
-        "n_reads": F.lit(1),
-        "wall_s": (F.col("end_us") - F.col("start_us")) / 1e6,
-        "origin": F.coalesce(urls.origin_host(url), F.col("remoteSite"), urls.first_host(url)),
-        "user": base.hashed_user(F.coalesce("usr", "usrdn", "account"), salt),
-        "task": F.coalesce("taskid", "appid"),
-        "activity": rucio_events.activity(kind, F.coalesce("usrdn", "usr", "account")),
-        "source": F.lit("rucio_traces"),
-        "event_id": base.hashed(
-            F.col("uuid"), scope, F.col("filename"), base.seconds_text(F.col("start_us"))
-        ),
+        "dataset": f"coalesce({_dataset()}, {named['dataset']})",
+        "site": "localSite",
+        "cache": "CASE WHEN origin_host IS NOT NULL THEN first_host END",
+        "accessed_at": sql.timestamp("start_us"),
+        "closed_at": sql.timestamp("end_us"),
+        "known_at": sql.timestamp("known_us"),
+        "size_bytes": "filesize",
+        "read_bytes": f"CASE WHEN {is_copied} THEN filesize END",
+        "n_reads": "1",
+        "wall_s": "(end_us - start_us) / 1e6",
+        "origin": "coalesce(origin_host, remoteSite, first_host)",
+        "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),
+        "task": "coalesce(taskid, appid)",
+        "activity": rucio_events.activity("eventType", "coalesce(usrdn, usr, account)"),
+        "source": "'rucio_traces'",
+        "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),
     }
 
 
-def _is_ours() -> Column:
-    return F.coalesce(*(F.nullif(F.col(n) == "cachecast", F.lit(False)) for n in ("appid", "usr", "account")))
+def _dataset() -> str:
+    named = "coalesce(datasetScope, scope) || ':' || dataset"
+    whole = f"CASE WHEN contains(dataset, ':') THEN dataset ELSE {named} END"
+    return f"CASE WHEN NOT {sql.is_one('dataset', ('None', 'unknown', '[]'))} THEN {whole} END"

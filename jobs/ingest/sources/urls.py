@@ -1,13 +1,10 @@
 """URLs of the forward-proxy form, taken apart: `root://cache:1094//root://origin:1094//store/f.root`.
 
 A cache's own records hold the second half as a path, `/root:/origin:1094//store/f.root`; a user before the
-host is dropped.
+host is dropped. Expressions of DuckDB, as in `jobs.ingest.sources.sql`.
 """
 
 from __future__ import annotations
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 _SERVER = "/*(?:xroots?|roots?|https?|davs?):/+(?:[^/@]*@)?"
 _FIRST = f"^{_SERVER}([^/@]+)/"
@@ -15,30 +12,30 @@ _SECOND = f"^{_SERVER}[^/@]+/+{_SERVER}([^/@]+)/"
 _SERVERS = f"^(?:{_SERVER}[^/@]+){{1,2}}/+"
 
 
-def first_host(url: Column) -> Column:
+def first_host(url: str) -> str:
     """host:port that `url` names first; null for a plain path."""
-    return _found(url, _FIRST, 1)
+    return _found(url, _FIRST)
 
 
-def cache_host(url: Column) -> Column:
+def cache_host(url: str) -> str:
     """host:port of the cache that `url` goes through; null if it names one server or none."""
-    return F.when(origin_host(url).isNotNull(), first_host(url))
+    return f"CASE WHEN {origin_host(url)} IS NOT NULL THEN {first_host(url)} END"
 
 
-def origin_host(url: Column) -> Column:
+def origin_host(url: str) -> str:
     """host:port behind the cache that `url` goes through; null if it names one server or none."""
-    return _found(url, _SECOND, 1)
+    return _found(url, _SECOND)
 
 
-def source_host(url: Column) -> Column:
+def source_host(url: str) -> str:
     """host:port that the file comes from: behind the cache, or the only one; null for a plain path."""
-    return F.coalesce(origin_host(url), first_host(url))
+    return f"coalesce({origin_host(url)}, {first_host(url)})"
 
 
-def plain_path(url: Column) -> Column:
+def plain_path(url: str) -> str:
     """`/store/f.root` of any of these forms; other names are given back as they are."""
-    return F.regexp_replace(url, _SERVERS, "/")
+    return f"regexp_replace({url}, '{_SERVERS}', '/')"
 
 
-def _found(url: Column, pattern: str, group: int) -> Column:
-    return F.nullif(F.regexp_extract(url, pattern, group), F.lit(""))
+def _found(url: str, pattern: str) -> str:
+    return f"nullif(regexp_extract({url}, '{pattern}', 1), '')"

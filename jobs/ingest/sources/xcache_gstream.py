@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import base, urls
-from jobs.ingest.sources.batches import table_of
+from jobs.ingest.sources import sql, urls
+from jobs.ingest.sources.batches import batches_of
+from jobs.ingest.sources.decoded import Earlier
 from jobs.ingest.sources.local import local_files
+from jobs.ingest.sources.site import Site
+from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose
 from prefetch.xcache.numbering import Numberings
 
@@ -29,17 +30,31 @@ _SCHEMA = pa.schema(
 _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"remote", "malformed", "input"}]
 
 
-def read(spark: SparkSession, path: str, *, salt: str = "", day: str = "") -> base.Pulled:
-    """Accesses of the capture at `path` (a local file, a folder or a glob of them), one row a `file_close`.
+def query() -> sql.Query:
+    """Accesses, one row a `file_close`. `bytes_missed` is what was not served from the cache, bypassed bytes
+    included.
+    """
+    moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
+    return sql.Query(
+        source="xcache_gstream",
+        table=ACCESSES,
+        steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
+        columns=_columns(),
+        reason=_reason(),
+        sample="concat_ws(' ', lfn, attach_t, detach_t)",
+    )
 
-    A capture is read in the driver: it holds what one cache sends in a cycle; several files are one stream,
-    in order of their names. `bytes_missed` is what was not served from the cache, bypassed bytes included.
-    Raises InputError if nothing is there.
+
+def decode(space: Workspace, paths: Sequence[str], *, site: Site, earlier: Earlier) -> int:
+    """Accesses of the captures at `paths` (each a file, a folder or a glob of them); see `decoded.Decode`.
+
+    Several files are one stream, in order of their names.
     """
     numberings = Numberings(PSEQ_MODULUS)
-    rows_of_files = chain.from_iterable(_file_rows(file, numberings) for file in local_files(path))
-    rows = _rows(spark.createDataFrame(table_of(rows_of_files, _SCHEMA)))
-    return base.pulled(rows, ACCESSES, "xcache_gstream", numberings.n_lost)
+    files = [file for path in paths for file in local_files(path)]
+    events = chain.from_iterable(_file_rows(file, numberings) for file in files)
+    space.take(query(), batches_of(events, _SCHEMA))
+    return numberings.n_lost
 
 
 def _file_rows(file: Path, numberings: Numberings) -> Iterator[dict[str, object]]:
@@ -60,42 +75,32 @@ def _event(record: FileClose, source: str) -> dict[str, object]:
     }
 
 
-def _rows(events: DataFrame) -> DataFrame:
-    for name in ("attach_t", "detach_t", "received_t"):
-        events = events.withColumn(f"{name}_us", base.micros(F.col(name)))
-    reason = base.first_reason(
-        (F.col("malformed"), "malformed record"),
-        (F.col("is_ours"), base.OURS),
-        (F.col("lfn") == "", "missing field: lfn"),
-        *(
-            (F.col(f"{name}_us").isNull(), f"unparsable time: {name}")
-            for name in ("attach_t", "detach_t", "received_t")
-        ),
-        *(
-            (F.col(name) > base.MOST_BYTES, f"impossible size: {name}")
-            for name in ("b_hit", "b_miss", "b_bypass")
-        ),
+def _reason() -> str:
+    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass")
+    return sql.first_reason(
+        ("malformed", "malformed record"),
+        ("is_ours", sql.OURS),
+        ("lfn = ''", "missing field: lfn"),
+        *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in times),
+        *((f"{name} > {sql.MOST_BYTES}", f"impossible size: {name}") for name in sizes),
     )
-    sample = F.concat_ws(" ", "lfn", "attach_t", "detach_t")
-    events = base.with_parts(events.withColumn("path", urls.plain_path(F.col("lfn"))), F.col("path"))
-    return base.parsed_rows(events, ACCESSES, _columns(), reason=reason, sample=sample)
 
 
-def _columns() -> dict[str, Column]:
-    missed = F.col("b_miss") + F.col("b_bypass")
-    return base.named(F.col("path")) | {
-        "site": F.nullif("site", F.lit("")),
-        "cache": F.coalesce(F.nullif("inst", F.lit("")), F.nullif("site", F.lit("")), F.col("host")),
-        "accessed_at": base.timestamp(F.col("attach_t_us")),
-        "closed_at": base.timestamp(F.col("detach_t_us")),
-        "known_at": base.timestamp(F.col("received_t_us")),
-        "size_bytes": F.col("size_bytes"),
-        "read_bytes": F.col("b_hit") + missed,
-        "bytes_hit": F.col("b_hit"),
+def _columns() -> dict[str, str]:
+    missed = sql.total("b_miss", "b_bypass")
+    return sql.named("path") | {
+        "site": "nullif(site, '')",
+        "cache": "coalesce(nullif(inst, ''), nullif(site, ''), host)",
+        "accessed_at": sql.timestamp("attach_t_us"),
+        "closed_at": sql.timestamp("detach_t_us"),
+        "known_at": sql.timestamp("received_t_us"),
+        "size_bytes": "size_bytes",
+        "read_bytes": sql.total("b_hit", "b_miss", "b_bypass"),
+        "bytes_hit": "b_hit",
         "bytes_missed": missed,
-        "n_reads": F.lit(1),
-        "wall_s": (F.col("detach_t") - F.col("attach_t")).cast("double"),
-        "origin": F.coalesce("remote", urls.source_host(F.col("lfn"))),
-        "source": F.lit("xcache_gstream"),
-        "event_id": F.col("event_id"),
+        "n_reads": "1",
+        "wall_s": "CAST(detach_t AS DOUBLE) - attach_t",
+        "origin": f"coalesce(remote, {urls.source_host('lfn')})",
+        "source": "'xcache_gstream'",
+        "event_id": "event_id",
     }

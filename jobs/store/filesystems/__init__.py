@@ -5,9 +5,6 @@ from __future__ import annotations
 import urllib.parse
 from pathlib import Path
 
-import fsspec
-from fsspec.implementations.local import LocalFileSystem
-
 from features.errors import ConfigError
 from jobs.store.filesystems.base import Store
 from jobs.store.filesystems.local import LocalStore
@@ -29,10 +26,15 @@ def store_at(root: str) -> Store:
         from jobs.store.filesystems.s3 import S3Store  # noqa: PLC0415
 
         return S3Store(root)
+    if not scheme and "::" not in root:
+        return LocalStore(Path(root).expanduser().absolute())
     return LocalStore(Path(_local_path(root)))
 
 
 def _local_path(root: str) -> str:
+    import fsspec  # noqa: PLC0415
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
+
     try:
         filesystem, path = fsspec.core.url_to_fs(root)
     except (ValueError, ImportError, OSError) as error:

@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from features.errors import InputError
 from features.times import parse_as_of
 from jobs.cli.main import app
 from jobs.ingest import captures, incremental, raw_input
+from jobs.ingest.local_engine import LocalEngine
+from jobs.ingest.raw_input import Mark, Request
 from jobs.ingest.sources.local import local_files
+from jobs.ingest.sources.site import Site
 from jobs.store.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
 from prefetch.xcache.numbering import Numberings
@@ -229,7 +231,7 @@ def test_a_full_folder_is_an_alarm_and_a_count(
 
 
 def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
-    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path
+    start: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     daemon = start("--roll-size", "1kB")
     for number in (1, 2, 3, 4, 7, 8, 9):
@@ -240,13 +242,13 @@ def test_captures_pulled_twice_change_nothing_and_tell_what_was_lost(
     (folder / "gstream-999999999999-20231114T221320Z.capture.part").write_text("half a fi")
     for n_new, n_duplicates in ((7, 0), (0, 7)):
         told = raw_input.pull(
-            spark, tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15)
+            LocalEngine(), tables, source="xcache_gstream", path=str(folder), day=dt.date(2023, 11, 15)
         )
         assert (told.n_new, told.n_duplicates, told.n_lost, told.n_rejected) == (n_new, n_duplicates, 2, {})
 
 
 def test_captures_that_were_pulled_are_deleted_in_their_time(
-    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path
+    start: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     folder = tmp_path / "captures"
     daemon = start("--roll-size", "1kB")
@@ -272,7 +274,7 @@ def test_captures_that_were_pulled_are_deleted_in_their_time(
     assert first.exists()
     second.write_bytes(second.read_bytes() + b"more\n")  # not what was pulled
     os.utime(second, (noon + 1, noon + 1))
-    assert [mark.input.rpartition("/")[2] for mark in marked(spark, tmp_path)].count(second.name) == 0
+    assert [mark.input.rpartition("/")[2] for mark in marked(tmp_path)].count(second.name) == 0
     told = pulled("2026-03-17", "--new-only")
     assert (told["n_removed"], told["n_not_removed"]) == (2, 0)
     assert sorted(path.name for path in folder.glob("*.*")) == sorted(
@@ -283,14 +285,14 @@ def test_captures_that_were_pulled_are_deleted_in_their_time(
 def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     old = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-    mark = incremental.Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
+    mark = Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
     assert captures.remove([mark], before_s=int(old.timestamp()) + 1) == (0, 1)
     assert captures.remove([mark], before_s=int(old.timestamp())) == (0, 0)
 
 
-def marked(spark: SparkSession, tmp_path: Path) -> list[incremental.Mark]:
+def marked(tmp_path: Path) -> list[Mark]:
     tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
-    return incremental.taken(spark, tables, source="xcache_gstream", path=folder)
+    return incremental.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))
 
 
 HALVES = (b"\xed\xa0\x80", b"\xff", b"\\ud800", b"\\uD83D")
@@ -299,7 +301,7 @@ HALVES = (b"\xed\xa0\x80", b"\xff", b"\\ud800", b"\\uD83D")
 
 @pytest.mark.parametrize("half", HALVES)
 def test_a_name_that_is_no_text_costs_its_own_row_alone(
-    start: Callable[..., Daemon], spark: SparkSession, tmp_path: Path, half: bytes
+    start: Callable[..., Daemon], tmp_path: Path, half: bytes
 ) -> None:
     daemon = start()
     for number in range(1, 6):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from features.schema import ACCESSES, FILES, Table
+from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.spark.schema import struct_type
-from jobs.ingest.merging import merged_accesses, merged_files
+from jobs.ingest.merging import merge_accesses, merge_files
+from jobs.ingest.sources.workspace import opened, parsed_schema
+from jobs.ingest.spark_merging import merged_accesses, merged_files
 
 Row = dict[str, Any]
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -24,14 +28,49 @@ def moment(hours: int | None) -> dt.datetime | None:
     return None if hours is None else START + dt.timedelta(hours=hours)
 
 
-def frame(spark: SparkSession, table: Table, rows: Sequence[Row]) -> DataFrame:
+def sparks(spark: SparkSession, table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
+    """What Spark merges."""
     schema = struct_type(table, with_partition=True)
-    return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
+    frames = [
+        spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
+        for rows in (new, old)
+    ]
+    merge = merged_accesses if table is ACCESSES else merged_files
+    merged = merge(frames[0], frames[1] if old else None)
+    names = [*table.column_names, *table.partition, "changed"]
+    return merged.select(*names).toArrow().sort_by(table.key[0]).to_pylist()
 
 
-def told(table: Table, rows: DataFrame) -> list[Row]:
-    names = [*table.column_names, *table.partition, *(["changed"] if "changed" in rows.columns else [])]
-    return rows.select(*names).toArrow().sort_by(table.key[0]).to_pylist()
+def workspaces(table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
+    """What a workspace merges."""
+    schema = parsed_schema(table)
+    stored = pa.schema([*arrow_schema(table), *((name, pa.string()) for name in table.partition)])
+    with opened(table) as space:
+        space.put("given", ("reason", "sample", "input"), [pa.Table.from_pylist(list(new), schema=schema)])
+        space.database.execute("INSERT INTO parsed BY NAME SELECT * FROM given")
+        space.put("old", table.partition, [pa.Table.from_pylist(list(old), schema=stored)])
+        merge = merge_accesses if table is ACCESSES else merge_files
+        merge(space, into="merged", old="old")
+        columns = ", ".join(f'"{name}"' for name in [*table.column_names, *table.partition, "changed"])
+        times = {field.name: field.type for field in stored}
+        rows = space.found(f"SELECT {columns} FROM merged ORDER BY {table.key[0]}")
+    fields = [pa.field(name, times.get(name, pa.bool_())) for name in rows.column_names]
+    return rows.cast(pa.schema(fields)).to_pylist()
+
+
+Merge = Callable[[Table, Sequence[Row], Sequence[Row]], list[Row]]
+
+
+@pytest.fixture(params=["local", "spark"])
+def merged(request: pytest.FixtureRequest) -> Merge:
+    """The merge of each engine."""
+    if request.param == "local":
+        return workspaces
+    return functools.partial(sparks, request.getfixturevalue("spark"))
+
+
+def without_changed(rows: Sequence[Row]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name != "changed"} for row in rows]
 
 
 def files(seed: int) -> list[list[Row]]:
@@ -63,34 +102,31 @@ def latest(versions: Sequence[Row]) -> Row:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_file_keeps_its_first_moment_and_its_latest_content(spark: SparkSession, seed: int) -> None:
+def test_a_file_keeps_its_first_moment_and_its_latest_content(merged: Merge, seed: int) -> None:
     batches = files(seed)
     every = sorted(itertools.chain(*batches), key=lambda row: row["did"])
     groups = itertools.groupby(every, key=lambda row: row["did"])
     expected = {did: latest(list(versions)) for did, versions in groups}
     for order in ((0, 1, 2), (2, 0, 1)):
-        table: DataFrame | None = None
+        table: list[Row] = []
         for number in order:
-            merged = merged_files(frame(spark, FILES, batches[number]), table)
-            table = frame(spark, FILES, told(FILES, merged))
-        assert table is not None
-        found = told(FILES, table)
-        assert {row["did"]: {k: v for k, v in row.items() if v is not None} for row in found} == {
+            table = without_changed(merged(FILES, batches[number], table))
+        assert {row["did"]: {k: v for k, v in row.items() if v is not None} for row in table} == {
             did: {k: v for k, v in row.items() if v is not None} for did, row in expected.items()
         }
-        again = told(FILES, merged_files(frame(spark, FILES, batches[order[1]]), table))
-        assert not any(row.pop("changed") for row in again)
-        assert again == found
+        again = merged(FILES, batches[order[1]], table)
+        assert not any(row["changed"] for row in again)
+        assert without_changed(again) == table
 
 
-def test_changed_files_are_those_that_the_table_has_otherwise(spark: SparkSession) -> None:
+def test_changed_files_are_those_that_the_table_has_otherwise(merged: Merge) -> None:
     def row(did: str, size: int, known: int, updated: int) -> Row:
         times = {"known_at": moment(known), "updated_at": moment(updated)}
         return {"did": did, "scope": "s", "name": did, "size_bytes": size, **times}
 
     old = [row("same", 1, 5, 5), row("older", 1, 5, 5), row("newer", 1, 5, 5), row("sooner", 1, 5, 5)]
     new = [row("same", 1, 5, 5), row("older", 2, 5, 4), row("newer", 2, 6, 6), row("sooner", 1, 3, 5)]
-    found = told(FILES, merged_files(frame(spark, FILES, new), frame(spark, FILES, old)))
+    found = merged(FILES, new, old)
     assert {r["did"]: (r["changed"], r["size_bytes"], r["known_at"], r["updated_at"]) for r in found} == {
         "same": (False, 1, moment(5), moment(5)),
         "older": (False, 1, moment(5), moment(5)),
@@ -99,7 +135,7 @@ def test_changed_files_are_those_that_the_table_has_otherwise(spark: SparkSessio
     }
 
 
-def test_an_access_that_ended_goes_before_the_same_without_its_end(spark: SparkSession) -> None:
+def test_an_access_that_ended_goes_before_the_same_without_its_end(merged: Merge) -> None:
     def row(known: int, closed: int | None) -> Row:
         name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e", "day": "2026-03-01"}
         return {
@@ -112,10 +148,10 @@ def test_an_access_that_ended_goes_before_the_same_without_its_end(spark: SparkS
 
     versions = [row(1, None), row(3, 2), row(2, 2)]
     for order in itertools.permutations(versions):
-        table: DataFrame | None = None
+        table: list[Row] = []
         for version in order:
-            merged = told(ACCESSES, merged_accesses(frame(spark, ACCESSES, [version]), table))
-            table = frame(spark, ACCESSES, merged)
-        assert [(r["known_at"], r["closed_at"], r["changed"]) for r in merged] == [
+            rows = merged(ACCESSES, [version], table)
+            table = without_changed(rows)
+        assert [(r["known_at"], r["closed_at"], r["changed"]) for r in rows] == [
             (moment(2), moment(2), order[-1] is versions[2])
         ]

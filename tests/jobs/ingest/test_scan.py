@@ -15,6 +15,7 @@ from features.schema import ACCESSES, CONTENTS, REJECTS
 from features.times import as_of_label
 from jobs.cli.main import app
 from jobs.ingest import raw_input, scan
+from jobs.ingest.local_engine import LocalEngine
 from jobs.store.tables import Tables
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 
@@ -100,7 +101,7 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
     path = str(namespace)
-    summary = raw_input.pull(spark, tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+    summary = raw_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
     assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from features.errors import ConfigError, InputError
 from features.schema import ACCESSES, FILES
 from features.times import parse_day
 from features.units import parse_bytes
 from jobs.ingest import raw_input
+from jobs.ingest.local_engine import LocalEngine
 from jobs.simulate import workload
 from jobs.store.tables import Tables
 from replay.read import read_trace
@@ -29,12 +29,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_raw_files_are_pulled_back_whole(tmp_path: Path, spark: SparkSession) -> None:
+def test_raw_files_are_pulled_back_whole(tmp_path: Path) -> None:
     config = workload.load("demo", start_s=START, seed=3, days=2)
     made = workload.write(config, out=tmp_path / "raw", raw=True)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
-    reads = raw_input.pull(spark, tables, source="rucio_traces", path=made.traces, day=day, salt="s")
-    files = raw_input.pull(spark, tables, source="rucio_files", path=made.catalogue, day=day)
+    reads = raw_input.pull(LocalEngine(), tables, source="rucio_traces", path=made.traces, day=day, salt="s")
+    files = raw_input.pull(LocalEngine(), tables, source="rucio_files", path=made.catalogue, day=day)
     assert (reads.n_new, dict(reads.n_rejected), reads.days) == (
         made.accesses,
         {},

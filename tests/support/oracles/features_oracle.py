@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import sketch_oracle
-from xxh64 import xxh64
+
+from features.xxh64 import xxh64
 
 US = 1_000_000
 FRONT_CYCLES = 3

@@ -1,10 +1,12 @@
-"""xxHash64 in plain Python, from its specification; Spark's `xxhash64` takes seed 42."""
+"""xxHash64 in plain Python, from its specification."""
 
 from __future__ import annotations
 
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _MASK = 2**64 - 1
+SPARK_SEED = 42
+"""The seed of Spark's `xxhash64`."""
 
 
 def _rotl(value: int, by: int) -> int:

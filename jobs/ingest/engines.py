@@ -1,0 +1,51 @@
+"""Which engine pulls: DuckDB in this process for what is local and of ordinary size, else Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from features.errors import InputError
+from features.schema import FILES
+from jobs.ingest import sources
+from jobs.ingest.local_engine import LocalEngine
+from jobs.ingest.raw_input import Engine
+from jobs.ingest.sources.local import files_at, is_local, local_path
+from jobs.settings.tree import SparkSettings
+from jobs.store.tables import Tables
+
+_PACKED = (".gz", ".bz2", ".zst", ".parquet")
+_UNPACKED = 10
+"""Bytes in memory of a byte in a packed file, about."""
+
+
+def chosen(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: SparkSettings) -> Engine:
+    """The engine for the input at `path`; Spark is started if it is the one.
+
+    Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
+    count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
+    """
+    if sources.decoder(source) is not None:
+        local_path(path)
+    files = files_at(path, whole=sources.reads_whole(source)) if is_local(path) else None
+    if _fits(tables, source, files, up_to_bytes):
+        return LocalEngine()
+    from jobs.ingest.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used
+    from jobs.spark.session import spark_session  # noqa: PLC0415
+
+    return SparkEngine(spark_session(spark))
+
+
+def _fits(tables: Tables, source: str, files: Sequence[Path] | None, up_to_bytes: int) -> bool:
+    if files is None or sources.needs_spark(source) or not is_local(tables.root):
+        return False
+    if sources.table_of(source) is FILES:  # which is merged as a whole
+        files = [*files, *tables.local_files(FILES)]
+    return _unpacked_bytes(files) <= up_to_bytes
+
+
+def _unpacked_bytes(files: Sequence[Path]) -> int:
+    try:
+        return sum(file.stat().st_size * (_UNPACKED if file.suffix in _PACKED else 1) for file in files)
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}; is the path right?") from None

@@ -1,0 +1,274 @@
+"""What the definitions of sources are made of: DuckDB expressions, each a text.
+
+A definition is a `Query`: how raw records become rows of a table, each with a reason if it is refused. It is
+the same text wherever it runs (see `jobs.ingest.sources.rows`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from features.schema import Table
+from features.sql_names import literal, name_parts, part
+
+SAMPLE_CHARS = 200
+OURS = "our own prefetch or touch"
+# No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
+MOST_BYTES = 2**55
+MOST_READS = 2**24
+_MOST = dict.fromkeys(("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"), MOST_BYTES)
+_MOST["n_reads"] = MOST_READS
+# Seconds since 1970 that a record can have: up to the year 2100. Milliseconds fall outside, and are refused.
+LATEST_S = 4102444800
+# Milliseconds start in September 2001: seconds of our days would be January 1970.
+EARLIEST_MS = 10**12
+# Fields of JSON records that name a person, with their value.
+_PERSON = '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
+ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
+EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
+_WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}[ ]*"
+_DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?"
+_MOMENT = (
+    f"{_DATE}(?:[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:[.][0-9]{{1,9}})?(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?"
+)
+
+Columns = Mapping[str, str]
+"""Expressions by the name of their column."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """How raw records become rows of `table`.
+
+    `steps`: columns that are added one step after the other, the first to the raw records; a raw record for
+    which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
+    `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
+    lines (`value`, `input`) into what the first step needs.
+    """
+
+    source: str
+    table: Table
+    steps: Sequence[Columns]
+    columns: Columns
+    reason: str
+    sample: str
+    where: str = "true"
+    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+
+    @property
+    def text(self) -> str:
+        """A SELECT over `raw`: the table's columns, `reason`, `sample` and `input`.
+
+        A refused row keeps only its verdict, so that what is kept in memory is small.
+        """
+        columns = _in_order(self.columns)
+        impossible = [
+            (f"{columns[name]} > {most}", f"impossible {name}")
+            for name, most in _MOST.items()
+            if name in columns
+        ]
+        steps = [
+            *self.steps,
+            {"reason": f"coalesce({self.reason}, {first_reason(*impossible)})"},
+        ]
+        text = f"SELECT * FROM raw WHERE {self.where}"
+        for step in steps:
+            added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
+            text = f"SELECT *, {added} FROM ({text})"
+        fields = [
+            f'CASE WHEN reason IS NULL THEN {columns[column.name]} END AS "{column.name}"'
+            if column.name in columns
+            else f'NULL AS "{column.name}"'
+            for column in self.table.columns
+        ]
+        cut = f"CASE WHEN reason IS NOT NULL THEN left({self.sample}, {SAMPLE_CHARS}) END AS sample"
+        return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
+
+
+def _in_order(columns: Columns) -> dict[str, str]:
+    """Clocks differ: an access is not known before it began, and an end before the start is no end."""
+    if "accessed_at" not in columns:
+        return dict(columns)
+    start = columns["accessed_at"]
+    ordered = {"known_at": f"greatest({columns['known_at']}, {start})"}
+    if "closed_at" in columns:
+        ordered["closed_at"] = f"CASE WHEN {columns['closed_at']} >= {start} THEN {columns['closed_at']} END"
+    if "wall_s" in columns:
+        ordered["wall_s"] = f"CASE WHEN {columns['wall_s']} >= 0 THEN {columns['wall_s']} END"
+    return {**columns, **ordered}
+
+
+LINES = "CASE WHEN starts_with(value, ' ') THEN trim(value, ' ') ELSE value END <> ''"
+"""The `where` of sources of lines: blank ones count as none."""
+
+
+def json_fields(
+    names: Sequence[str], *, times: Sequence[str] = (), counts: Sequence[str] = ()
+) -> list[Columns]:
+    """Steps that make of `value` each of `names` as a text column; null where absent, null or empty.
+
+    A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
+    is `size`. `times` (seconds) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the
+    first of them that is told, as a number or as text, but is none or out of range. `malformed` tells lines
+    that are not one JSON object. Other fields are ignored.
+    """
+    texts = {f"{name} text": text(_member(name)) for name in (*times, *counts)}
+    numbers = {name: micros(f'"{name} text"') for name in times}
+    numbers |= {name: count(f'"{name} text"') for name in counts}
+    wrong = [(f'"{name} text" IS NOT NULL AND "{name}" IS NULL', name) for name in numbers]
+    outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
+    # What is not JSON must not come to the functions that parse it: they would raise.
+    safe = "CASE WHEN broken THEN '{}' ELSE value END"
+    others = [f"json_type({safe}, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
+    steps: list[Columns] = [
+        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
+        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+        {
+            "json": f"json_transform({safe}, {_structure([*names, *times, *counts])})",
+            "malformed": f"coalesce({' OR '.join(['broken', *others])}, false)",
+        },
+        {name.split(".")[-1]: text(_member(name)) for name in names} | texts,
+    ]
+    return [*steps, numbers, {"unparsable": first_reason(*wrong)}] if numbers else steps
+
+
+def _structure(names: Sequence[str]) -> str:
+    members: dict[str, dict[str, str]] = {}
+    for name in names:
+        outer, dot, inner = name.partition(".")
+        if dot:
+            members.setdefault(outer, {})[inner] = "VARCHAR"
+    return literal(json.dumps(members | dict.fromkeys(names, "VARCHAR")))
+
+
+def _member(name: str) -> str:
+    outer, dot, inner = name.partition(".")
+    return f'coalesce(json."{outer}"."{inner}", json."{name}")' if dot else f'json."{name}"'
+
+
+def text(field: str) -> str:
+    """`field` without spaces around it; null if nothing is left."""
+    # Trimming costs much more than to see that there is nothing to trim.
+    is_odd = f"starts_with({field}, ' ') OR ends_with({field}, ' ') OR {field} = ''"
+    return f"CASE WHEN {is_odd} THEN nullif(trim({field}, ' '), '') ELSE {field} END"
+
+
+def first_reason(*checks: tuple[str, str]) -> str:
+    """The words of the first check that holds (a null check does not), or null."""
+    return first_words(*((check, literal(words)) for check, words in checks))
+
+
+def first_words(*checks: tuple[str, str]) -> str:
+    """The same with an expression for the words of each check."""
+    cases = " ".join(f"WHEN {check} THEN {words}" for check, words in checks)
+    return f"CASE {cases} END" if cases else "NULL"
+
+
+def micros(seconds: str) -> str:
+    """µs since 1970 of a number of seconds, or text of one; null if it is none or out of range."""
+    value = f"try_cast({seconds} AS DOUBLE)"
+    return f"CASE WHEN {value} >= 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
+
+
+def micros_of_ms(milliseconds: str) -> str:
+    """µs since 1970 of a number of milliseconds, or text of one; null if it is none, or seconds or µs."""
+    value = f"try_cast({milliseconds} AS DOUBLE)"
+    in_range = f"{value} >= {EARLIEST_MS} AND {value} < {LATEST_S * 1000}"
+    return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
+
+
+def micros_of_moment(moment: str) -> str:
+    """µs since 1970 of a date or time, in UTC where it names no zone; null if it is none or out of range."""
+    is_moment = f"regexp_full_match({moment}, {literal(_MOMENT)})"
+    us = f"epoch_us(try_cast({moment} AS TIMESTAMPTZ))"
+    return f"CASE WHEN {is_moment} AND {us} BETWEEN 0 AND {LATEST_S * 1_000_000} THEN {us} END"
+
+
+def micros_of_text(moment: str) -> str:
+    """The same, or of a number of seconds."""
+    is_number = f"try_cast({moment} AS DOUBLE) IS NOT NULL"
+    return f"CASE WHEN {is_number} THEN {micros(moment)} ELSE {micros_of_moment(moment)} END"
+
+
+def timestamp(us: str) -> str:
+    """Timestamp of µs since 1970."""
+    return f"make_timestamp({us})"
+
+
+def seconds_text(us: str) -> str:
+    """`1772323200.250000` of µs since 1970, as ids of events hold it."""
+    return f"({us} // 1000000) || '.' || substr(CAST({us} % 1000000 + 1000000 AS VARCHAR), 2, 6)"
+
+
+def count(number: str) -> str:
+    """A whole number, or null; `1.5` is none."""
+    is_whole = f"regexp_full_match({number}, '{_WHOLE_NUMBER}')"
+    return f"CASE WHEN {is_whole} THEN try_cast({number} AS BIGINT) END"
+
+
+def hashed(*parts: str) -> str:
+    """32 hex digits of the sha256 of `parts`; a null part counts as absent."""
+    texts = ", ".join(f"coalesce(CAST({one} AS VARCHAR), chr(0))" for one in parts)
+    return f"left(sha256(concat_ws(chr(31), {texts})), 32)"
+
+
+def hashed_user(user: str, salt: str) -> str:
+    """16 hex digits that stand for `user`; null without a salt, as a bare hash could be looked up."""
+    if not salt:
+        return "NULL"
+    return f"left(sha256({literal(salt)} || chr(31) || {user}), 16)"
+
+
+def without_users(line: str) -> str:
+    """A JSON line as a sample of it may be kept: the values of fields that name a person are blotted out."""
+    return f"""regexp_replace({line}, {literal(_PERSON)}, '"\\1":"*"', 'g')"""
+
+
+def with_parts(name: str, scope: str | None = None) -> list[Columns]:
+    """Steps that add `parts`, what `name` tells; an ATLAS scope helps to know the file."""
+    full = name
+    if scope is not None:
+        is_atlas = f"regexp_matches({scope}, {literal(ATLAS_SCOPE)})"
+        full = f"CASE WHEN {is_atlas} THEN {scope} || ':' || {name} ELSE {name} END"
+    return [{"full_name": full}, {"parts": name_parts("full_name")}]
+
+
+def named(name: str, scope: str | None = None) -> dict[str, str]:
+    """Columns did, scope, name, dataset, tier, campaign, experiment of a file (or dataset) called `name`.
+
+    Without `scope` it is the experiment, or `unknown`. Add column `parts` (see `with_parts`) before.
+    """
+    experiment, owner = part("parts", "experiment"), scope
+    if scope is not None:
+        experiment = f"coalesce({experiment}, CASE WHEN {is_one(scope, EXPERIMENTS)} THEN {scope} END)"
+    else:
+        owner = f"coalesce({experiment}, 'unknown')"
+    return {
+        "did": f"{owner} || ':' || {name}",
+        "scope": f"{owner}",
+        "name": name,
+        "dataset": f"{owner} || ':' || {part('parts', 'dataset')}",
+        "tier": part("parts", "tier"),
+        "campaign": part("parts", "campaign"),
+        "experiment": experiment,
+    }
+
+
+def names_of_list(told: str) -> str:
+    """The names in `told`, a JSON list, each once and in order; null if it is none."""
+    json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
+    return f"""list_sort(list_distinct(json_transform({json_list}, '["VARCHAR"]')))"""
+
+
+def total(*numbers: str) -> str:
+    """The sum of whole numbers; null if one is null, or if it is none of 64 bits."""
+    return f"try_cast({' + '.join(f'CAST({one} AS HUGEINT)' for one in numbers)} AS BIGINT)"
+
+
+def is_one(value: str, words: Sequence[str]) -> str:
+    """Whether `value` is one of `words`; null for a null."""
+    return f"{value} IN ({', '.join(map(literal, words))})"

@@ -1,0 +1,213 @@
+"""A DuckDB database in which a pull turns raw records into rows; it lives as long as the pull.
+
+It reads nothing but Arrow batches that it is given, and spills to a folder of its own. Nothing in it comes
+from the network.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.schema import Table, arrow_schema
+from jobs.ingest.sources.sql import Query
+
+MOST_LINE_BYTES = 16 * 2**20
+"""Of one line; what is longer is cut there, which makes no record of it."""
+
+MEMORY = "2GB"
+"""What a workspace holds in memory; the rest is in its folder."""
+
+_Settings = dict[str, str | bool | int | float | list[str]]
+_MOST_CORES = 8
+_ROWS_AT_ONCE = 100_000
+_TYPES = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "double": "DOUBLE",
+    "bool": "BOOLEAN",
+    "timestamp": "TIMESTAMP",
+    "strings": "VARCHAR[]",
+}
+_VERDICT = {"reason": "VARCHAR", "sample": "VARCHAR", "input": "VARCHAR"}
+
+
+def parsed_schema(table: Table) -> pa.Schema:
+    """Columns of parsed rows: those of `table`, all nullable, then `reason`, `sample` and `input`."""
+    fields = [field.with_nullable(True) for field in arrow_schema(table)]
+    return pa.schema([*fields, *(pa.field(name, pa.string()) for name in _VERDICT)])
+
+
+def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of `batches` of raw records, about `rows` records at a time, on one core.
+
+    Lines (`value`) are bytes.
+    """
+    with _connected({"threads": 1}) as database:
+        schema = parsed_schema(query.table)
+        for some in _gathered(batches, rows):
+            for raw in some.combine_chunks().to_batches():
+                batch = lines_of(raw) if "value" in raw.schema.names else raw
+                database.register("raw", pa.table(_prepared(query, batch)))
+                found = database.sql(query.text).to_arrow_table()
+                yield from found.cast(schema).to_batches()
+
+
+class Workspace:
+    """Rows of one table, as `parsed`, from any number of raw records. Use it within `opened`."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:
+        self.database, self.table = database, table
+        columns = {column.name: _TYPES[column.kind] for column in table.columns} | _VERDICT
+        self._create("parsed", columns)
+
+    def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add the rows of raw records, batches of one schema, on all cores. Raises what `batches` raises."""
+        shared = _Shared(_prepared(query, batch) for batch in batches)
+        first = next(shared, None)
+        if first is None:
+            return
+        n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
+        stream = itertools.chain([first], shared)
+        try:
+            with ThreadPoolExecutor(n_cores) as pool:
+                works = [pool.submit(self._insert, query, first.schema, stream)]
+                works += [pool.submit(self._insert, query, first.schema, shared) for _ in range(1, n_cores)]
+                try:
+                    for work in works:
+                        work.result()
+                finally:
+                    shared.end()
+        except duckdb.Error:
+            if shared.failure is not None:
+                raise shared.failure from None
+            raise
+
+    def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        # DuckDB reads a stream on one core, so each core has a connection of its own.
+        with self.database.cursor() as connection:
+            connection.register("raw", pa.RecordBatchReader.from_batches(schema, batches))
+            connection.execute(f"INSERT INTO parsed {query.text}")
+
+    def put(self, name: str, columns: Iterable[str], tables: Iterable[pa.Table]) -> None:
+        """A new table `name` of rows of the table, with the text columns `columns` beside its own."""
+        types = {column.name: _TYPES[column.kind] for column in self.table.columns}
+        self._create(name, types | dict.fromkeys(columns, "VARCHAR"))
+        for rows in tables:
+            self.database.register("more", rows.cast(_without_zones(rows.schema)))
+            self.database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM more')
+            self.database.unregister("more")
+
+    def found(self, text: str) -> pa.Table:
+        """The answer to a SELECT."""
+        return self.database.sql(text).to_arrow_table()
+
+    def batches(self, text: str) -> Iterator[pa.RecordBatch]:
+        """The answer to a SELECT, a batch at a time."""
+        yield from self.database.sql(text).to_arrow_reader(_ROWS_AT_ONCE)
+
+    def _create(self, name: str, types: dict[str, str]) -> None:
+        columns = ", ".join(f'"{column}" {kind}' for column, kind in types.items())
+        self.database.execute(f'CREATE TABLE "{name}" ({columns})')
+
+
+@contextmanager
+def opened(table: Table) -> Iterator[Workspace]:
+    """A workspace for rows of `table`."""
+    folder = Path(tempfile.mkdtemp(prefix="cachecast-pull-"))
+    settings: _Settings = {
+        "memory_limit": MEMORY,
+        "temp_directory": str(folder),
+        "preserve_insertion_order": False,
+    }
+    try:
+        with _connected(settings) as database:
+            yield Workspace(database, table)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def lines_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with `value` as text: cut where it is too long, with bytes that are no UTF-8 replaced."""
+    values = batch["value"]
+    if (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_LINE_BYTES:
+        values = pc.binary_slice(values, 0, MOST_LINE_BYTES)
+    return batch.set_column(batch.schema.get_field_index("value"), "value", _text(values))
+
+
+def _without_zones(schema: pa.Schema) -> pa.Schema:
+    """`schema` with times as DuckDB's TIMESTAMP: in UTC, without saying so."""
+    fields = [
+        field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
+        for field in schema
+    ]
+    return pa.schema(fields)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode(errors="replace") for value in values.to_pylist()], pa.string())
+
+
+def _prepared(query: Query, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch if query.prepare is None else query.prepare(batch)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """`batches` together, until they have `rows` rows."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(one.num_rows for one in some) >= rows:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+class _Shared(Iterator[pa.RecordBatch]):
+    """Batches for several threads; `failure`: what making one raised, for DuckDB has its own words for it."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches, self._one = batches, threading.Lock()
+        self.failure: Exception | None = None
+
+    def end(self) -> None:
+        """Give no more, so that all threads end soon."""
+        with self._one:
+            self._batches = iter(())
+
+    def __next__(self) -> pa.RecordBatch:
+        with self._one:
+            try:
+                return next(self._batches)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self.failure = error
+                raise
+
+
+@contextmanager
+def _connected(settings: _Settings) -> Iterator[duckdb.DuckDBPyConnection]:
+    closed: _Settings = {
+        "enable_external_access": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    with duckdb.connect(config=closed | settings) as database:
+        database.execute("SET GLOBAL TimeZone = 'UTC'")
+        yield database
