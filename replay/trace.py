@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from features.errors import InputError
-from replay.kernels.jit import kernel
+from features.jit import kernel
 from replay.planner import IntArray
 
 ItemArray = npt.NDArray[np.int32]
@@ -75,6 +75,15 @@ class Trace:
     def following(self) -> IndexArray:
         """Index of the next access to the same file, int32[n]; n if there is none."""
         return following(self.item, self.n_items)
+
+    def until(self, time_s: int) -> Trace:
+        """The accesses before `time_s`, of the same files. Raises InputError if there is none."""
+        stop = self.first_at(time_s)
+        per_access = {
+            name: None if (values := getattr(self, name)) is None else values[:stop]
+            for name in ("time_s", "item", "close_s", "read_bytes")
+        }
+        return dataclasses.replace(self, **per_access)
 
     def first_at(self, time_s: int) -> int:
         """Index of the first access at or after `time_s`; n if there is none."""

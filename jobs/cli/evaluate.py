@@ -15,6 +15,7 @@ from jobs.cli.lazy import lazily
 
 with lazily():
     from jobs.evaluate import evaluate as job
+    from jobs.evaluate import trace as of_trace
     from jobs.report import export
 
 AUTO = "auto"
@@ -32,6 +33,24 @@ def evaluate(
             exists=True,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="any trace that `replay` reads, instead of the whole service: learn an order of eviction from "
+            "its days before --from, and compare it with other policies",
+            exists=True,
+        ),
+    ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="the trace's columns, for example time=t,item=id,size=size,dataset=ds,user=who,task=job"
+        ),
+    ] = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
     until: options.Until = None,
     cycle: Annotated[
         str,
@@ -50,16 +69,28 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then.
     """
     export.prepare(out)
+    roles = parsing.columns(columns)
+    beside = {role: roles.pop(role) for role in of_trace.BESIDE if role in roles}
+    file = parsing.trace_file(trace, roles, time_unit, kind, sort, site, until)
     with console.progress("evaluation", quiet=as_json) as advance:
-        answer = job.run(
-            options.load(conf, tables=tables),
-            accesses=accesses,
-            from_s=parse_day(since),
-            to_s=None if until is None else parse_day(until),
-            cycle_s=None if cycle == AUTO else parse_duration(cycle),
-            fractions=parsing.shares(capacity_fraction),
-            on_progress=advance,
-        )
+        if file is not None:
+            answer = of_trace.run(
+                file,
+                of_trace.Beside(**beside),
+                from_s=parse_day(since),
+                fractions=parsing.shares(capacity_fraction),
+                on_progress=advance,
+            )
+        else:
+            answer = job.run(
+                options.load(conf, tables=tables),
+                accesses=accesses,
+                from_s=parse_day(since),
+                to_s=None if until is None else parse_day(until),
+                cycle_s=None if cycle == AUTO else parse_duration(cycle),
+                fractions=parsing.shares(capacity_fraction),
+                on_progress=advance,
+            )
     title = (
         f"Evaluation from {answer.first_day} to {answer.last_day}, {answer.model_version or 'no candidate'}"
     )
