@@ -29,6 +29,7 @@ DEFAULT_BLOCK_BYTES = 128 * 1024
 _CHUNKS_PER_CALL = 256
 # A close while a block is on its way from memory to disk makes the cache note the end of the use 30 s late.
 _SETTLE_S = 0.05
+_EVICTED_WITHIN_S = 1.0
 _URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 _REREAD_S = (0.02, 0.1, 0.5)
 _CLOCK_IS_KNOWN_FOR_S = 60.0
@@ -183,7 +184,10 @@ class XCacheTarget:
                 f"cache {self._name!r} does not answer, so that nothing tells whether namespace "
                 f"{self._namespace} is its own, and mounted; start the cache, or correct its url"
             )
-        strange = [name for name in shown if not self._server_holds(name) and self.confirm(name).held]
+        if strange := self._not_held(shown):
+            # The server removes a file before its cinfo: what it evicts just now is strange for a moment.
+            time.sleep(_EVICTED_WITHIN_S)
+            strange = self._not_held(strange)
         if 2 * len(strange) > len(shown):
             raise TargetUnavailable(
                 f"cache {self._name!r} does not hold {len(strange)} of {len(shown)} files that namespace "
@@ -195,6 +199,10 @@ class XCacheTarget:
                 # A job may have fetched it since the walk passed by: then the namespace shows it by now.
                 if self.confirm(name).held is None:
                     self.confirm_absent(name)
+
+    def _not_held(self, shown: Sequence[str]) -> list[str]:
+        """Those of `shown` that the namespace holds and the server does not."""
+        return [name for name in shown if not self._server_holds(name) and self.confirm(name).held]
 
     def _server_holds(self, name: str) -> bool:
         with self._blaming():

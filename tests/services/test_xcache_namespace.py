@@ -209,7 +209,7 @@ def clock_shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="clock-") as folder:
         Path(folder).chmod(0o755)
         library = Path(folder) / "shifted_clock.so"
-        source = Path(__file__).parents[1] / "servers/shifted_clock.c"
+        source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
         subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
         yield library
 

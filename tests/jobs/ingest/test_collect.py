@@ -29,7 +29,8 @@ from jobs.store.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
 from prefetch.xcache.numbering import Numberings
 
-STOP_S = 1.0
+STOP_S = 5.0
+"""A busy machine may take this long; a collector that waits for its next datagram would never stop."""
 
 
 class Daemon:

@@ -134,7 +134,7 @@ def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
 def test_late_items_expire(journal: Journal) -> None:
     journal.record_plan([item(1)], now_s=time.time())
     fake = Fake()
-    summary = push(fake, journal, cache="c", now_s=lambda: time.time() + 7200)
+    summary = push(fake, journal, cache="c", now_s=lambda: time.time() + 2 * 86400)
     assert (summary.expired, fake.log) == (1, [])
 
 
