@@ -10,11 +10,12 @@ import numpy as np
 from features.arrays import Float32Array, FloatArray, IntArray
 from features.jit import kernel
 from features.stream.row import COLUMNS, row
-from features.stream.state import Ids, new_state, update
+from features.stream.state import Ids, State, new_state, update
 from replay.story import Story
-from replay.trace import Trace
+from replay.trace import ItemArray, Trace
 
 TRIES = 8
+"""Draws for one row before it is given up: a drawn access counts if its file was not read again since."""
 
 
 class Decisions(NamedTuple):
@@ -25,6 +26,24 @@ class Decisions(NamedTuple):
     x: Float32Array
     at_s: FloatArray
     next_s: FloatArray
+
+
+class _Plan(NamedTuple):
+    """Which rows to draw: from access `first` on, `per_access` at each; `chance`: random numbers below 1."""
+
+    windows_s: FloatArray
+    first: int
+    per_access: float
+    chance: FloatArray
+    state: State
+
+
+class _Drawn(NamedTuple):
+    """`k` rows: the file of each, the index of the access before which it was seen, and its columns."""
+
+    file: Ids
+    at: IntArray
+    x: Float32Array
 
 
 def decisions(
@@ -39,62 +58,54 @@ def decisions(
 ) -> Decisions:
     """At most `most` rows between two times, of files whose last read is no longer ago than a window.
 
-    Every window (the eviction ages of the caches at hand) gets as many rows; within one, files are drawn alike.
-    Nothing after `to_s` is read.
+    Every window (the eviction ages of the caches at hand) gets as many rows, of files drawn alike. Nothing
+    after `to_s` is read.
     """
     first, stop = trace.first_at(int(from_s)), trace.first_at(int(to_s))
-    n = max(0, stop - first)
-    per_access = most / max(1, n)
+    chance = np.random.default_rng(seed).random((most + 1) * TRIES)
     state = new_state(trace.n_items, story.n_files)
-    found = _draw(
-        trace.item[:stop],
-        trace.time_s[:stop],
-        story,
-        state,
-        np.array(windows_s, np.float64),
-        first,
-        per_access,
-        np.zeros((most, len(COLUMNS)), np.float32),
-        np.random.default_rng(seed).random((most + 1) * TRIES),
+    plan = _Plan(np.array(windows_s, np.float64), first, most / max(1, stop - first), chance, state)
+    rows = _Drawn(
+        np.zeros(most, np.int32), np.zeros(most, np.int64), np.zeros((most, len(COLUMNS)), np.float32)
     )
-    x, file, at_index = found
-    return Decisions(x, trace.time_s[at_index].astype(np.float64), _until_next(trace, file, at_index, stop))
+    n = _draw(trace.item[:stop], trace.time_s[:stop], story, plan, rows)
+    file, at = rows.file[:n], rows.at[:n]
+    return Decisions(rows.x[:n], trace.time_s[at].astype(np.float64), _until_next(trace, file, at, stop))
 
 
 def _until_next(trace: Trace, file: Ids, at: IntArray, stop: int) -> FloatArray:
-    """Seconds from access `at` to the next one of `file` at or behind it, inf if that is not before `stop`."""
-    order = np.lexsort((np.arange(stop), trace.item[:stop]))
+    """Seconds from access `at` to the next one of `file`, from it on and before `stop`; inf: none."""
+    order = np.argsort(trace.item[:stop], kind="stable")
     key = trace.item[:stop][order].astype(np.int64) * (stop + 1) + order
     place = np.searchsorted(key, file.astype(np.int64) * (stop + 1) + at)
-    inside = np.minimum(place, stop - 1)
-    found = (place < stop) & (trace.item[order[inside]] == file)
-    return np.where(found, trace.time_s[order[inside]] - trace.time_s[at], np.inf)
+    found = order[np.minimum(place, stop - 1)]
+    is_same = (place < stop) & (trace.item[found] == file)
+    return np.where(is_same, trace.time_s[found] - trace.time_s[at], np.inf)
 
 
 @kernel
-def _draw(item, time_s, story, state, windows_s, first, per_access, x, chance):  # type: ignore[no-untyped-def]
-    n_windows, most = windows_s.size, x.shape[0]
-    file, at = np.zeros(most, np.int32), np.zeros(most, np.int64)
+def _draw(item: ItemArray, time_s: IntArray, story: Story, plan: _Plan, rows: _Drawn) -> int:
+    """Fill `rows` while the accesses pass by; their number."""
+    state = plan.state
     last = np.full(state.file.shape[0], -1, np.int64)
-    oldest = np.zeros(n_windows, np.int64)
-    n, due, used = 0, 0.0, 0
+    oldest = np.zeros(plan.windows_s.size, np.int64)
+    n, due, tries = 0, 0.0, 0
     for i in range(item.size):
-        if i >= first:
-            due += per_access
-            now = time_s[i]
-            while due >= 1 and n < most:
-                due -= 1
-                w = n % n_windows
-                while time_s[oldest[w]] < now - windows_s[w]:
-                    oldest[w] += 1
-                for _ in range(TRIES):
-                    j = oldest[w] + int(chance[used % chance.size] * (i - oldest[w]))
-                    used += 1
-                    if j < i and last[item[j]] == j:
-                        row(state, story.files, item[j], float(now), story.pause_s, x[n])
-                        file[n], at[n] = item[j], i
-                        n += 1
-                        break
+        now_s = time_s[i]
+        due += plan.per_access if i >= plan.first else 0.0
+        while due >= 1 and n < rows.file.size:
+            due -= 1
+            w = n % oldest.size
+            while time_s[oldest[w]] < now_s - plan.windows_s[w]:
+                oldest[w] += 1
+            for _ in range(TRIES):
+                j = oldest[w] + int(plan.chance[tries % plan.chance.size] * (i - oldest[w]))
+                tries += 1
+                if j < i and last[item[j]] == j:
+                    row(state, story.files, item[j], float(now_s), rows.x[n])
+                    rows.file[n], rows.at[n] = item[j], i
+                    n += 1
+                    break
         last[item[i]] = i
-        update(state, story.files, item[i], story.reader[i], float(time_s[i]), story.pause_s)
-    return x[:n], file[:n], at[:n]
+        update(state, story.files, item[i], story.reader[i], float(now_s))
+    return n

@@ -40,7 +40,7 @@ class Forest(NamedTuple):
 
 
 class Ladder(NamedTuple):
-    """A model per horizon: trees first_tree[k] … first_tree[k + 1] - 1 of `forest` say P(read within horizon k).
+    """A model per horizon: trees first_tree[k] … first_tree[k + 1] - 1 of `forest` give P(read within it).
 
     `horizon_s`: float64[h], ascending; `first_tree`: int32[h + 1].
     """
@@ -115,8 +115,8 @@ def _goes_left(forest: Forest, node: int, x: Float32Array) -> bool:
     if np.isnan(value) and missing != NAN_MISSING:
         value = 0.0
     if (missing == NAN_MISSING and np.isnan(value)) or (missing == ZERO_MISSING and abs(value) <= ZERO):
-        return (rule & DEFAULT_LEFT) != 0
-    return value <= forest.threshold[node]
+        return bool(rule & DEFAULT_LEFT)
+    return bool(value <= forest.threshold[node])
 
 
 @bare
@@ -127,4 +127,4 @@ def _is_member(forest: Forest, node: int, value: float) -> bool:
     if category >> 5 >= forest.n_words[node]:
         return False
     word = forest.words[int(forest.threshold[node]) + (category >> 5)]
-    return (word >> np.uint32(category & 31)) & np.uint32(1) != 0
+    return bool((word >> np.uint32(category & 31)) & np.uint32(1))

@@ -22,13 +22,12 @@ MOST_KINDS = 32
 class Story(NamedTuple):
     """`files`: see `features.stream`; `n_files`: int64[d], files of each dataset that a catalogue knows.
 
-    `reader`: int32[n], the task or user of each access, 0 if not known; `pause_s`: silence that ends a pass.
+    `reader`: int32[n], the task or user of each access, 0 if not known.
     """
 
     files: Files
     n_files: IntArray
     reader: Ids
-    pause_s: float
 
 
 def story(
@@ -43,9 +42,9 @@ def story(
     of_file = _datasets(trace, None if dataset is None else details[dataset])
     readers = next((name for name in (task, user) if name is not None), None)
     reader = np.zeros(trace.n_accesses, np.int32) if readers is None else _codes(details[readers]) + 1
-    files = Files(of_file, _kinds(trace), trace.size_bytes, np.full(trace.n_items, -1, np.int32))
     pause_s = USER_PAUSE_S if task is None else TASK_PAUSE_S
-    return Story(files, np.zeros(int(of_file.max()) + 1, np.int64), reader.astype(np.int32), pause_s)
+    files = Files(of_file, _kinds(trace), trace.size_bytes, np.full(trace.n_items, -1, np.int32), pause_s)
+    return Story(files, np.zeros(int(of_file.max()) + 1, np.int64), reader.astype(np.int32))
 
 
 def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:

@@ -79,11 +79,13 @@ class Trace:
     def until(self, time_s: int) -> Trace:
         """The accesses before `time_s`, of the same files. Raises InputError if there is none."""
         stop = self.first_at(time_s)
-        per_access = {
-            name: None if (values := getattr(self, name)) is None else values[:stop]
-            for name in ("time_s", "item", "close_s", "read_bytes")
-        }
-        return dataclasses.replace(self, **per_access)
+        return dataclasses.replace(
+            self,
+            time_s=self.time_s[:stop],
+            item=self.item[:stop],
+            close_s=None if self.close_s is None else self.close_s[:stop],
+            read_bytes=None if self.read_bytes is None else self.read_bytes[:stop],
+        )
 
     def first_at(self, time_s: int) -> int:
         """Index of the first access at or after `time_s`; n if there is none."""

@@ -56,14 +56,16 @@ class State(NamedTuple):
 class Files(NamedTuple):
     """What is known of `m` files beside their reads.
 
-    `dataset`: int32[m], dense; `tier`: int32[m], a category; `size_bytes`: int64[m]; `position`: int32[m], place
-    in the dataset's order, -1 where no catalogue says it: then the order of the first reads.
+    `dataset`: int32[m], dense; `tier`: int32[m], a category; `size_bytes`: int64[m]; `position`: int32[m],
+    place in the dataset's order, -1 where no catalogue says it: then the order of the first reads.
+    `pause_s`: a pass ends when its reader is silent for longer.
     """
 
     dataset: Ids
     tier: Ids
     size_bytes: IntArray
     position: Ids
+    pause_s: float
 
 
 def new_state(n_files: int, dataset_files: IntArray) -> State:
@@ -83,14 +85,14 @@ def new_state(n_files: int, dataset_files: IntArray) -> State:
 
 
 @bare
-def update(state: State, files: Files, item: int, reader: int, now_s: float, pause_s: float) -> None:
+def update(state: State, files: Files, item: int, reader: int, now_s: float) -> None:
     """Count one read of file `item` at `now_s` by `reader` (a task or a user; 0 if nobody is named).
 
-    Times never decrease. A pass ends when its reader is silent for longer than `pause_s`.
+    Times never decrease.
     """
     of_file, of_dataset = state.file[item], state.dataset[files.dataset[item]]
     passes = state.passes[files.dataset[item]]
-    current = passes[_pass_of(of_dataset, passes, reader, now_s, pause_s)]
+    current = passes[_pass_of(of_dataset, passes, reader, now_s, files.pause_s)]
     if of_file[READS] == 0:
         of_file[FIRST] = now_s
         _place(of_file, of_dataset, files.position[item])
@@ -115,10 +117,10 @@ def update(state: State, files: Files, item: int, reader: int, now_s: float, pau
 @bare
 def has_read(of_file: FloatArray, serial: float) -> bool:
     """Whether the pass `serial` is among the last that read the file."""
+    found = False
     for k in range(READERS):
-        if of_file[READER + k] == serial:
-            return True
-    return False
+        found |= of_file[READER + k] == serial
+    return found
 
 
 @bare

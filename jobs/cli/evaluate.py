@@ -36,8 +36,8 @@ def evaluate(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="any trace that `replay` reads, instead of the whole service: learn an order of eviction from "
-            "its days before --from, and compare it with other policies",
+            help="instead of the whole service: learn an order of eviction from this trace's days before "
+            "--from, and compare it with other policies",
             exists=True,
         ),
     ] = None,

@@ -7,11 +7,12 @@ is prefetched, and every policy decides at each access.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 from features.errors import InputError
+from features.results import STEWARD
 from features.times import DAY_S, day_label
 from jobs.evaluate.evaluate import EvaluationAnswer, row
 from jobs.progress import Advance
@@ -21,10 +22,10 @@ from models.learning.order import KEPT_FOR_CHOICE, age_s, choose_share, learn_la
 from replay.bounds import byte_bound
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
+from replay.result import Result
 from replay.story import Story, story
 from replay.trace import Trace
 
-STEWARD = "steward"
 POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
 RETRAIN_S = 7 * DAY_S
 
@@ -75,7 +76,7 @@ class Learning(NamedTuple):
     capacities: Sequence[int]
 
     def orders(self, from_s: int, on_progress: Advance) -> list[list[Order]]:
-        """For each capacity the order of each week, from `from_s` on; no order where the past is too short."""
+        """For each capacity the order of each week from `from_s` on; none where the past is too short."""
         first_s, last_s = float(self.trace.time_s[0]), float(self.trace.time_s[-1])
         starts = [float(start) for start in range(from_s, int(last_s) + 1, RETRAIN_S)]
         total = len(starts) + 1
@@ -116,19 +117,19 @@ def _replayed(
     on_progress: Advance,
 ) -> list[Rivals]:
     """Every policy and the bound at each capacity, in parallel."""
-    trace, tasks = learning.trace, {}
+    trace, tasks = learning.trace, dict[tuple[int, str], Future[Result]]()
     _ = trace.following  # computed once, before several threads ask for it
     with ThreadPoolExecutor() as pool:
         for at, capacity in enumerate(learning.capacities):
-            counted = partial(
-                pool.submit, run_policy, trace=trace, capacity_bytes=capacity, count_from_s=from_s
-            )
-            tasks[at, STEWARD] = counted(STEWARD, policy=Learned(learning.story, orders[at]))
-            tasks |= {(at, name): counted(name) for name in POLICIES}
+            steward = Learned(learning.story, orders[at])
+            for name in (STEWARD, *POLICIES):
+                policy = steward if name == STEWARD else None
+                replay = partial(run_policy, name, trace, capacity, count_from_s=from_s, policy=policy)
+                tasks[at, name] = pool.submit(replay)
             tasks[at, BOUND] = pool.submit(byte_bound, trace, capacity, count_from_s=from_s)
-        for done, (_, name) in enumerate(tasks):
-            on_progress(done, len(tasks), f"{name} replayed")
-            tasks[list(tasks)[done]].result()
+        for done, ((_, name), task) in enumerate(tasks.items()):
+            task.result()
+            on_progress(done + 1, len(tasks), f"{name} replayed")
     return [
         Rivals(
             fraction,
@@ -143,6 +144,6 @@ def _check(trace: Trace, from_s: int) -> None:
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
     if not first_s < from_s <= last_s:
         raise InputError(
-            f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from {day_label(from_s)} "
-            "must leave some before it, to learn from, and some after it"
+            f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
+            f"{day_label(from_s)} must leave some before it, to learn from, and some after it"
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from features.arrays import FloatArray, IntArray
 from replay.forest import CATEGORICAL, DEFAULT_LEFT, LEAF, Forest, joined
 
 _TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
@@ -38,21 +39,21 @@ def _tree(fields: Mapping[str, str]) -> Forest:
         np.zeros(n_nodes, np.int8),
         np.zeros(n_nodes, np.int32),
     )
-    words = np.zeros(0, np.uint32)
-    threshold[n_splits:] = _numbers(fields["leaf_value"], np.float64)
+    words: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
+    threshold[n_splits:] = _floats(fields["leaf_value"])
     if n_splits:
-        decision = _numbers(fields["decision_type"], np.int64)
+        decision = _ints(fields["decision_type"])
         is_set = (decision & _CATEGORICAL_BIT) != 0
-        column[:n_splits] = _numbers(fields["split_feature"], np.int32)
-        threshold[:n_splits] = _numbers(fields["threshold"], np.float64)
+        column[:n_splits] = _ints(fields["split_feature"])
+        threshold[:n_splits] = _floats(fields["threshold"])
         left[:n_splits] = _nodes(fields["left_child"], n_splits)
         right[:n_splits] = _nodes(fields["right_child"], n_splits)
         goes_left = (decision & _DEFAULT_LEFT_BIT) != 0
         rule[:n_splits] = is_set * CATEGORICAL | goes_left * DEFAULT_LEFT
         missing[:n_splits] = decision >> _MISSING_SHIFT & 3
         if is_set.any():
-            edges = _numbers(fields["cat_boundaries"], np.int32)
-            words = _numbers(fields["cat_threshold"], np.uint32)
+            edges = _ints(fields["cat_boundaries"])
+            words = _ints(fields["cat_threshold"]).astype(np.uint32)
             of = threshold[:n_splits][is_set].astype(np.int64)
             threshold[:n_splits][is_set] = edges[of]
             n_words[:n_splits][is_set] = edges[of + 1] - edges[of]
@@ -60,11 +61,15 @@ def _tree(fields: Mapping[str, str]) -> Forest:
     return Forest(root, column, threshold, left, right, rule, missing, n_words, words)
 
 
-def _nodes(text: str, n_splits: int) -> npt.NDArray[np.int32]:
+def _nodes(text: str, n_splits: int) -> IntArray:
     """Indices of children; LightGBM writes leaf k as -1 - k, here leaves come behind the splits."""
-    child = _numbers(text, np.int32)
-    return np.where(child < 0, n_splits - 1 - child, child).astype(np.int32)
+    child = _ints(text)
+    return np.where(child < 0, n_splits - 1 - child, child)
 
 
-def _numbers(text: str, kind: type) -> npt.NDArray[np.generic]:
-    return np.array(text.split(" "), np.float64 if kind is np.float64 else np.int64).astype(kind)
+def _floats(text: str) -> FloatArray:
+    return np.array(text.split(" "), np.float64)
+
+
+def _ints(text: str) -> IntArray:
+    return np.array(text.split(" "), np.int64)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import lightgbm as lgb
 import numpy as np
 
-from features.arrays import FloatArray
+from features.arrays import BoolArray, Float32Array, FloatArray
 from features.errors import InputError
 from features.stream.row import COLUMNS
 from features.stream.state import HOUR_S
@@ -32,6 +32,8 @@ FEWEST_ROWS = 2000
 """A horizon with fewer labelled rows has no model."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Shares of the ladder in the order; the rest is recency."""
+TOLERANCE = 0.01
+"""Missed bytes that differ by less than this share are alike: a short past tells no more."""
 KEPT_FOR_CHOICE = 0.25
 """Share of the past that the share is chosen on."""
 
@@ -78,7 +80,7 @@ def learn_ladder(
 
 
 def choose_share(trace: Trace, story: Story, capacity_bytes: int, fitted: Ladder, *, from_s: float) -> float:
-    """The share of `fitted` in the order that misses the fewest bytes from `from_s` to the end of `trace`."""
+    """The largest share of `fitted` in the order that misses about the fewest bytes from `from_s` on."""
     missed = {
         share: run_policy(
             "learned",
@@ -89,11 +91,12 @@ def choose_share(trace: Trace, story: Story, capacity_bytes: int, fitted: Ladder
         ).wan_bytes
         for share in SHARES
     }
-    return min(SHARES, key=lambda share: missed[share])
+    good_enough = min(missed.values()) * (1 + TOLERANCE)
+    return next(share for share in SHARES if missed[share] <= good_enough)
 
 
 def age_s(trace: Trace, capacity_bytes: int, *, to_s: float) -> float:
-    """Age of the oldest file in an LRU cache of these bytes at `to_s`. Raises InputError before any access."""
+    """Seconds since the oldest file in an LRU cache of these bytes was read, at `to_s`. Raises InputError."""
     stop = trace.first_at(int(to_s))
     if not stop:
         raise InputError("there is no access to learn from before the days that count; count from later")
@@ -104,13 +107,13 @@ def age_s(trace: Trace, capacity_bytes: int, *, to_s: float) -> float:
     return max(HOUR_S, to_s - float(trace.time_s[stop - 1 - first_back[order[last]]]))
 
 
-def _labels(rows: Decisions, horizon_s: float, to_s: float) -> tuple[FloatArray, FloatArray]:
+def _labels(rows: Decisions, horizon_s: float, to_s: float) -> tuple[BoolArray, FloatArray]:
     """Which rows had their horizon behind them at `to_s`, and whether those were read within it."""
     labelled = rows.at_s + horizon_s <= to_s
     return labelled, (rows.next_s[labelled] < horizon_s).astype(np.float64)
 
 
-def _fit(x: FloatArray, y: FloatArray, settings: LadderSettings) -> str:
+def _fit(x: Float32Array, y: FloatArray, settings: LadderSettings) -> str:
     parameters = {
         "objective": "binary",
         "num_leaves": settings.leaves,
