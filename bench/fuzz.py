@@ -84,7 +84,7 @@ def reason(told: str) -> str:
 
 def compiled() -> list[str]:
     """The modules with functions that numba compiles, which can hold nobody's calls to a tracer."""
-    paths = [path for path in (ROOT / "replay").rglob("*.py") if "kernels.jit import" in path.read_text()]
+    paths = [path for path in (ROOT / "replay").rglob("*.py") if "features.jit import" in path.read_text()]
     return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
 
 

@@ -38,10 +38,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 from weekly_trace import weekly_trace  # noqa: E402
 
 from features.arrays import BoolArray, FloatArray, IntArray  # noqa: E402
+from features.jit import bare  # noqa: E402
 from jobs.cli.parsing import shares, spans  # noqa: E402
 from models.series.past import Past, fit_chance  # noqa: E402
 from models.series.series import Series, read_series  # noqa: E402
-from replay.kernels.jit import bare  # noqa: E402
 from replay.policies import POLICIES, Policy, score_policies  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 

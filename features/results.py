@@ -147,6 +147,8 @@ DRIFT = Table(
     ),
 )
 
+STEWARD = "steward"
+"""The policy that evicts in line by a learned order."""
 LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
     "lru",
     "lru+champion",

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.fenwick import add, build, sum_before
-from replay.kernels.jit import bare
 from replay.planner import IntArray
 from replay.trace import ItemArray, Trace
 from replay.window import window

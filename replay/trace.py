@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from features.errors import InputError
-from replay.kernels.jit import kernel
+from features.jit import kernel
 from replay.planner import IntArray
 
 ItemArray = npt.NDArray[np.int32]
@@ -75,6 +75,17 @@ class Trace:
     def following(self) -> IndexArray:
         """Index of the next access to the same file, int32[n]; n if there is none."""
         return following(self.item, self.n_items)
+
+    def until(self, time_s: int) -> Trace:
+        """The accesses before `time_s`, of the same files. Raises InputError if there is none."""
+        stop = self.first_at(time_s)
+        return dataclasses.replace(
+            self,
+            time_s=self.time_s[:stop],
+            item=self.item[:stop],
+            close_s=None if self.close_s is None else self.close_s[:stop],
+            read_bytes=None if self.read_bytes is None else self.read_bytes[:stop],
+        )
 
     def first_at(self, time_s: int) -> int:
         """Index of the first access at or after `time_s`; n if there is none."""

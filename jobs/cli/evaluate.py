@@ -16,6 +16,7 @@ from jobs.cli.lazy import lazily
 with lazily():
     from jobs.evaluate import evaluate as job
     from jobs.evaluate import ready
+    from jobs.evaluate import trace as of_trace
     from jobs.report import export
 
 AUTO = "auto"
@@ -33,6 +34,24 @@ def evaluate(
             exists=True,
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="instead of the whole service: learn an order of eviction from this trace's days before "
+            "--from, and compare it with other policies",
+            exists=True,
+        ),
+    ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="the trace's columns, for example time=t,item=id,size=size,dataset=ds,user=who,task=job"
+        ),
+    ] = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
     until: options.Until = None,
     cycle: Annotated[
         str,
@@ -48,22 +67,30 @@ def evaluate(
 ) -> None:
     """Replay the whole service over past days, against its rivals.
 
-    Features, trainings, predictions and plans are made as the service would have made them then.
+    Features, trainings, predictions and plans are made as the service would have made them then. With
+    --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
-    settings, from_s = options.load(conf, tables=tables), parse_day(since)
-    to_s = None if until is None else parse_day(until)
-    ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+    from_s, to_s = parse_day(since), None if until is None else parse_day(until)
+    fractions = parsing.shares(capacity_fraction)
     export.prepare(out)
+    roles = parsing.columns(columns)
+    beside = of_trace.Beside(**{role: roles.pop(role) for role in of_trace.BESIDE if role in roles})
+    file = parsing.trace_file(trace, roles, time_unit, kind, sort, site, until)
     with console.progress("evaluation", quiet=as_json) as advance:
-        answer = job.run(
-            settings,
-            accesses=accesses,
-            from_s=from_s,
-            to_s=to_s,
-            cycle_s=None if cycle == AUTO else parse_duration(cycle),
-            fractions=parsing.shares(capacity_fraction),
-            on_progress=advance,
-        )
+        if file is not None:
+            answer = of_trace.run(file, beside, from_s=from_s, fractions=fractions, on_progress=advance)
+        else:
+            settings = options.load(conf, tables=tables)
+            ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+            answer = job.run(
+                settings,
+                accesses=accesses,
+                from_s=from_s,
+                to_s=to_s,
+                cycle_s=None if cycle == AUTO else parse_duration(cycle),
+                fractions=fractions,
+                on_progress=advance,
+            )
     title = (
         f"Evaluation from {answer.first_day} to {answer.last_day}, {answer.model_version or 'no candidate'}"
     )

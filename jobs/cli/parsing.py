@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from features.errors import InputError
 from features.times import DAY_S, parse_as_of, parse_day
+from jobs.cli.lazy import lazily
+
+with lazily():
+    from jobs.store import traces
 
 _MOST_SPAN = 100_000
 
@@ -71,3 +77,21 @@ def columns(text: str) -> dict[str, str]:
     if not all(role.strip() and name.strip() for role, _, name in pairs):
         raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")
     return {role.strip(): name.strip() for role, _, name in pairs}
+
+
+def trace_file(
+    path: Path | None,
+    roles: dict[str, str],
+    time_unit: str,
+    kind: str,
+    sort: bool,
+    site: str | None,
+    until: str | None,
+) -> traces.TraceFile | None:
+    """The trace that these options describe; None if there is none. Raises InputError."""
+    if path is None:
+        if roles or sort or (time_unit, kind) != ("s", "auto"):
+            raise InputError("options that describe a trace need one; give --trace")
+        return None
+    end_s = None if until is None else parse_day(until) + DAY_S
+    return traces.TraceFile(path, roles, time_unit, kind, sort, site, end_s)

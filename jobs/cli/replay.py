@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from features.errors import InputError
-from features.times import DAY_S, parse_day
+from features.times import parse_day
 from features.units import parse_bytes, parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
@@ -20,7 +20,6 @@ with lazily():
     from jobs.simulate import curve as curve_job
     from jobs.simulate import fleet as fleet_job
     from jobs.simulate import replay_trace, site_replay
-    from jobs.store import traces
 
 FRACTIONS = "0.01,0.05,0.1,0.2"
 TRACE_POLICIES = "lru,s3fifo,clairvoyant"
@@ -78,7 +77,7 @@ def replay(
     """
     settings = options.load(conf, tables=tables)
     export.prepare(out)
-    file = _trace_file(trace, columns, time_unit, kind, sort, site, until)
+    file = parsing.trace_file(trace, parsing.columns(columns), time_unit, kind, sort, site, until)
     title = f"Replay of {_what(trace, since, until)}"
     first_day_s, last_day_s = _day(since), _day(until)
     if caches is not None:
@@ -157,7 +156,7 @@ def curve(
     with console.progress("curve", quiet=as_json) as advance:
         answer = curve_job.run(
             settings,
-            _trace_file(trace, columns, time_unit, kind, sort, site, until),
+            parsing.trace_file(trace, parsing.columns(columns), time_unit, kind, sort, site, until),
             hit_ratios=parsing.shares(hit_ratio),
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=_capacities(capacity),
@@ -177,23 +176,6 @@ def curve(
         for line in answer.answers:
             console.sentence(line)
     export.export_curve(answer, out, title=title)
-
-
-def _trace_file(
-    path: Path | None,
-    columns: str,
-    time_unit: str,
-    kind: str,
-    sort: bool,
-    site: str | None,
-    until: str | None,
-) -> traces.TraceFile | None:
-    if path is None:
-        if columns or sort or (time_unit, kind) != ("s", "auto"):
-            raise InputError("options that describe a trace need one; give --trace")
-        return None
-    end_s = None if until is None else parse_day(until) + DAY_S
-    return traces.TraceFile(path, parsing.columns(columns), time_unit, kind, sort, site, end_s)
 
 
 def _day(text: str | None) -> int | None:

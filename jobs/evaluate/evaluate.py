@@ -161,7 +161,7 @@ def evaluate(
         model_version=known.candidate,
         first_day=day_label(request.from_s),
         last_day=day_label(scene.last_day_s),
-        rows=tuple(_row(at, policy) for at in rivals for policy in at.replayed),
+        rows=tuple(row(at, policy) for at in rivals for policy in at.replayed),
         notes=(*known.notes, *notes),
     )
 
@@ -235,7 +235,8 @@ def _replayed(
     ]
 
 
-def _row(at: Rivals, policy: str) -> EvaluationRow:
+def row(at: Rivals, policy: str) -> EvaluationRow:
+    """One policy of a comparison as a row of the answer."""
     result, gap = at.replayed[policy].result, at.gap_closed(policy)
     return EvaluationRow(
         policy=policy,

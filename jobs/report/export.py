@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.errors import InputError
-from features.results import CHALLENGER_PLAN, LRU
+from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
 
 if TYPE_CHECKING:
@@ -95,19 +95,19 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
 
 
 def _evaluation_answers(rows: Sequence[Row]) -> Iterator[str]:
-    """How much WAN traffic the challenger's plans save against LRU, one sentence per capacity."""
+    """How much WAN traffic the challenger, or the steward, saves against LRU, one sentence per capacity."""
     by_capacity: dict[float, dict[str, Row]] = {}
     for row in rows:
         by_capacity.setdefault(row["capacity_fraction"], {})[row["policy"]] = row
     for fraction, policies in sorted(by_capacity.items()):
-        challenger, lru = policies[CHALLENGER_PLAN], policies[LRU]
-        saved = 1 - challenger["wan_bytes"] / max(1, lru["wan_bytes"])
-        gap, low, high = (challenger[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+        learned, lru = policies.get(CHALLENGER_PLAN) or policies[STEWARD], policies[LRU]
+        what = "the steward's order" if learned["cycle"] is None else f"a plan every {learned['cycle']}"
+        saved = 1 - learned["wan_bytes"] / max(1, lru["wan_bytes"])
+        gap, low, high = (learned[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
         closed = "" if gap is None else f", {percent(gap)} of the gap ({percent(low)} to {percent(high)})"
         yield (
-            f"A cache of {percent(fraction, 1)} of the bytes read: the challenger's plans, one every "
-            f"{challenger['cycle']}, {'save' if saved >= 0 else 'cost'} {percent(abs(saved), 1)} of "
-            f"LRU's WAN traffic{closed}."
+            f"A cache of {percent(fraction, 1)} of the bytes read: {what} "
+            f"{'saves' if saved >= 0 else 'costs'} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}."
         )
 
 

@@ -104,8 +104,12 @@ def replay_rivals(
         on_done(name)
     results[BOUND] = byte_bound(trace, room, count_from_s=from_s)
     on_done(BOUND)
-    replayed = {name: Replayed(name, one, _requested(trace, one)) for name, one in results.items()}
-    return Rivals(capacity_fraction, cycle_s, replayed)
+    return Rivals(capacity_fraction, cycle_s, {name: replayed(trace, one) for name, one in results.items()})
+
+
+def replayed(trace: Trace, result: Result) -> Replayed:
+    """A result of `trace` with the bytes requested per day."""
+    return Replayed(result.policy, result, _requested(trace, result))
 
 
 def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:

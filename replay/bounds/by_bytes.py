@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.farthest import Positions, add, discard, expect, farthest, no_positions
-from replay.kernels.jit import bare
 from replay.planner import BoolArray, IntArray
 from replay.result import Result, summarise
 from replay.trace import Requests, Trace

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.heap import FloatArray
-from replay.kernels.jit import bare
 from replay.planner import BoolArray, IntArray
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Trace

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay.kernels.jit import bare
+from features.jit import bare
 from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED
 from replay.planner import BoolArray, IntArray
 from replay.trace import IndexArray, ItemArray

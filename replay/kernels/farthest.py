@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.ahead import fetch
-from replay.kernels.jit import bare
 from replay.planner import IntArray
 
 _WORD_BITS = 64

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.heap import Entry, FloatArray, Heap, fill, no_entries, push, replace
-from replay.kernels.jit import bare
 from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay.kernels.jit import bare
+from features.jit import bare
 from replay.trace import IndexArray
 
 FloatArray = npt.NDArray[np.float64]

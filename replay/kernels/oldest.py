@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
-from replay.kernels.jit import bare
 from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 

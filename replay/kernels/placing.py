@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from features.jit import bare
 from replay.kernels.disk import (
     ABSENT,
     ASKED,
@@ -30,7 +31,6 @@ from replay.kernels.disk import (
     set_flag,
     use_by_touch,
 )
-from replay.kernels.jit import bare
 from replay.planner import IntArray
 
 

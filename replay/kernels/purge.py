@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.jit import bare
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.disk import (
     ASKED,
@@ -44,7 +45,6 @@ from replay.kernels.disk import (
     remove,
     use_by_touch,
 )
-from replay.kernels.jit import bare
 from replay.kernels.tally import USED_AFTER, Tally
 
 

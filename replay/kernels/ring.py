@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.kernels.jit import bare
+from features.jit import bare
 from replay.planner import IntArray
 from replay.trace import IndexArray
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.kernels.jit import kernel
+from features.jit import kernel
 from replay.planner import BoolArray, IntArray
 from replay.trace import ItemArray
 

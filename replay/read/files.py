@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from features.errors import InputError
-from replay.kernels.jit import kernel
+from features.jit import kernel
 from replay.planner import BoolArray, IntArray
 from replay.read.bridge import array_of
 from replay.read.catalogue import with_catalogue

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from features.jit import kernel
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import BYPASSED, HIT
-from replay.kernels.jit import kernel
 from replay.planner import BoolArray, IntArray
 from replay.result import Result
 from replay.trace import ItemArray, Trace

@@ -1,0 +1,188 @@
+"""The columns of one file as they are now."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from features.arrays import Float32Array, FloatArray
+from features.jit import bare
+from features.stream.state import (
+    D_DECAYED,
+    D_FILES,
+    D_FIRST,
+    D_LAST,
+    D_PASS_DECAYED,
+    D_PASS_LAST,
+    D_PASSES,
+    D_READS,
+    D_SHIFT,
+    DECAYED,
+    DECAYS,
+    FIRST,
+    FRONT,
+    GAP,
+    GAPS,
+    HALF_LIVES_S,
+    KEY,
+    LAST,
+    P_GAP,
+    P_LAST,
+    P_READS,
+    PASS_DECAYS,
+    PASS_HALF_LIVES_S,
+    PASSES,
+    POSITION,
+    READS,
+    SERIAL,
+    START,
+    Files,
+    State,
+    has_read,
+)
+
+DAY_S = 86400.0
+SHOWN_PASSES = 3
+SHORTEST_PASS_S = 300.0
+"""A pass that began just now has no rate yet: it counts as if it had begun this long ago."""
+
+COLUMNS = (
+    *("size_bytes", "tier", "n_reads", "since_first_s", "recency_s"),
+    *(f"decayed_{s / 3600:.0f}h" for s in HALF_LIVES_S),
+    *(f"gap_{k}_s" for k in range(GAPS)),
+    *("dataset_recency_s", "dataset_n_files", "dataset_reads_per_file"),
+    *(f"dataset_decayed_{s / 3600:.0f}h" for s in HALF_LIVES_S),
+    *("dataset_since_first_s", "dataset_n_passes", "dataset_passes_per_day", "dataset_since_pass_s"),
+    *(f"dataset_passes_{s / 3600:.0f}h" for s in PASS_HALF_LIVES_S),
+    "due_s",
+    *(
+        f"pass_{k}_{what}"
+        for k in range(SHOWN_PASSES)
+        for what in ("age_s", "share", "silence_s", "has_read", "gap_s", "front_due_s")
+    ),
+    *("n_in_progress", "n_to_come", "least_share_to_come", "most_share_to_come", "rate_to_come"),
+    *("front_due_s", "position", "hour", "weekday"),
+)
+"""Names of the columns, in the order of a row; `..._to_come`: of passes in progress that have not read the
+file."""
+
+_FILE_WIDTH = 5 + DECAYS + GAPS
+_DATASET_WIDTH = 7 + DECAYS + PASS_DECAYS
+_PASS_WIDTH = 6
+
+
+@bare
+def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) -> None:
+    """Write the columns of file `item` at `now_s` to `out`, float32[len(COLUMNS)]; NaN: not known."""
+    dataset = files.dataset[item]
+    of_file, of_dataset, passes = state.file[item], state.dataset[dataset], state.passes[dataset]
+    n_files = max(1.0, of_dataset[D_FILES])
+    out[0] = files.size_bytes[item]
+    out[1] = files.tier[item]
+    _file_columns(of_file, now_s, out)
+    _dataset_columns(of_dataset, n_files, now_s, out[_FILE_WIDTH:])
+    at = _FILE_WIDTH + _DATASET_WIDTH
+    out[at] = of_dataset[D_SHIFT] - (now_s - of_file[LAST])
+    at += 1
+    for k in range(SHOWN_PASSES):
+        _pass_columns(passes[k], of_file, n_files, now_s, out[at : at + _PASS_WIDTH])
+        if _comes(passes[k], of_file, now_s, files):
+            out[at + 5] = _front_due_s(passes[k], of_file, now_s)
+        at += _PASS_WIDTH
+    _progress_columns(passes, of_file, now_s, files, out[at:])
+    for k in range(at + 2, at + 5):
+        out[k] /= n_files
+    at = out.size - 3
+    out[at] = of_file[POSITION] / n_files
+    out[at + 1] = now_s % DAY_S // 3600
+    out[at + 2] = now_s // DAY_S % 7
+
+
+@bare
+def _file_columns(of: FloatArray, now_s: float, out: Float32Array) -> None:
+    silence_s = now_s - of[LAST]
+    out[2] = of[READS]
+    out[3] = now_s - of[FIRST]
+    out[4] = silence_s
+    for k in range(DECAYS):
+        out[5 + k] = of[DECAYED + k] * np.exp2(-silence_s / HALF_LIVES_S[k])
+    for k in range(GAPS):
+        out[5 + DECAYS + k] = of[GAP + k]
+
+
+@bare
+def _dataset_columns(of: FloatArray, n_files: float, now_s: float, out: Float32Array) -> None:
+    silence_s, since_pass_s = now_s - of[D_LAST], now_s - of[D_PASS_LAST]
+    out[0] = silence_s
+    out[1] = n_files
+    out[2] = of[D_READS] / n_files
+    for k in range(DECAYS):
+        out[3 + k] = of[D_DECAYED + k] * np.exp2(-silence_s / HALF_LIVES_S[k]) / n_files
+    at = 3 + DECAYS
+    out[at] = now_s - of[D_FIRST]
+    out[at + 1] = of[D_PASSES]
+    out[at + 2] = of[D_PASSES] / (now_s - of[D_FIRST] + DAY_S) * DAY_S
+    out[at + 3] = since_pass_s
+    for k in range(PASS_DECAYS):
+        out[at + 4 + k] = of[D_PASS_DECAYED + k] * np.exp2(-since_pass_s / PASS_HALF_LIVES_S[k])
+
+
+@bare
+def _pass_columns(
+    of: FloatArray, of_file: FloatArray, n_files: float, now_s: float, out: Float32Array
+) -> None:
+    """The columns of one pass, its front's due time unknown."""
+    out[0] = now_s - of[START]
+    out[1] = of[P_READS] / n_files
+    out[2] = now_s - of[P_LAST]
+    out[3] = np.nan if not of[KEY] >= 0 else 1.0 if has_read(of_file, of[SERIAL]) else 0.0
+    out[4] = of[P_GAP]
+    out[5] = np.nan
+
+
+@bare
+def _progress_columns(
+    passes: FloatArray, of_file: FloatArray, now_s: float, files: Files, out: Float32Array
+) -> None:
+    """How many passes are in progress; how many of them have not read the file, their files, rate and due."""
+    in_progress, to_come, least, most, rate, due = 0.0, 0.0, np.nan, np.nan, 0.0, np.nan
+    for k in range(PASSES):
+        of = passes[k]
+        if in_pass(of, now_s, files):
+            in_progress += 1
+        if _comes(of, of_file, now_s, files):
+            to_come += 1
+            least = of[P_READS] if to_come == 1 else min(of[P_READS], least)
+            most = of[P_READS] if to_come == 1 else max(of[P_READS], most)
+            rate += of[P_READS] / _age_s(of, now_s) * 3600
+            front_due_s = _front_due_s(of, of_file, now_s)
+            if front_due_s >= 0 and not front_due_s >= due:
+                due = front_due_s
+    out[0] = in_progress
+    out[1] = to_come
+    out[2] = least
+    out[3] = most
+    out[4] = rate
+    out[5] = due
+
+
+@bare
+def in_pass(of: FloatArray, now_s: float, files: Files) -> bool:
+    """Whether a pass is in progress at `now_s`."""
+    return bool(of[KEY] >= 0 and now_s - of[P_LAST] <= files.pause_s)
+
+
+@bare
+def _comes(of: FloatArray, of_file: FloatArray, now_s: float, files: Files) -> bool:
+    """Whether a pass in progress has not read the file."""
+    return in_pass(of, now_s, files) and not has_read(of_file, of[SERIAL])
+
+
+@bare
+def _age_s(of: FloatArray, now_s: float) -> float:
+    return float(max(SHORTEST_PASS_S, now_s - of[START]))
+
+
+@bare
+def _front_due_s(of: FloatArray, of_file: FloatArray, now_s: float) -> float:
+    """Time until a pass that reads in the dataset's order comes to the file; negative: it left it out."""
+    return float((of_file[POSITION] - of[FRONT]) * _age_s(of, now_s) / (of[FRONT] + 1))

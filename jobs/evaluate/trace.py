@@ -1,0 +1,141 @@
+"""Step `evaluate --trace`: a learned order of eviction beside the other policies, on any trace.
+
+The order is learned from what lies before each counted week, as a service would have learned it then. Nothing
+is prefetched, and every policy decides at each access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from features.errors import InputError
+from features.results import STEWARD
+from features.times import DAY_S, day_label
+from jobs.evaluate.evaluate import EvaluationAnswer, row
+from jobs.evaluate.ready import check_days
+from jobs.progress import Advance
+from jobs.store.traces import TraceFile
+from models.evaluation.rivals import BOUND, Rivals, replayed
+from models.learning.order import KEPT_FOR_CHOICE, age_s, choose_share, learn_ladder
+from replay.bounds import byte_bound
+from replay.policies import run_policy
+from replay.policies.learned import Learned, Order
+from replay.result import Result
+from replay.story import Story, story
+from replay.trace import Trace
+
+POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
+RETRAIN_S = 7 * DAY_S
+
+
+class Beside(NamedTuple):
+    """Columns of the trace that say more of an access; None: it has none."""
+
+    dataset: str | None = None
+    user: str | None = None
+    task: str | None = None
+
+
+BESIDE = Beside._fields
+
+
+def run(
+    file: TraceFile, beside: Beside, *, from_s: int, fractions: Sequence[float], on_progress: Advance
+) -> EvaluationAnswer:
+    """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
+
+    Raises InputError, SchemaError.
+    """
+    on_progress(0, 1, "reading")
+    loaded = file.load(keep=[name for name in beside if name is not None])
+    trace = loaded.trace
+    told = story(loaded, **beside._asdict())
+    check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
+    capacities = [int(share * trace.footprint_bytes) for share in fractions]
+    if min(capacities) <= 0:
+        raise InputError(f"a capacity of {min(fractions):%} of the files read has no room for any")
+    learning = Learning(trace, told, capacities)
+    orders = learning.orders(from_s, on_progress)
+    rivals = _replayed(learning, fractions, orders, from_s, on_progress)
+    return EvaluationAnswer(
+        model_version=None,
+        first_day=day_label(from_s),
+        last_day=day_label(int(trace.time_s[-1])),
+        rows=tuple(row(at, policy) for at in rivals for policy in at.replayed),
+        notes=loaded.notes,
+    )
+
+
+class Learning(NamedTuple):
+    """A trace and the capacities that orders of eviction are learned for."""
+
+    trace: Trace
+    story: Story
+    capacities: Sequence[int]
+
+    def orders(self, from_s: int, on_progress: Advance) -> list[list[Order]]:
+        """For each capacity the order of each week from `from_s` on; none where the past is too short."""
+        first_s, last_s = float(self.trace.time_s[0]), float(self.trace.time_s[-1])
+        starts = [float(start) for start in range(from_s, int(last_s) + 1, RETRAIN_S)]
+        total = len(starts) + 1
+        on_progress(0, total, "how far to trust the models")
+        shares = self._shares(from_s - KEPT_FOR_CHOICE * (from_s - first_s), from_s)
+        orders: list[list[Order]] = [[] for _ in self.capacities]
+        for k, start in enumerate(starts):
+            on_progress(k + 1, total, f"learning until {day_label(int(start))}")
+            fitted = learn_ladder(self.trace, self.story, self._ages(start), to_s=start)
+            if fitted is None:
+                continue
+            for of_capacity, share in zip(orders, shares, strict=True):
+                of_capacity.append(Order(start, fitted, share))
+        return orders
+
+    def _shares(self, begin_s: float, end_s: int) -> list[float]:
+        """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
+        fitted = learn_ladder(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
+        if fitted is None:
+            return [1.0] * len(self.capacities)
+        past = self.trace.until(end_s)
+        with ThreadPoolExecutor() as pool:
+            chosen = [
+                pool.submit(choose_share, past, self.story, capacity, fitted, from_s=begin_s)
+                for capacity in self.capacities
+            ]
+            return [share.result() for share in chosen]
+
+    def _ages(self, at_s: float) -> list[float]:
+        return [age_s(self.trace, capacity, to_s=at_s) for capacity in self.capacities]
+
+
+def _replayed(
+    learning: Learning,
+    fractions: Sequence[float],
+    orders: Sequence[list[Order]],
+    from_s: int,
+    on_progress: Advance,
+) -> list[Rivals]:
+    """Every policy and the bound at each capacity, in parallel."""
+    trace, tasks = learning.trace, dict[tuple[int, str], Future[Result]]()
+    _ = trace.following  # computed once, before several threads ask for it
+    with ThreadPoolExecutor() as pool:
+        for at, capacity in enumerate(learning.capacities):
+            steward = Learned(learning.story, orders[at])
+            for name in (STEWARD, *POLICIES):
+                policy = steward if name == STEWARD else None
+                replay = partial(run_policy, name, trace, capacity, count_from_s=from_s, policy=policy)
+                tasks[at, name] = pool.submit(replay)
+            tasks[at, BOUND] = pool.submit(byte_bound, trace, capacity, count_from_s=from_s)
+        for done, ((_, name), task) in enumerate(tasks.items()):
+            task.result()
+            on_progress(done + 1, len(tasks), f"{name} replayed")
+    return [
+        Rivals(
+            fraction,
+            0,
+            {name: replayed(trace, tasks[at, name].result()) for name in (*POLICIES, STEWARD, BOUND)},
+        )
+        for at, fraction in enumerate(fractions)
+    ]

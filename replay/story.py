@@ -1,0 +1,89 @@
+"""What a learned order is told of each access beside the trace: datasets, kinds of files, and readers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.arrays import IntArray
+from features.stream.state import HOUR_S, Files, Ids
+from replay.read import LoadedTrace
+from replay.trace import Trace
+
+TASK_PAUSE_S = 12 * HOUR_S
+USER_PAUSE_S = 3 * HOUR_S
+MOST_KINDS = 32
+"""Kinds of files told apart; later ones share the last number."""
+
+
+class Story(NamedTuple):
+    """`files`: see `features.stream`; `n_files`: int64[d], files of each dataset that a catalogue knows.
+
+    `reader`: int32[n], the task or user of each access, 0 if not known.
+    """
+
+    files: Files
+    n_files: IntArray
+    reader: Ids
+
+
+def story(
+    loaded: LoadedTrace, *, dataset: str | None = None, user: str | None = None, task: str | None = None
+) -> Story:
+    """The story of a trace; `dataset`, `user`, `task`: columns among its details, as far as it has them.
+
+    A file without a dataset belongs to that of its folder, or is one of its own. No catalogue is used: a
+    dataset has as many files as have been read.
+    """
+    trace, details = loaded.trace, loaded.details
+    of_file = _datasets(trace, None if dataset is None else details[dataset])
+    readers = next((name for name in (task, user) if name is not None), None)
+    reader = np.zeros(trace.n_accesses, np.int32) if readers is None else _codes(details[readers]) + 1
+    pause_s = USER_PAUSE_S if task is None else TASK_PAUSE_S
+    files = Files(of_file, _kinds(trace), trace.size_bytes, np.full(trace.n_items, -1, np.int32), pause_s)
+    return Story(files, np.zeros(int(of_file.max()) + 1, np.int64), reader.astype(np.int32))
+
+
+def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
+    """A dense number of each file's dataset, int32[m]."""
+    named = pa.nulls(trace.n_items, pa.string())
+    if column is not None:
+        first = _first_access(trace)
+        texts = column.cast(pa.string())
+        named = texts.take(pa.array(np.maximum(first, 0))).combine_chunks()
+        named = pc.if_else(pa.array(first >= 0), named, pa.scalar(None, pa.string()))
+    own = pc.cast(pa.array(np.arange(trace.n_items)), pa.string())
+    if trace.names is not None:
+        folder = pc.replace_substring_regex(trace.names.cast(pa.string()), r"[^/]*$", "")
+        own = pc.if_else(pc.equal(folder, ""), own, folder)
+    return _codes(pc.coalesce(pc.binary_join_element_wise("dataset", named, "\n"), own))
+
+
+def _first_access(trace: Trace) -> IntArray:
+    """Index of each file's first access, -1 if it is never read, int64[m]."""
+    first = np.full(trace.n_items, -1, np.int64)
+    first[trace.item[::-1]] = np.arange(trace.n_accesses)[::-1]
+    return first
+
+
+def _kinds(trace: Trace) -> Ids:
+    """A number for each file's extension, in the order of the first files that have it, int32[m]."""
+    if trace.names is None:
+        return np.zeros(trace.n_items, np.int32)
+    parts = pc.extract_regex(trace.names.cast(pa.string()), r"\.(?P<kind>[^./]{1,12})$")
+    kinds = pc.fill_null(pc.struct_field(parts, "kind"), "")
+    return np.minimum(_codes(kinds), MOST_KINDS).astype(np.int32)
+
+
+def _codes(values: pa.Array | pa.ChunkedArray) -> Ids:
+    """Dense numbers from 0 in the order of appearance, -1 for null, int32."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    encoded = pc.dictionary_encode(values)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    codes: Ids = np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int32)
+    return codes

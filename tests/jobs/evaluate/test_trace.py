@@ -1,0 +1,90 @@
+"""`evaluate --trace`: what is learned from a trace's past, and that nothing later is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from typer.testing import CliRunner
+
+from jobs.cli.main import app
+
+DAY_S = 86400
+START_S = 1_750_032_000  # a midnight
+COLUMNS = "time=t,item=file,size=bytes,dataset=set,user=who"
+
+
+def trace(path: Path, *, days: int = 9, seed: int = 1) -> Path:
+    """Datasets that are read through again and again, among files that are read once."""
+    draw = np.random.default_rng(seed)
+    times, names, sets, users = [], [], [], []
+    for d in range(24):
+        n_files, period_s = int(draw.integers(15, 40)), float(draw.choice([0.4, 1.1, 40.0])) * DAY_S
+        at = START_S + draw.random() * DAY_S
+        while at < START_S + days * DAY_S:
+            for f in range(n_files):
+                times.append(int(at) + 20 * f)
+                names.append(f"/store/set{d}/f{f:03}.root")
+                sets.append(f"set{d}")
+                users.append(f"user{int(draw.integers(0, 3))}")
+            at += period_s * (0.8 + 0.4 * draw.random())
+    order = np.argsort(times, kind="stable")
+    table = pa.table(
+        {
+            "t": pa.array(times).take(pa.array(order)),
+            "file": pa.array(names).take(pa.array(order)),
+            "bytes": pa.array(np.full(len(times), 1_000_000)),
+            "set": pa.array(sets).take(pa.array(order)),
+            "who": pa.array(users).take(pa.array(order)),
+        }
+    )
+    pyarrow.csv.write_csv(table, path)
+    return path
+
+
+def evaluated(path: Path, *words: str) -> dict[tuple[str, float], dict[str, float]]:
+    given = ["evaluate", "--trace", str(path), "--columns", COLUMNS, "--from", "2025-06-22", "--json"]
+    answer = CliRunner().invoke(app, [*given, "--capacity-fraction", "0.2", *words])
+    assert answer.exit_code == 0, answer
+    rows = json.loads(answer.stdout)["rows"]
+    return {(row["policy"], row["capacity_fraction"]): row for row in rows}
+
+
+def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
+    rows = evaluated(trace(tmp_path / "t.csv"))
+    steward, lru, bound = (rows[name, 0.2] for name in ("steward", "lru", "bound"))
+    assert bound["wan_bytes"] <= steward["wan_bytes"] < 0.95 * lru["wan_bytes"]
+    assert {name for name, _ in rows} >= {"s3fifo", "sieve", "2q", "lfu-da", "gdsf", "clairvoyant"}
+    assert all(row["prefetch_bytes"] == 0 for row in rows.values())
+
+
+def test_what_happens_later_does_not_change_what_was_done_before(tmp_path: Path) -> None:
+    """The counted days are the same whether the trace goes on after them or not."""
+    short, long = trace(tmp_path / "short.csv", days=8), trace(tmp_path / "long.csv", days=8)
+    table = pyarrow.csv.read_csv(long)
+    later = table.set_column(0, "t", pa.array(np.asarray(table["t"]) + 8 * DAY_S)).slice(0, 500)
+    pyarrow.csv.write_csv(pa.concat_tables([table, later]), long)
+    one, other = (evaluated(path, "--to", "2025-06-23")["steward", 0.2] for path in (short, long))
+    assert one["wan_bytes"] == other["wan_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("since", "why"), [("2025-06-16", "must leave some before it"), ("2025-08-01", "some after it")]
+)
+def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, since: str, why: str) -> None:
+    words = ["evaluate", "--trace", str(trace(tmp_path / "t.csv")), "--columns", COLUMNS, "--from", since]
+    assert why in str(CliRunner().invoke(app, words).exception)
+
+
+def test_a_past_too_short_to_learn_from_leaves_lru(tmp_path: Path) -> None:
+    words = ["--from", "2025-06-16", "--to", "2025-06-18"]
+    path = trace(tmp_path / "t.csv", days=2)
+    table = pyarrow.csv.read_csv(path)
+    early = table.set_column(0, "t", pa.array(np.asarray(table["t"]) - DAY_S // 8))
+    pyarrow.csv.write_csv(early, path)
+    rows = evaluated(path, *words)
+    assert rows["steward", 0.2]["wan_bytes"] == rows["lru", 0.2]["wan_bytes"]
