@@ -48,9 +48,10 @@ def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Tab
     if not names:
         yield (), data
         return
-    data = data.sort_by([(name, "ascending") for name in names])
-    start = 0
-    counts = data.group_by(names).aggregate([([], "count_all")]).sort_by([(n, "ascending") for n in names])
+    start, order = 0, [(name, "ascending") for name in names]
+    counts = data.group_by(names).aggregate([([], "count_all")]).sort_by(order)
+    if counts.num_rows > 1:
+        data = data.sort_by(order)
     for row in counts.to_pylist():
         yield tuple(row[name] for name in names), data.slice(start, row["count_all"])
         start += row["count_all"]
