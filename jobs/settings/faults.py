@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ _SHOWN = frozenset(
     | {"int_type", "int_parsing", "int_from_float", "float_type", "float_parsing", "bool_parsing"}
 )
 """Kinds of errors whose value is shown: no secret can have one."""
+_SHOWABLE = re.compile(r"[-+]?[0-9.]{1,20} ?[A-Za-z%]{0,5}|[a-z_]{1,12}")
 _MOST_VALUE_CHARS = 60
 
 
@@ -72,7 +74,8 @@ def _keys(error: ErrorDetails) -> Keys:
 
 def _rule(error: ErrorDetails) -> str:
     told, value = error["msg"].removeprefix("Value error, "), error["input"]
-    if error["type"] in _SHOWN and isinstance(value, str | int | float):
+    # Longer text may be a secret that was given to the wrong key.
+    if error["type"] in _SHOWN and _SHOWABLE.fullmatch(str(value)):
         return f"{repr(value)[:_MOST_VALUE_CHARS]} {told.removeprefix('Input ')}"
     return told
 
