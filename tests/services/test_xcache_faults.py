@@ -370,9 +370,10 @@ def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: 
         with loopback(Path(folder) / "lb", more=security) as site:
             (name,) = files(site, "sss", 1)
             journal.record_plan([item("one", name)], now_s=time.time())
-            refused = done_by(
-                pusher(site_conf(tmp_path, {"one": site}, one=wrong), "--cache", "one", "--resume")
-            )
+            refused, why = pusher(
+                site_conf(tmp_path, {"one": site}, one=wrong), "--cache", "one", "--resume"
+            ).communicate(timeout=600)
+            assert "1 items failed" in why
             assert '"pushed": 0' in refused and states(journal) in ({"planned": 1}, {"failed": 1})
             assert "authentication failed" in errors(journal)[name] and journal.faults("one") == {"cache": 1}
             journal.record_plan([item("one", name)], now_s=time.time())

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from damage import damaged
 
-from features.errors import ConfigError, InputError
+from features.errors import ConfigError, InputError, ServiceError
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import engines, incremental, pull, raw_input
 from jobs.ingest.local_engine import LocalEngine
@@ -142,7 +142,7 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Pa
         ({"path": "nothing-here", "source": "rucio_dumps"}, InputError, "nothing-here"),
         ({"path": "hdfs://h:1/x", "source": "xcache_gstream"}, InputError, "copy them from hdfs://"),
         ({"path": "nothing-here", "source": "rucio_server"}, InputError, "nothing-here"),
-        ({"root": "a"}, ConfigError, r"tables\.root: .* is not a folder"),
+        ({"root": "a"}, ServiceError, r"tables: .* is no folder"),
     ],
 )
 def test_what_can_be_checked_is_checked_before_an_engine_starts(
