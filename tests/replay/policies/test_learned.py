@@ -1,0 +1,131 @@
+"""The learned order in line: against plain loops, and what it may never do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from features.stream.row import COLUMNS
+from features.stream.state import Files
+from replay.decisions import decisions
+from replay.forest import LEAF, Forest, Ladder, ladder
+from replay.policies import run_policy
+from replay.policies.learned import Learned, Order
+from replay.story import Story
+from replay.trace import Trace
+
+HOUR_S = 3600
+
+
+def trace_of(seed: int, *, n: int = 3000, m: int = 200) -> Trace:
+    draw = np.random.default_rng(seed)
+    times = np.cumsum(draw.integers(0, 400, n))
+    item = np.minimum(draw.geometric(0.02, n) - 1, m - 1)
+    return Trace(times, item.astype(np.int32), draw.integers(1, 1000, m))
+
+
+def story_of(trace: Trace, *, n_datasets: int = 7) -> Story:
+    m = trace.n_items
+    dataset = (np.arange(m) % n_datasets).astype(np.int32)
+    unknown = np.full(m, -1, np.int32)
+    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, 3.0 * HOUR_S)
+    return Story(files, np.zeros(n_datasets, np.int64), np.zeros(trace.n_accesses, np.int32))
+
+
+def one_split(column: str, threshold: float, low: float, high: float) -> Ladder:
+    """A ladder of one tree: `low` up to the threshold, `high` above."""
+    forest = Forest(
+        root=np.zeros(1, np.int32),
+        column=np.array([COLUMNS.index(column), LEAF, LEAF], np.int32),
+        threshold=np.array([threshold, low, high]),
+        left=np.array([1, 0, 0], np.int32),
+        right=np.array([2, 0, 0], np.int32),
+        rule=np.zeros(3, np.int8),
+        missing=np.zeros(3, np.int8),
+        n_words=np.zeros(3, np.int32),
+        words=np.zeros(0, np.uint32),
+    )
+    return ladder([forest], [24.0 * HOUR_S])
+
+
+def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:
+    hit = np.zeros(trace.n_accesses, np.bool_)
+    peak = Learned(story_of(trace, n_datasets=n_datasets), orders)(trace, capacity, hit)
+    assert peak <= capacity
+    return hit
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_an_order_it_is_lru(seed: int) -> None:
+    trace = trace_of(seed)
+    for capacity in (100, 5000, 30_000, 10**6):
+        learned = run_policy("learned", trace, capacity, policy=Learned(story_of(trace), []))
+        assert learned.wan_bytes == run_policy("lru", trace, capacity).wan_bytes
+
+
+def test_recency_alone_is_nearly_lru() -> None:
+    """With a share of 0 the oldest of a sample goes: of few files, the sample is nearly all of them."""
+    trace = trace_of(1)
+    order = Order(float(trace.time_s[0]), one_split("n_reads", 1, -9, 9), 0.0)
+    learned = run_policy("learned", trace, 12_000, policy=Learned(story_of(trace), [order]))
+    assert learned.wan_bytes == pytest.approx(run_policy("lru", trace, 12_000).wan_bytes, rel=0.02)
+
+
+def test_the_least_valuable_file_goes_first() -> None:
+    """Where a small file is worth nothing, it goes again and again although it is read as often as others."""
+    item = np.array([0, 1, 2, 3] * 200, np.int32)
+    trace = Trace(np.arange(item.size) * 60, item, np.array([10, 100, 100, 100]))
+    missed = {}
+    for name, small, large in (("large", -9.0, 9.0), ("small", 9.0, -9.0)):
+        order = Order(0.0, one_split("size_bytes", 50.0, small, large), 1.0)
+        hit = hits_of(trace, [order], 305, n_datasets=1)
+        missed[name] = np.bincount(item[~hit], minlength=4).tolist()
+    assert missed["small"][0] == 1
+    assert missed["large"][0] > 100
+
+
+def test_an_order_rules_only_from_its_time_on() -> None:
+    trace = trace_of(2)
+    order = Order(float(trace.time_s[1500]), one_split("recency_s", 600.0, -3.0, 3.0), 1.0)
+    without, ruled = hits_of(trace, [], 8000), hits_of(trace, [order], 8000)
+    first = trace.first_at(int(order.from_s))
+    assert (without[:first] == ruled[:first]).all()
+    assert (without[first:] != ruled[first:]).any()
+
+
+def test_a_file_larger_than_the_cache_stays_out() -> None:
+    trace = trace_of(3)
+    order = Order(float(trace.time_s[10]), one_split("n_reads", 2.0, -1.0, 1.0), 0.5)
+    hit = hits_of(trace, [order], 900)
+    assert hit.any()
+    assert not hit[trace.size_bytes[trace.item] > 900].any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_of_files_within_the_window_and_labels_of_the_next_read(seed: int) -> None:
+    trace = trace_of(seed)
+    # Sizes tell files apart here.
+    trace = Trace(trace.time_s, trace.item, np.arange(1, trace.n_items + 1))
+    begin, end, window_s = float(trace.time_s[500]), float(trace.time_s[2500]), float(trace.time_s[400])
+    rows = decisions(trace, story_of(trace), [window_s], from_s=begin, to_s=end, most=300)
+    recency, size = (rows.x[:, COLUMNS.index(name)] for name in ("recency_s", "size_bytes"))
+    assert rows.at_s.size > 200
+    assert ((rows.at_s >= begin) & (rows.at_s < end)).all()
+    assert ((recency >= 0) & (recency <= window_s)).all()
+    past = trace.until(int(end))
+    for at_s, next_s, file, age_s in zip(rows.at_s, rows.next_s, size - 1, recency, strict=True):
+        times = past.time_s[past.item == file]
+        assert at_s - age_s in times
+        # Times tie: a read at this very second may lie before the row or behind it.
+        after, strictly = times[times >= at_s], times[times > at_s]
+        first = {float(some[0] - at_s) if some.size else np.inf for some in (after, strictly)}
+        assert next_s in first
+
+
+def test_rows_do_not_depend_on_what_comes_after_the_end() -> None:
+    trace = trace_of(4)
+    end = float(trace.time_s[2000])
+    cut = Trace(trace.time_s[:2000], trace.item[:2000], trace.size_bytes)
+    rows = [decisions(t, story_of(t), [1e5], from_s=0.0, to_s=end, most=200) for t in (trace, cut)]
+    for one, other in zip(*rows, strict=True):
+        assert np.array_equal(one, other, equal_nan=True)

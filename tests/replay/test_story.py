@@ -1,0 +1,45 @@
+"""Datasets, kinds and readers of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from replay.read import read_trace
+from replay.story import TASK_PAUSE_S, USER_PAUSE_S, story
+
+ROWS = """\
+time,item,size,ds,who,job
+1,/a/x.root,5,A,ann,7
+2,/a/y.root,5,,bob,7
+3,/b/z.h5,5,B,ann,
+4,/a/x.root,5,A,,8
+5,plain,5,,,
+"""
+
+
+def loaded(folder: Path, *keep: str):  # type: ignore[no-untyped-def]
+    path = folder / "t.csv"
+    path.write_text(ROWS)
+    return read_trace(path, keep=keep)
+
+
+def test_a_file_belongs_to_its_dataset_else_to_its_folder_else_to_itself(tmp_path: Path) -> None:
+    told = story(loaded(tmp_path, "ds"), dataset="ds")
+    assert told.files.dataset.tolist() == [0, 1, 2, 3]
+    by_folder = story(loaded(tmp_path))
+    assert by_folder.files.dataset.tolist() == [0, 0, 1, 2]
+    assert by_folder.n_files.tolist() == [0, 0, 0]
+
+
+def test_tasks_tell_readers_apart_before_users(tmp_path: Path) -> None:
+    both = story(loaded(tmp_path, "who", "job"), user="who", task="job")
+    assert both.reader.tolist() == [1, 1, 0, 2, 0]
+    assert both.files.pause_s == TASK_PAUSE_S
+    users = story(loaded(tmp_path, "who"), user="who")
+    assert users.reader.tolist() == [1, 2, 1, 0, 0]
+    assert users.files.pause_s == USER_PAUSE_S
+    assert story(loaded(tmp_path)).reader.tolist() == [0] * 5
+
+
+def test_kinds_are_extensions(tmp_path: Path) -> None:
+    assert story(loaded(tmp_path)).files.tier.tolist() == [0, 0, 1, 2]
