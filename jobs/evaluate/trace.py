@@ -1,7 +1,7 @@
 """Step `evaluate --trace`: a learned order of eviction beside the other policies, on any trace.
 
-The order is learned from what lies before each counted week, as a service would have learned it then. Nothing
-is prefetched, and every policy decides at each access.
+The order is learned once, from what lies before the counted days. Nothing is prefetched, and every policy
+decides at each access.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from features.errors import InputError
 from features.results import STEWARD
-from features.times import DAY_S, day_label
+from features.times import day_label
 from jobs.evaluate.evaluate import EvaluationAnswer, row
 from jobs.evaluate.ready import check_days
 from jobs.progress import Advance
@@ -28,7 +28,6 @@ from replay.story import Story, story
 from replay.trace import Trace
 
 POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
-RETRAIN_S = 7 * DAY_S
 
 
 class Beside(NamedTuple):
@@ -77,21 +76,12 @@ class Learning(NamedTuple):
     capacities: Sequence[int]
 
     def orders(self, from_s: int, on_progress: Advance) -> list[list[Order]]:
-        """For each capacity the order of each week from `from_s` on; none where the past is too short."""
-        first_s, last_s = float(self.trace.time_s[0]), float(self.trace.time_s[-1])
-        starts = [float(start) for start in range(from_s, int(last_s) + 1, RETRAIN_S)]
-        total = len(starts) + 1
-        on_progress(0, total, "how far to trust the models")
-        shares = self._shares(from_s - KEPT_FOR_CHOICE * (from_s - first_s), from_s)
-        orders: list[list[Order]] = [[] for _ in self.capacities]
-        for k, start in enumerate(starts):
-            on_progress(k + 1, total, f"learning until {day_label(int(start))}")
-            fitted = learn_ladder(self.trace, self.story, self._ages(start), to_s=start)
-            if fitted is None:
-                continue
-            for of_capacity, share in zip(orders, shares, strict=True):
-                of_capacity.append(Order(start, fitted, share))
-        return orders
+        """For each capacity the order from `from_s` on; none where the past is too short."""
+        on_progress(0, 2, "how far to trust the models")
+        shares = self._shares(from_s - KEPT_FOR_CHOICE * (from_s - float(self.trace.time_s[0])), from_s)
+        on_progress(1, 2, f"learning until {day_label(from_s)}")
+        fitted = learn_ladder(self.trace, self.story, self._ages(from_s), to_s=from_s)
+        return [[] if fitted is None else [Order(from_s, fitted, share)] for share in shares]
 
     def _shares(self, begin_s: float, end_s: int) -> list[float]:
         """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""

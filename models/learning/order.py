@@ -28,6 +28,8 @@ from replay.trace import Trace
 LADDER_S = tuple(hours * HOUR_S for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
 PAST_PER_HORIZON = 3
 """The past is at least this many times as long as the longest horizon."""
+OUTLIVES = 3
+"""Rows are of files up to this many times as old as LRU's oldest: a learned order keeps some for longer."""
 FEWEST_ROWS = 2000
 """A horizon with fewer labelled rows has no model."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -60,13 +62,18 @@ DEFAULT = LadderSettings()
 def learn_ladder(
     trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: float, settings: LadderSettings = DEFAULT
 ) -> Ladder | None:
-    """The ladder that could be trained at `to_s`, from rows of files that caches of these ages hold.
+    """The ladder that could be trained at `to_s`, for caches whose LRU ages are `ages_s`.
 
     None if the past is too short for any horizon.
     """
     from_s = float(trace.time_s[0])
     rows = decisions(
-        trace, story, ages_s, from_s=from_s + (to_s - from_s) / 8, to_s=to_s, most=settings.most_rows
+        trace,
+        story,
+        [OUTLIVES * age for age in ages_s],
+        from_s=from_s + (to_s - from_s) / 8,
+        to_s=to_s,
+        most=settings.most_rows,
     )
     horizons_s, forests = [], []
     for horizon_s in LADDER_S:
