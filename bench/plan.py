@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.plan.rows import items
+from jobs.store.keys import MomentKey
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.control import is_control
 from replay.planner import BoolArray, CacheState, IntArray
@@ -64,8 +65,10 @@ def main() -> int:
             judged = ValuePlanner(lambda _: scores, LIMITS, mine, 2 * 86400).judge(state)
             plan = judged.plan
             planning += time.process_time() - began
-            key = ("2026-03-01", "2026-03-01T00:00:00Z", cache)
-            n += items(plan, dids, key=key, as_of_s=AS_OF_S, horizon_s=judged.horizon_s).num_rows
+            key = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache)
+            n += items(
+                plan, dids, key=key, as_of_s=AS_OF_S, horizon_s=judged.horizon_s, model="bench"
+            ).num_rows
         seconds = time.process_time() - started
         slowest = max(slowest, seconds)
         print(f"{kind}: {planning:.1f} s planning, {seconds:.1f} s with {n:,} rows, {len(capacities)} caches")
