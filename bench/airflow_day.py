@@ -187,8 +187,8 @@ def kill_once(words: str) -> threading.Thread:
     return thread
 
 
-def told(api: Airflow, dag: str, run: str) -> dict[tuple[str, int], dict[str, object]]:
-    """Wait for a run, show its tasks."""
+def succeeded(api: Airflow, dag: str, run: str) -> dict[tuple[str, int], dict[str, object]]:
+    """The tasks of a run, once it has ended and been checked."""
     state = api.ended(dag, run, within_s=WITHIN_S)
     tasks = api.tasks(dag, run)
     line = ", ".join(
@@ -219,7 +219,7 @@ def week(api: Airflow, days: list[str], settings: Settings, folder: Path) -> Non
     """Fill the week in out of order, and compare with what comes in order."""
     for first in random.Random(7).sample(range(0, len(days), PIECE_DAYS), -(-len(days) // PIECE_DAYS)):
         piece = days[first : first + PIECE_DAYS]
-        told(api, "backfill", api.trigger("backfill", conf={"first": piece[0], "last": piece[-1]}))
+        succeeded(api, "backfill", api.trigger("backfill", conf={"first": piece[0], "last": piece[-1]}))
     in_a_process(in_order, days, folder)
     by_airflow, straight = (features(settings, root) for root in (settings.tables.root, str(folder)))
     what = f"a week filled in out of order on HDFS equals one in order: {straight.num_rows} rows"
@@ -232,15 +232,18 @@ def morning(api: Airflow, key: str, settings: Settings) -> None:
     api.until_known("build_features", "place_and_push", "verify_outcomes", within_s=300)
     first = api.trigger("pull_accesses", partition_key=key)
     api.until_known("pull_accesses", within_s=300)
-    told(api, "pull_accesses", first)
-    features = told(api, "build_features", api.partition("build_features", key, within_s=300))
+    succeeded(api, "pull_accesses", first)
+    features = succeeded(api, "build_features", api.partition("build_features", key, within_s=300))
     killer.join(1)
     n_tries = int(str(features["features", -1]["try_number"]))
     check(f"the killed step was tried again: try {n_tries}", n_tries > 1 and not killer.is_alive())
-    tasks = told(api, "place_and_push", api.partition("place_and_push", key, within_s=300))
+    tasks = succeeded(api, "place_and_push", api.partition("place_and_push", key, within_s=300))
     check("the queue was asked", tasks["queue_site", -1]["state"] == "success")
-    check("Rucio is not told where the cache has no RSE", tasks["cache.rucio_sync", 0]["state"] == "skipped")
-    told(api, "verify_outcomes", api.partition("verify_outcomes", key, within_s=300))
+    check(
+        "no report goes to Rucio for a cache without an RSE",
+        tasks["cache.rucio_sync", 0]["state"] == "skipped",
+    )
+    succeeded(api, "verify_outcomes", api.partition("verify_outcomes", key, within_s=300))
     tables = Tables(settings.tables.root)
     plan, receipts = (tables.read_arrow(table, as_of=key).to_pylist() for table in (PLANS, RECEIPTS))
     n_queued = sum((row["reason"] or "").startswith("queued") for row in plan)
@@ -252,12 +255,12 @@ def morning(api: Airflow, key: str, settings: Settings) -> None:
     )
     check("the XCache confirmed them", {row["confirmed_by"] for row in receipts} == {"cinfo"})
     before = {row["item_id"]: row["updated_at"] for row in receipts}
-    again = told(api, "place_and_push", api.trigger("place_and_push", partition_key=key))
+    again = succeeded(api, "place_and_push", api.trigger("place_and_push", partition_key=key))
     after = {row["item_id"]: row["updated_at"] for row in tables.read_arrow(RECEIPTS, as_of=key).to_pylist()}
     same = sum(after.get(item) == at for item, at in before.items())
     check(f"again: {same} of {len(before)} receipts as they were", same == len(before) and bool(again))
     api.until_known("verify_outcomes", within_s=300)
-    told(api, "verify_outcomes", api.trigger("verify_outcomes", conf={"as_of": key, "days": 0}))
+    succeeded(api, "verify_outcomes", api.trigger("verify_outcomes", conf={"as_of": key, "days": 0}))
     earned = tables.read_arrow(OUTCOMES, as_of=key)
     check(f"{earned.num_rows} outcomes", earned.num_rows > 0)
 
@@ -318,7 +321,7 @@ def main() -> None:
             week(api, days, settings, folder / "in-order")
             run = api.trigger("train_models", conf={"as_of": key})
             api.until_known("train_models", within_s=300)
-            told(api, "train_models", run)
+            succeeded(api, "train_models", run)
             morning(api, key, settings)
             by_dags_test(out, key, settings)
     if failures:

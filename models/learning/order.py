@@ -7,17 +7,17 @@ recency, is chosen for each capacity by replaying the last part of the past.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-import lightgbm as lgb
 import numpy as np
+import pandas as pd
 
-from features.arrays import BoolArray, Float32Array, FloatArray
+from features.arrays import BoolArray, FloatArray
 from features.errors import InputError
 from features.stream.row import COLUMNS
 from features.stream.state import HOUR_S
 from models.learning.forest import forest_of
+from models.learning.learners import LightGBM
 from replay.decisions import Decisions, decisions
 from replay.forest import Ladder, ladder
 from replay.policies import run_policy
@@ -40,28 +40,12 @@ KEPT_FOR_CHOICE = 0.25
 """Share of the past that the share is chosen on."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LadderSettings:
-    """How the models of a ladder are trained; `most_rows`: rows drawn from the past."""
-
-    most_rows: int = 150_000
-    trees: int = 80
-    leaves: int = 31
-    min_rows: int = 100
-    rate: float = 0.06
-    column_share: float = 0.5
-    row_share: float = 0.7
-    l2: float = 10.0
-    threads: int = 2
-    seed: int = 1
+MOST_ROWS = 150_000
+"""Rows drawn from the past."""
+LEARNER = LightGBM(trees=80, rate=0.06)
 
 
-DEFAULT = LadderSettings()
-
-
-def learn_ladder(
-    trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: float, settings: LadderSettings = DEFAULT
-) -> Ladder | None:
+def learn_ladder(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: float) -> Ladder | None:
     """The ladder that could be trained at `to_s`, for caches whose LRU ages are `ages_s`.
 
     None if the past is too short for any horizon.
@@ -73,7 +57,7 @@ def learn_ladder(
         [OUTLIVES * age for age in ages_s],
         from_s=from_s + (to_s - from_s) / 8,
         to_s=to_s,
-        most=settings.most_rows,
+        most=MOST_ROWS,
     )
     horizons_s, forests = [], []
     for horizon_s in LADDER_S:
@@ -82,7 +66,8 @@ def learn_ladder(
         labelled, is_read = _labels(rows, horizon_s, to_s)
         if labelled.sum() >= FEWEST_ROWS and 0 < is_read.mean() < 1:
             horizons_s.append(horizon_s)
-            forests.append(forest_of(_fit(rows.x[labelled], is_read, settings)))
+            x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
+            forests.append(forest_of(LEARNER.fit(x, is_read).payload().decode()))
     return ladder(forests, horizons_s) if forests else None
 
 
@@ -118,23 +103,3 @@ def _labels(rows: Decisions, horizon_s: float, to_s: float) -> tuple[BoolArray, 
     """Which rows had their horizon behind them at `to_s`, and whether those were read within it."""
     labelled = rows.at_s + horizon_s <= to_s
     return labelled, (rows.next_s[labelled] < horizon_s).astype(np.float64)
-
-
-def _fit(x: Float32Array, y: FloatArray, settings: LadderSettings) -> str:
-    parameters = {
-        "objective": "binary",
-        "num_leaves": settings.leaves,
-        "min_data_in_leaf": settings.min_rows,
-        "learning_rate": settings.rate,
-        "feature_fraction": settings.column_share,
-        "bagging_fraction": settings.row_share,
-        "bagging_freq": 1,
-        "lambda_l2": settings.l2,
-        "seed": settings.seed,
-        "num_threads": settings.threads,
-        "deterministic": True,
-        "force_col_wise": True,
-        "verbosity": -1,
-    }
-    data = lgb.Dataset(x, y, feature_name=list(COLUMNS), params={"verbosity": -1})
-    return str(lgb.train(parameters, data, settings.trees).model_to_string())

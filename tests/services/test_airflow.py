@@ -165,8 +165,10 @@ def test_a_command_killed_on_the_way_is_tried_again_and_ends_right(site: LocalSi
 def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
     site: LocalSite, api: Airflow, told: tuple[str, list[Any]]
 ) -> None:
-    run = api.trigger("verify_outcomes", partition_key="$(touch /tmp/no)")
+    made = site.out / "made"
+    run = api.trigger("verify_outcomes", partition_key=f"$(touch {made})")
     assert api.ended("verify_outcomes", run, within_s=PATIENCE_S) == "failed"
+    assert not made.exists()
     deadline = time.monotonic() + PATIENCE_S
     wanted = {("task failed", "caches"), ("deadline missed", None)}
     while not wanted <= {(one["event"], one.get("task")) for one in told[1]}:
