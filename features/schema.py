@@ -1,7 +1,7 @@
 """Tables of data, independent of the engine: names, types, keys and partitions.
 
-Types are `string`, `long`, `double`, `bool`, `timestamp` (µs, UTC), `strings` (a list of strings), `cells` (a
-list of structs of CELL_FIELDS).
+Types are `string`, `long`, `double`, `float`, `bool`, `timestamp` (µs, UTC), and the lists `strings` and
+`numbers` (of doubles).
 A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
 `features.spark.schema` and `arrow_schema` convert a table into an engine's schema.
 """
@@ -12,31 +12,16 @@ import dataclasses
 
 import pyarrow as pa
 
-from features.sketch import LEVELS
-
-CELL_FACTS = {
-    "dataset": "string",
-    "tier": "string",
-    "campaign": "string",
-    "size_bytes": "long",
-    "created_at": "long",
-}
-"""Facts about the file of a cell; see `features.spark.cells`, also for CELL_FIELDS."""
-
-_CELL_COUNTS = ("cycle", "last_at", "known_cycle", "n_access", "read_bytes", "first_at")
-_CELL_SKETCHES = tuple(f"{of}_{level}" for of in ("users", "tasks", "files") for level in range(LEVELS))
-CELL_FIELDS = tuple((name, "long") for name in (*_CELL_COUNTS, *_CELL_SKETCHES)) + tuple(CELL_FACTS.items())
-"""Name and type of the fields of a cell; cells are sorted by them in descending order."""
-
 _ARROW = {
     "string": pa.string(),
     "long": pa.int64(),
     "double": pa.float64(),
+    "float": pa.float32(),
     "bool": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "strings": pa.list_(pa.string()),
+    "numbers": pa.list_(pa.float64()),
 }
-_ARROW["cells"] = pa.list_(pa.struct([(name, _ARROW[kind]) for name, kind in CELL_FIELDS]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,21 +133,26 @@ CONTENTS = Table(
     ),
 )
 
-HISTORIES = Table(
-    name="histories",
-    grain="(kind, entity, region, as_of): past reads for the features, carried from cycle to cycle",
+STATES = Table(
+    name="states",
+    grain="(kind, entity, region, as_of): what features remember of past reads, carried from cycle to cycle",
     key=("kind", "entity"),
     partition=("day", "as_of", "region"),
     columns=(
-        Column("kind", "string", "file, dataset, tier or campaign", required=True),
-        Column("entity", "string", "did, or name of the group", required=True),
-        Column("cells", "cells", "its reads by cycle, latest first", required=True),
+        Column("kind", "string", "file or dataset", required=True),
+        Column("entity", "string", "did; of a file that is its own dataset with a line break", required=True),
+        Column("dataset", "string", "entity of the file's dataset"),
+        Column("tier", "string", "data tier of the file"),
+        Column("campaign", "string", "production campaign or era of the file"),
+        Column("size_bytes", "long", "size of the file"),
+        Column("created_at", "long", "when the file was created, seconds since 1970"),
+        Column("numbers", "numbers", "see features.stream.state", required=True),
     ),
 )
 
 CONSUMED = Table(
     name="consumed",
-    grain="one day of accesses, as far as the histories contain it",
+    grain="one day of accesses, as far as the states have counted it",
     key=("accesses_day",),
     partition=("day", "as_of", "region"),
     columns=(
@@ -170,7 +160,7 @@ CONSUMED = Table(
         Column("digest", "string", "digest of its rows at as_of", required=True),
         Column("n_known", "long", "its demand rows with known_at before as_of", required=True),
         Column("n_rows", "long", "its demand rows", required=True),
-        Column("made_by", "string", "digest of the settings that histories depend on", required=True),
+        Column("made_by", "string", "digest of the settings that states depend on", required=True),
     ),
 )
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from features.arrays import Float32Array, FloatArray, IntArray
 from features.jit import kernel
-from features.stream.row import COLUMNS, row
-from features.stream.state import Ids, State, new_state, update
+from features.stream.columns import COLUMNS
+from features.stream.row import row
+from features.stream.state import Ids, Read, State, new_state, update
 from replay.story import Story
 from replay.trace import ItemArray, Trace
 
@@ -63,7 +64,7 @@ def decisions(
     """
     first, stop = trace.first_at(int(from_s)), trace.first_at(int(to_s))
     chance = np.random.default_rng(seed).random((most + 1) * TRIES)
-    state = new_state(trace.n_items, story.n_files)
+    state = new_state(trace.n_items, story.n_datasets)
     plan = _Plan(np.array(windows_s, np.float64), first, most / max(1, stop - first), chance, state)
     rows = _Drawn(
         np.zeros(most, np.int32), np.zeros(most, np.int64), np.zeros((most, len(COLUMNS)), np.float32)
@@ -107,5 +108,5 @@ def _draw(item: ItemArray, time_s: IntArray, story: Story, plan: _Plan, rows: _D
                     n += 1
                     break
         last[item[i]] = i
-        update(state, story.files, item[i], story.reader[i], float(now_s))
+        update(state, story.files, Read(item[i], story.reader[i], 1.0, float(now_s)))
     return n

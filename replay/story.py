@@ -9,25 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.arrays import IntArray
-from features.stream.state import HOUR_S, Files, Ids
+from features.stream.state import Files, Ids, task_number, user_number
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
-TASK_PAUSE_S = 12 * HOUR_S
-USER_PAUSE_S = 3 * HOUR_S
 MOST_KINDS = 32
 """Kinds of files told apart; later ones share the last number."""
 
 
 class Story(NamedTuple):
-    """`files`: see `features.stream`; `n_files`: int64[d], files of each dataset that a catalogue knows.
-
-    `reader`: int32[n], the task or user of each access, 0 if not known.
-    """
+    """`files`: see `features.stream`; `n_datasets`; `reader`: int64[n], the task or user of each access."""
 
     files: Files
-    n_files: IntArray
-    reader: Ids
+    n_datasets: int
+    reader: IntArray
 
 
 def story(
@@ -40,11 +35,21 @@ def story(
     """
     trace, details = loaded.trace, loaded.details
     of_file = _datasets(trace, None if dataset is None else details[dataset])
-    readers = next((name for name in (task, user) if name is not None), None)
-    reader = np.zeros(trace.n_accesses, np.int32) if readers is None else _codes(details[readers]) + 1
-    pause_s = USER_PAUSE_S if task is None else TASK_PAUSE_S
-    files = Files(of_file, _kinds(trace), trace.size_bytes, np.full(trace.n_items, -1, np.int32), pause_s)
-    return Story(files, np.zeros(int(of_file.max()) + 1, np.int64), reader.astype(np.int32))
+    n_datasets = int(of_file.max(initial=-1)) + 1
+    files = Files(
+        of_file,
+        _kinds(trace),
+        trace.size_bytes,
+        np.full(trace.n_items, -1, np.int32),
+        np.zeros(n_datasets, np.int64),
+        np.inf,
+    )
+    reader = np.zeros(trace.n_accesses, np.int64)
+    for name, number in ((user, user_number), (task, task_number)):
+        if name is not None:
+            codes = _codes(details[name]).astype(np.int64)
+            reader = np.where(codes >= 0, number(codes), reader)
+    return Story(files, n_datasets, reader)
 
 
 def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:

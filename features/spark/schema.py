@@ -7,6 +7,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DoubleType,
+    FloatType,
     LongType,
     StringType,
     StructField,
@@ -14,17 +15,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from features.schema import CELL_FIELDS, Table
+from features.schema import Table
 
 _SPARK: dict[str, DataType] = {
     "string": StringType(),
     "long": LongType(),
     "double": DoubleType(),
+    "float": FloatType(),
     "bool": BooleanType(),
     "timestamp": TimestampType(),
     "strings": ArrayType(StringType()),
+    "numbers": ArrayType(DoubleType()),
 }
-_SPARK["cells"] = ArrayType(StructType([StructField(name, _SPARK[kind]) for name, kind in CELL_FIELDS]))
 
 
 def struct_type(table: Table, *, with_partition: bool = False) -> StructType:

@@ -6,6 +6,7 @@ import numpy as np
 
 from features.arrays import Float32Array, FloatArray
 from features.jit import bare
+from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, PASS_DECAYS, PASS_HALF_LIVES_S, SHOWN_PASSES
 from features.stream.state import (
     D_DECAYED,
     D_FILES,
@@ -17,19 +18,14 @@ from features.stream.state import (
     D_READS,
     D_SHIFT,
     DECAYED,
-    DECAYS,
     FIRST,
     FRONT,
     GAP,
-    GAPS,
-    HALF_LIVES_S,
     KEY,
     LAST,
     P_GAP,
     P_LAST,
     P_READS,
-    PASS_DECAYS,
-    PASS_HALF_LIVES_S,
     PASSES,
     POSITION,
     READS,
@@ -37,33 +33,15 @@ from features.stream.state import (
     START,
     Files,
     State,
+    forget_file,
     has_read,
+    is_known,
+    pause_s,
 )
 
 DAY_S = 86400.0
-SHOWN_PASSES = 3
 SHORTEST_PASS_S = 300.0
 """A pass that began just now has no rate yet: it counts as if it had begun this long ago."""
-
-COLUMNS = (
-    *("size_bytes", "tier", "n_reads", "since_first_s", "recency_s"),
-    *(f"decayed_{s / 3600:.0f}h" for s in HALF_LIVES_S),
-    *(f"gap_{k}_s" for k in range(GAPS)),
-    *("dataset_recency_s", "dataset_n_files", "dataset_reads_per_file"),
-    *(f"dataset_decayed_{s / 3600:.0f}h" for s in HALF_LIVES_S),
-    *("dataset_since_first_s", "dataset_n_passes", "dataset_passes_per_day", "dataset_since_pass_s"),
-    *(f"dataset_passes_{s / 3600:.0f}h" for s in PASS_HALF_LIVES_S),
-    "due_s",
-    *(
-        f"pass_{k}_{what}"
-        for k in range(SHOWN_PASSES)
-        for what in ("age_s", "share", "silence_s", "has_read", "gap_s", "front_due_s")
-    ),
-    *("n_in_progress", "n_to_come", "least_share_to_come", "most_share_to_come", "rate_to_come"),
-    *("front_due_s", "position", "hour", "weekday"),
-)
-"""Names of the columns, in the order of a row; `..._to_come`: of passes in progress that have not read the
-file."""
 
 _FILE_WIDTH = 5 + DECAYS + GAPS
 _DATASET_WIDTH = 7 + DECAYS + PASS_DECAYS
@@ -72,12 +50,18 @@ _PASS_WIDTH = 6
 
 @bare
 def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) -> None:
-    """Write the columns of file `item` at `now_s` to `out`, float32[len(COLUMNS)]; NaN: not known."""
+    """Write the columns of file `item` at `now_s` to `out`, float32[len(COLUMNS)]; NaN: not known.
+
+    Of a file that was read only before its dataset began anew, those reads are forgotten.
+    """
     dataset = files.dataset[item]
     of_file, of_dataset, passes = state.file[item], state.dataset[dataset], state.passes[dataset]
-    n_files = max(1.0, of_dataset[D_FILES])
-    out[0] = files.size_bytes[item]
-    out[1] = files.tier[item]
+    if not is_known(of_file, of_dataset):
+        forget_file(of_file)
+    n_files = max(1.0, of_dataset[D_FILES], files.n_files[dataset])
+    position = _position(of_file, of_dataset, files.rank[item])
+    out[0] = files.size_bytes[item] if files.size_bytes[item] >= 0 else np.nan
+    out[1] = files.tier[item] if files.tier[item] >= 0 else np.nan
     _file_columns(of_file, now_s, out)
     _dataset_columns(of_dataset, n_files, now_s, out[_FILE_WIDTH:])
     at = _FILE_WIDTH + _DATASET_WIDTH
@@ -85,16 +69,29 @@ def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) 
     at += 1
     for k in range(SHOWN_PASSES):
         _pass_columns(passes[k], of_file, n_files, now_s, out[at : at + _PASS_WIDTH])
-        if _comes(passes[k], of_file, now_s, files):
-            out[at + 5] = _front_due_s(passes[k], of_file, now_s)
+        if _comes(passes[k], of_file, now_s):
+            out[at + 5] = _front_due_s(passes[k], position, now_s)
         at += _PASS_WIDTH
-    _progress_columns(passes, of_file, now_s, files, out[at:])
+    _progress_columns(passes, of_file, position, now_s, out[at:])
     for k in range(at + 2, at + 5):
         out[k] /= n_files
     at = out.size - 3
-    out[at] = of_file[POSITION] / n_files
+    out[at] = position / n_files
     out[at + 1] = now_s % DAY_S // 3600
     out[at + 2] = now_s // DAY_S % 7
+
+
+@bare
+def _position(of_file: FloatArray, of_dataset: FloatArray, rank: int) -> float:
+    """A file's place in the dataset: in the order of first reads; those that nobody has read come later."""
+    if of_file[READS] > 0:
+        return float(of_file[POSITION])
+    return float(of_dataset[D_FILES] + rank) if rank >= 0 else np.nan
+
+
+@bare
+def _decayed(count: float, silence_s: float, half_life_s: float) -> float:
+    return float(count * np.exp2(-silence_s / half_life_s)) if count > 0 else 0.0
 
 
 @bare
@@ -104,7 +101,7 @@ def _file_columns(of: FloatArray, now_s: float, out: Float32Array) -> None:
     out[3] = now_s - of[FIRST]
     out[4] = silence_s
     for k in range(DECAYS):
-        out[5 + k] = of[DECAYED + k] * np.exp2(-silence_s / HALF_LIVES_S[k])
+        out[5 + k] = _decayed(of[DECAYED + k], silence_s, HALF_LIVES_S[k])
     for k in range(GAPS):
         out[5 + DECAYS + k] = of[GAP + k]
 
@@ -116,14 +113,14 @@ def _dataset_columns(of: FloatArray, n_files: float, now_s: float, out: Float32A
     out[1] = n_files
     out[2] = of[D_READS] / n_files
     for k in range(DECAYS):
-        out[3 + k] = of[D_DECAYED + k] * np.exp2(-silence_s / HALF_LIVES_S[k]) / n_files
+        out[3 + k] = _decayed(of[D_DECAYED + k], silence_s, HALF_LIVES_S[k]) / n_files
     at = 3 + DECAYS
     out[at] = now_s - of[D_FIRST]
     out[at + 1] = of[D_PASSES]
     out[at + 2] = of[D_PASSES] / (now_s - of[D_FIRST] + DAY_S) * DAY_S
     out[at + 3] = since_pass_s
     for k in range(PASS_DECAYS):
-        out[at + 4 + k] = of[D_PASS_DECAYED + k] * np.exp2(-since_pass_s / PASS_HALF_LIVES_S[k])
+        out[at + 4 + k] = _decayed(of[D_PASS_DECAYED + k], since_pass_s, PASS_HALF_LIVES_S[k])
 
 
 @bare
@@ -141,20 +138,20 @@ def _pass_columns(
 
 @bare
 def _progress_columns(
-    passes: FloatArray, of_file: FloatArray, now_s: float, files: Files, out: Float32Array
+    passes: FloatArray, of_file: FloatArray, position: float, now_s: float, out: Float32Array
 ) -> None:
     """How many passes are in progress; how many of them have not read the file, their files, rate and due."""
     in_progress, to_come, least, most, rate, due = 0.0, 0.0, np.nan, np.nan, 0.0, np.nan
     for k in range(PASSES):
         of = passes[k]
-        if in_pass(of, now_s, files):
+        if in_pass(of, now_s):
             in_progress += 1
-        if _comes(of, of_file, now_s, files):
+        if _comes(of, of_file, now_s):
             to_come += 1
             least = of[P_READS] if to_come == 1 else min(of[P_READS], least)
             most = of[P_READS] if to_come == 1 else max(of[P_READS], most)
             rate += of[P_READS] / _age_s(of, now_s) * 3600
-            front_due_s = _front_due_s(of, of_file, now_s)
+            front_due_s = _front_due_s(of, position, now_s)
             if front_due_s >= 0 and not front_due_s >= due:
                 due = front_due_s
     out[0] = in_progress
@@ -166,15 +163,15 @@ def _progress_columns(
 
 
 @bare
-def in_pass(of: FloatArray, now_s: float, files: Files) -> bool:
+def in_pass(of: FloatArray, now_s: float) -> bool:
     """Whether a pass is in progress at `now_s`."""
-    return bool(of[KEY] >= 0 and now_s - of[P_LAST] <= files.pause_s)
+    return bool(of[KEY] >= 0 and now_s - of[P_LAST] <= pause_s(of[KEY]))
 
 
 @bare
-def _comes(of: FloatArray, of_file: FloatArray, now_s: float, files: Files) -> bool:
+def _comes(of: FloatArray, of_file: FloatArray, now_s: float) -> bool:
     """Whether a pass in progress has not read the file."""
-    return in_pass(of, now_s, files) and not has_read(of_file, of[SERIAL])
+    return in_pass(of, now_s) and not has_read(of_file, of[SERIAL])
 
 
 @bare
@@ -183,6 +180,6 @@ def _age_s(of: FloatArray, now_s: float) -> float:
 
 
 @bare
-def _front_due_s(of: FloatArray, of_file: FloatArray, now_s: float) -> float:
+def _front_due_s(of: FloatArray, position: float, now_s: float) -> float:
     """Time until a pass that reads in the dataset's order comes to the file; negative: it left it out."""
-    return float((of_file[POSITION] - of[FRONT]) * _age_s(of, now_s) / (of[FRONT] + 1))
+    return float((position - of[FRONT]) * _age_s(of, now_s) / (of[FRONT] + 1))

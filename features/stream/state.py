@@ -9,43 +9,40 @@ import numpy.typing as npt
 
 from features.arrays import FloatArray, IntArray
 from features.jit import bare
+from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DECAYS, PASS_HALF_LIVES_S
 
 Ids = npt.NDArray[np.int32]
 
-HOUR_S = 3600.0
-DECAYS = 4
-HALF_LIVES_S = (2 * HOUR_S, 12 * HOUR_S, 48 * HOUR_S, 192 * HOUR_S)
-"""Half-lives of the decayed counts of reads of a file and of a dataset, s."""
-PASS_DECAYS = 3
-PASS_HALF_LIVES_S = (24 * HOUR_S, 96 * HOUR_S, 384 * HOUR_S)
-"""Half-lives of the decayed counts of a dataset's passes, s."""
-GAPS = 3
-"""Last gaps between reads that a file keeps."""
 PASSES = 4
 """Passes that a dataset keeps; of more, the one silent for longest is forgotten."""
 READERS = 4
 """Last passes that a file remembers to have been read by."""
 SHIFT_WEIGHT = 0.2
 """Weight of the newest gap in the dataset's running mean of gaps between reads of a file."""
+TASK_PAUSE_S = 12 * HOUR_S
+"""A task's pass ends when it is silent for longer."""
+USER_PAUSE_S = 3 * HOUR_S
+"""The same of a user, and of readers whom nobody names."""
 
 # Columns of State.file.
-LAST, READS, FIRST, DECAYED, GAP, READER, POSITION = 0, 1, 2, 3, 3 + DECAYS, 3 + DECAYS + GAPS, 14
+LAST, READS, FIRST, DECAYED, GAP, READER, POSITION, LIFE = 0, 1, 2, 3, 3 + DECAYS, 3 + DECAYS + GAPS, 14, 15
 FILE_WIDTH = 16
 # Columns of State.dataset.
 D_LAST, D_READS, D_FIRST, D_DECAYED, D_PASSES, D_PASS_LAST, D_FILES, D_SHIFT, D_PASS_DECAYED = (
     *(0, 1, 2, 3, 3 + DECAYS, 4 + DECAYS, 5 + DECAYS, 6 + DECAYS),
     7 + DECAYS,
 )
+D_LIFE = 7 + DECAYS + PASS_DECAYS
 DATASET_WIDTH = 16
 # Columns of State.passes.
 KEY, SERIAL, START, P_LAST, P_READS, FRONT, P_GAP = range(7)
-PASS_WIDTH = 8
+PASS_WIDTH = 7
 
 
 class State(NamedTuple):
     """What is remembered of `m` files and `d` datasets; times are seconds, NaN where there is none yet.
 
-    `file`: float64[m, 16], `dataset`: float64[d, 16], `passes`: float64[d, 4, 8], the newest start first.
+    `file`: float64[m, 16], `dataset`: float64[d, 16], `passes`: float64[d, 4, 7], the newest start first.
     """
 
     file: FloatArray
@@ -53,65 +50,95 @@ class State(NamedTuple):
     passes: FloatArray
 
 
-class Files(NamedTuple):
-    """What is known of `m` files beside their reads.
+class Read(NamedTuple):
+    """`n_reads` reads of a file at a time; `reader`: see `task_number`, 0 if nobody is named."""
 
-    `dataset`: int32[m], dense; `tier`: int32[m], a category; `size_bytes`: int64[m]; `position`: int32[m],
-    place in the dataset's order, -1 where no catalogue says it: then the order of the first reads.
-    `pause_s`: a pass ends when its reader is silent for longer.
+    item: int
+    reader: int
+    n_reads: float
+    at_s: float
+
+
+class Files(NamedTuple):
+    """What is known of `m` files and `d` datasets beside their reads.
+
+    `dataset`: int32[m], dense; `tier`: int32[m], a category; `size_bytes`: int64[m], -1: unknown; `n_files`:
+    int64[d], files that a catalogue knows, 0: none. `rank`: int32[m], place of a file that nobody has read
+    among those of its dataset, -1: unknown. `history_s`: a dataset that is silent for longer begins anew.
     """
 
     dataset: Ids
     tier: Ids
     size_bytes: IntArray
-    position: Ids
-    pause_s: float
+    rank: Ids
+    n_files: IntArray
+    history_s: float
 
 
-def new_state(n_files: int, dataset_files: IntArray) -> State:
-    """A state without any access; `dataset_files`: int64[d], files that a catalogue knows, 0: unknown."""
-    file = np.full((n_files, FILE_WIDTH), np.nan)
-    file[:, READS] = 0
-    file[:, DECAYED : DECAYED + DECAYS] = 0
-    file[:, READER : READER + READERS] = -1
-    dataset = np.full((dataset_files.size, DATASET_WIDTH), np.nan)
-    dataset[:, D_READS] = dataset[:, D_PASSES] = 0
-    dataset[:, D_DECAYED : D_DECAYED + DECAYS] = 0
-    dataset[:, D_PASS_DECAYED : D_PASS_DECAYED + PASS_DECAYS] = 0
-    dataset[:, D_FILES] = dataset_files
-    passes = np.full((dataset_files.size, PASSES, PASS_WIDTH), np.nan)
-    passes[:, :, KEY] = -1
-    return State(file, dataset, passes)
+def new_state(n_files: int, n_datasets: int) -> State:
+    """A state without any access."""
+    state = State(
+        np.empty((n_files, FILE_WIDTH)),
+        np.empty((n_datasets, DATASET_WIDTH)),
+        np.empty((n_datasets, PASSES, PASS_WIDTH)),
+    )
+    _forget_all(state)
+    return state
 
 
 @bare
-def update(state: State, files: Files, item: int, reader: int, now_s: float) -> None:
-    """Count one read of file `item` at `now_s` by `reader` (a task or a user; 0 if nobody is named).
+def _forget_all(state: State) -> None:
+    for k in range(state.file.shape[0]):
+        forget_file(state.file[k])
+    for k in range(state.dataset.shape[0]):
+        _forget_dataset(state.dataset[k], state.passes[k])
 
-    Times never decrease.
+
+def task_number(code: IntArray) -> IntArray:
+    """Numbers of readers from numbers of tasks that are 0 or more: even, at least 2."""
+    return 2 * code + 2
+
+
+def user_number(code: IntArray) -> IntArray:
+    """Numbers of readers from numbers of users that are 0 or more: odd."""
+    return 2 * code + 1
+
+
+@bare
+def update(state: State, files: Files, read: Read) -> None:
+    """Count a read.
+
+    Reads may become known late: one that is older than what is known counts as of its time, and changes no
+    last read.
     """
+    item, reader, _, now_s = read
     of_file, of_dataset = state.file[item], state.dataset[files.dataset[item]]
     passes = state.passes[files.dataset[item]]
-    current = passes[_pass_of(of_dataset, passes, reader, now_s, files.pause_s)]
-    if of_file[READS] == 0:
-        of_file[FIRST] = now_s
-        _place(of_file, of_dataset, files.position[item])
+    if now_s - of_dataset[D_LAST] > files.history_s:
+        _forget_dataset(of_dataset, passes)
+    current = passes[_pass_of(of_dataset, passes, reader, now_s)]
+    if is_known(of_file, of_dataset):
+        _note_gap(of_file, of_dataset, now_s)
     else:
-        gap = now_s - of_file[LAST]
-        for k in range(GAPS - 1, 0, -1):
-            of_file[GAP + k] = of_file[GAP + k - 1]
-        of_file[GAP] = gap
-        shift = of_dataset[D_SHIFT]
-        of_dataset[D_SHIFT] = gap if np.isnan(shift) else shift + SHIFT_WEIGHT * (gap - shift)
-    _count(of_file, LAST, READS, DECAYED, now_s)
-    _count(of_dataset, D_LAST, D_READS, D_DECAYED, now_s)
-    current[P_LAST] = now_s
+        forget_file(of_file)
+        of_file[FIRST], of_file[LIFE] = now_s, of_dataset[D_LIFE]
+        of_file[POSITION] = of_dataset[D_FILES]
+        of_dataset[D_FILES] += 1
+    _count(of_file, read.n_reads, now_s)
+    _count(of_dataset, read.n_reads, now_s)
+    current[P_LAST] = max(current[P_LAST], now_s)
     current[FRONT] = max(current[FRONT], of_file[POSITION])
     if not has_read(of_file, current[SERIAL]):
         current[P_READS] += 1
         for k in range(READERS - 1, 0, -1):
             of_file[READER + k] = of_file[READER + k - 1]
         of_file[READER] = current[SERIAL]
+
+
+@bare
+def is_known(of_file: FloatArray, of_dataset: FloatArray) -> bool:
+    """Whether the file was read since its dataset began, for the first time or anew."""
+    return bool(of_file[LIFE] == of_dataset[D_LIFE])
 
 
 @bare
@@ -124,34 +151,69 @@ def has_read(of_file: FloatArray, serial: float) -> bool:
 
 
 @bare
-def _place(of_file: FloatArray, of_dataset: FloatArray, position: int) -> None:
-    """Give a file that is read for the first time its place in the dataset's order."""
-    if position >= 0:
-        of_file[POSITION] = position
-        of_dataset[D_FILES] = max(of_dataset[D_FILES], position + 1)
-    else:
-        of_file[POSITION] = of_dataset[D_FILES]
-        of_dataset[D_FILES] += 1
+def pause_s(reader: float) -> float:
+    """How long a reader may be silent within a pass."""
+    return TASK_PAUSE_S if reader >= 2 and reader % 2 == 0 else USER_PAUSE_S
 
 
 @bare
-def _count(of: FloatArray, last: int, reads: int, decayed: int, now_s: float) -> None:
-    if of[reads] > 0:
-        silence_s = now_s - of[last]
-        for k in range(DECAYS):
-            of[decayed + k] = of[decayed + k] * np.exp2(-silence_s / HALF_LIVES_S[k]) + 1
-    else:
-        for k in range(DECAYS):
-            of[decayed + k] = 1
-    of[last] = now_s
-    of[reads] += 1
+def forget_file(of_file: FloatArray) -> None:
+    """Make a file one that was never read."""
+    of_file[:] = np.nan
+    of_file[READS] = 0
+    for k in range(DECAYS):
+        of_file[DECAYED + k] = 0
+    for k in range(READERS):
+        of_file[READER + k] = -1
 
 
 @bare
-def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: float, pause_s: float) -> int:
+def _forget_dataset(of_dataset: FloatArray, passes: FloatArray) -> None:
+    of_dataset[:] = np.nan
+    of_dataset[D_READS] = of_dataset[D_PASSES] = of_dataset[D_FILES] = 0
+    for k in range(DECAYS):
+        of_dataset[D_DECAYED + k] = 0
+    for k in range(PASS_DECAYS):
+        of_dataset[D_PASS_DECAYED + k] = 0
+    passes[:] = np.nan
+    passes[:, KEY] = -1
+
+
+@bare
+def _note_gap(of_file: FloatArray, of_dataset: FloatArray, now_s: float) -> None:
+    gap = abs(now_s - of_file[LAST])
+    for k in range(GAPS - 1, 0, -1):
+        of_file[GAP + k] = of_file[GAP + k - 1]
+    of_file[GAP] = gap
+    of_file[FIRST] = min(of_file[FIRST], now_s)
+    shift = of_dataset[D_SHIFT]
+    of_dataset[D_SHIFT] = gap if np.isnan(shift) else shift + SHIFT_WEIGHT * (gap - shift)
+
+
+@bare
+def _count(of: FloatArray, n_reads: float, now_s: float) -> None:
+    """Count reads of a file or a dataset, whose columns begin alike."""
+    if of[READS] > 0:
+        silence_s = now_s - of[LAST]
+        for k in range(DECAYS):
+            weight = np.exp2(-abs(silence_s) / HALF_LIVES_S[k])
+            if silence_s >= 0:
+                of[DECAYED + k] = of[DECAYED + k] * weight + n_reads
+            else:
+                of[DECAYED + k] += n_reads * weight
+        of[LAST] = max(of[LAST], now_s)
+    else:
+        for k in range(DECAYS):
+            of[DECAYED + k] = n_reads
+        of[LAST] = now_s
+    of[READS] += n_reads
+
+
+@bare
+def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: float) -> int:
     """The index of the pass that `reader` is in, begun now if it was not in one."""
     for k in range(PASSES):
-        if passes[k, KEY] == reader and now_s - passes[k, P_LAST] <= pause_s:
+        if passes[k, KEY] == reader and is_within(passes[k], now_s):
             return k
     forgotten = PASSES - 1
     for k in range(PASSES):
@@ -168,19 +230,28 @@ def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: flo
 
 
 @bare
+def is_within(of: FloatArray, now_s: float) -> bool:
+    """Whether a read at `now_s` by the reader of a pass belongs to it."""
+    pause = pause_s(of[KEY])
+    return bool(now_s - of[P_LAST] <= pause and of[START] - now_s <= pause)
+
+
+@bare
 def _begin(of_dataset: FloatArray, begun: FloatArray, reader: int, now_s: float) -> None:
     if of_dataset[D_PASSES] == 0:
-        of_dataset[D_FIRST] = now_s
+        of_dataset[D_FIRST] = of_dataset[D_LIFE] = of_dataset[D_PASS_LAST] = now_s
         for k in range(PASS_DECAYS):
             of_dataset[D_PASS_DECAYED + k] = 1
         begun[P_GAP] = np.nan
     else:
+        of_dataset[D_FIRST] = min(of_dataset[D_FIRST], now_s)
         gap = now_s - of_dataset[D_PASS_LAST]
-        begun[P_GAP] = gap
+        begun[P_GAP] = abs(gap)
         for k in range(PASS_DECAYS):
             at = D_PASS_DECAYED + k
-            of_dataset[at] = of_dataset[at] * np.exp2(-gap / PASS_HALF_LIVES_S[k]) + 1
+            weight = np.exp2(-abs(gap) / PASS_HALF_LIVES_S[k])
+            of_dataset[at] = of_dataset[at] * weight + 1 if gap >= 0 else of_dataset[at] + weight
     begun[KEY], begun[SERIAL], begun[START] = reader, of_dataset[D_PASSES], now_s
     begun[P_LAST], begun[P_READS], begun[FRONT] = now_s, 0, 0
     of_dataset[D_PASSES] += 1
-    of_dataset[D_PASS_LAST] = now_s
+    of_dataset[D_PASS_LAST] = max(of_dataset[D_PASS_LAST], now_s)

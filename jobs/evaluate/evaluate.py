@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from features.errors import InputError
 from features.results import CHAMPION_PLAN
 from features.times import DAY_S, day_label
@@ -21,9 +19,9 @@ from jobs.plan.file_facts import facts, plan_files
 from jobs.plan.planner import limits
 from jobs.progress import Advance
 from jobs.settings.tree import Settings
-from jobs.spark.session import spark_session
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
+from jobs.train.engines import Choice, by_size
 from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
@@ -127,11 +125,11 @@ def run(
     request = Request(accesses, from_s, to_s, cycle_s, fractions)
     on_progress(0, 1, "reading")
     known = NOBODY if accesses is not None else contest(settings, from_s=from_s)
-    return evaluate(spark_session(settings.spark), settings, request, known, on_progress=on_progress)
+    return evaluate(by_size(settings), settings, request, known, on_progress=on_progress)
 
 
 def evaluate(
-    spark: SparkSession, settings: Settings, request: Request, known: Contest, *, on_progress: Advance
+    engine_for: Choice, settings: Settings, request: Request, known: Contest, *, on_progress: Advance
 ) -> EvaluationAnswer:
     """Train and score week by week, replay every rival, and record the result for the site's own accesses.
 
@@ -140,7 +138,7 @@ def evaluate(
     Raises InputError, StaleInputError, ModelError, ServiceError.
     """
     with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
-        scene = _scene(spark, settings, request, Tables(f"{scratch}/tables"))
+        scene = _scene(settings, request, Tables(f"{scratch}/tables"))
         assert scene.trace.names is not None
         store = ScoreStore(Path(scratch), scene.trace.names)
         walked = weeks(
@@ -154,7 +152,7 @@ def evaluate(
         workspace = Workspace(
             scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
         )
-        notes = score(spark, workspace, walked, store, champion=known.champion, on_progress=on_progress)
+        notes = score(engine_for, workspace, walked, store, champion=known.champion, on_progress=on_progress)
         rivals = _replayed(settings, scene, store, known, request.from_s, on_progress=on_progress)
     record(settings, known, rivals, last_day_s=scene.last_day_s)
     return EvaluationAnswer(
@@ -166,7 +164,7 @@ def evaluate(
     )
 
 
-def _scene(spark: SparkSession, settings: Settings, request: Request, tables: Tables) -> _Scene:
+def _scene(settings: Settings, request: Request, tables: Tables) -> _Scene:
     """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
     until_s = request.to_s or ready.LAST_S
     demand: Mapping[str, str] = {}
@@ -175,7 +173,7 @@ def _scene(spark: SparkSession, settings: Settings, request: Request, tables: Ta
     else:
         demand = settings.sources.demand
         since_s, site = ready.since_s(settings, request.from_s), Tables(settings.tables.root)
-        inputs.from_tables(spark, site, tables, since_s=since_s, until_s=until_s)
+        inputs.from_tables(site, tables, since_s=since_s, until_s=until_s)
     trace = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand).trace
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
     ready.check_days(first_s, last_s, from_s=request.from_s)

@@ -9,15 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from features.errors import InputError, SchemaError
 from features.names import did_parts
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.times import day_label
 from jobs.evaluate.ready import check_columns
-from jobs.spark.table_io import read, replace
-from jobs.store.tables import Tables
+from jobs.store.tables import Tables, read_partitions
 
 FROM_FILE = "file"
 """Source of accesses that name none."""
@@ -54,12 +52,13 @@ def from_file(path: Path, tables: Tables) -> None:
         tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
 
 
-def from_tables(spark: SparkSession, site: Tables, tables: Tables, *, since_s: int, until_s: int) -> None:
+def from_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> None:
     """Copy the site's accesses of the days of `since_s` to `until_s`, and its catalogue, into `tables`."""
-    days = read(spark, site, ACCESSES, since=day_label(since_s), until=day_label(until_s))
-    replace(days, tables, ACCESSES)
+    accesses = site.snapshot(ACCESSES)
+    days = accesses.select(since=day_label(since_s), until=day_label(until_s))
+    tables.replace_each(ACCESSES, (read_partitions(accesses, {key: part}) for key, part in days.items()))
     if site.exists(FILES):
-        replace(read(spark, site, FILES), tables, FILES)
+        tables.replace_arrow(FILES, site.read_arrow(FILES))
 
 
 def _read(path: Path) -> pa.Table:

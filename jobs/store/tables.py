@@ -152,8 +152,12 @@ class Tables:
         *,
         cover: Iterable[Key] = (),
         base: Snapshot | None = None,
+        drop: Collection[Key] = (),
     ) -> Snapshot:
-        """The same for rows in pieces, each with all rows of its partitions; see `replace_arrow`."""
+        """The same for rows in pieces, each with all rows of its partitions; see `replace_arrow`.
+
+        The partitions `drop` are left out.
+        """
         base = base or self.head(table)
         checked = (conform(table, piece) for piece in pieces)
         first = list(itertools.islice(checked, 1))  # what does not fit leaves no folder
@@ -166,7 +170,7 @@ class Tables:
                 store.make_folder(path)
                 store.write_parquet(f"{path}/part-0.parquet", rows.select(schema.names).cast(schema))
                 staged[key] = StagedPartition(path, ("part-0.parquet",))
-        return self.commit(table, staged, base=base)
+        return self.commit(table, staged, base=base, drop=drop)
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
         """Replace one partition by `rows`, by column name; without rows it becomes empty.

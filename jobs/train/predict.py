@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-
-from pyspark.sql import SparkSession
+from collections.abc import Iterator, Sequence
 
 from features.errors import ModelError, ServiceError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from jobs.settings.tree import MlflowSettings, Settings
-from jobs.spark.session import spark_session
-from jobs.spark.table_io import read_partitions, replace
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables
+from jobs.train.engines import Choice, by_size
 from jobs.train.ready import check_features
 from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
@@ -24,7 +21,7 @@ from jobs.train.written import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
-from models.serving.scoring import LoadedModels, ServedModels, score_spark
+from models.serving.scoring import LoadedModels, ServedModels
 
 DRIFT_ROWS = 20_000
 """Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
@@ -54,7 +51,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     check_on_grid(as_ofs, spec.cycle_s)
     chosen = settings.mlflow if alias is None else settings.mlflow.model_copy(update={"serve": (alias,)})
     answer = score(
-        lambda: spark_session(settings.spark),
+        by_size(settings),
         Tables(settings.tables.root),
         spec=spec,
         region=settings.region.name,
@@ -67,7 +64,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
 
 
 def score(
-    spark: Callable[[], SparkSession],
+    engine_for: Choice,
     tables: Tables,
     *,
     spec: FeatureSpec,
@@ -76,7 +73,7 @@ def score(
     mlflow: MlflowSettings,
     max_age_s: int,
 ) -> PredictAnswer:
-    """Replace the predictions at every as_of (seconds since 1970); `spark` starts once the models are there.
+    """Replace the predictions at every as_of (seconds since 1970); Spark starts once the models are there.
 
     The models are those of the first alias in `mlflow.serve` that exists. A second run changes nothing. The
     table drift compares the scored rows with training. Without usable models there are no predictions, and so
@@ -95,8 +92,8 @@ def score(
         for as_of in as_ofs:
             models.bundle.check_time(as_of, max_age_s=max_age_s)
         models = models.only(spec.horizons_s)
-    rows = read_partitions(spark(), features, {key: features.partitions[key] for key in keys})
-    snapshot = replace(score_spark(rows, models), tables, PREDICTIONS, cover=keys, base=base)
+    engine = engine_for(sum(features.partitions[key].n_rows for key in keys))
+    snapshot = engine.write_predictions(tables, features, keys, models, base=base)
     alarms = _watch(tables, features, keys, models, spec)
     return PredictAnswer(snapshot, models.version, alarms)
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from features.arrays import BoolArray, FloatArray
 from features.errors import InputError
-from features.stream.row import COLUMNS
-from features.stream.state import HOUR_S
+from features.stream.columns import COLUMNS
+from features.stream.columns import HOUR_S
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
 from replay.decisions import Decisions, decisions

@@ -10,8 +10,9 @@ import numpy as np
 
 from features.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from features.jit import bare, kernel
-from features.stream.row import COLUMNS, row
-from features.stream.state import D_LAST, LAST, Ids, State, new_state, update
+from features.stream.columns import COLUMNS
+from features.stream.row import row
+from features.stream.state import D_LAST, LAST, Ids, Read, State, new_state, update
 from replay.forest import Ladder, hit_rate
 from replay.kernels.accesses import Accesses, accesses
 from replay.story import Story
@@ -78,7 +79,7 @@ class Learned:
             accesses(trace, capacity_bytes, hit),
             trace.time_s,
             self._story,
-            new_state(m, self._story.n_files),
+            new_state(m, self._story.n_datasets),
             Disk(np.full(m, -1, np.int32), np.zeros(m, np.int32), np.zeros(3, np.int64)),
             Values(np.zeros(m), np.full(m, np.nan), np.array([SEED], np.int64)),
             np.zeros(len(COLUMNS), np.float32),
@@ -129,7 +130,7 @@ def _serve(run: Run, ladder: Ladder, share: float, start: int, stop: int) -> Non
 @bare
 def _note(run: Run, i: int) -> None:
     story = run.story
-    update(run.state, story.files, run.reads.item[i], story.reader[i], float(run.time_s[i]))
+    update(run.state, story.files, Read(run.reads.item[i], story.reader[i], 1.0, float(run.time_s[i])))
 
 
 @bare

@@ -7,7 +7,8 @@ import pytest
 from stream_oracle import Read
 from stream_oracle import row as expected_row
 
-from features.stream.row import COLUMNS, row
+from features.stream.columns import COLUMNS
+from features.stream.row import row
 from features.stream.state import Files, State, new_state, update
 
 PAUSE_S = 3 * 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from features.stream.row import COLUMNS
+from features.stream.columns import COLUMNS
 from features.stream.state import Files
 from replay.decisions import decisions
 from replay.forest import LEAF, Forest, Ladder, ladder

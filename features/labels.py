@@ -1,0 +1,126 @@
+"""Labels: the reads after an as_of, which a model is trained to predict."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.arrays import BoolArray, IntArray
+from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from features.stream.events import MICROS, numbers
+from features.times import DAY_S
+from features.units import duration_label
+
+COLUMNS = ("did", "accessed_at", "known_at", "n_reads")
+"""Columns of `accesses` that are used."""
+
+
+class Hits(NamedTuple):
+    """The clairvoyant's hits: `did` and `at_s` of first reads of a file in a second, unique together."""
+
+    did: pa.Array
+    at_s: IntArray
+
+
+def hits_of(rows: pa.Table | None) -> Hits | None:
+    """Hits from columns did and at."""
+    if rows is None:
+        return None
+    return Hits(rows["did"].combine_chunks(), np.asarray(rows["at"].to_numpy(), np.int64))
+
+
+class Reads:
+    """Reads that were known before `until_s`, ready to be looked up. `accesses`: with `COLUMNS`."""
+
+    def __init__(self, accesses: pa.Table, *, until_s: int, hits: Hits | None = None) -> None:
+        is_known = np.asarray(accesses["known_at"].cast(pa.int64()).to_numpy() < until_s * MICROS)
+        rows = accesses.filter(pa.array(is_known))
+        self._until_s, self._dids = until_s, _unique(rows["did"])
+        at_s = np.asarray(rows["accessed_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
+        self._first_s = int(at_s.min(initial=0))
+        self._span_s = int(at_s.max(initial=0)) - self._first_s + 1
+        key = self._keys(numbers(rows["did"], self._dids).astype(np.int64), at_s)
+        order = np.argsort(key, kind="stable")
+        self._key, self._at_s = key[order], at_s[order]
+        n_reads = np.asarray(rows["n_reads"].to_numpy(), np.int64)[order]
+        self._n_before = np.concatenate([[0], np.cumsum(n_reads)])
+        self._is_new_day = self._new_days()
+        self._days_before = np.concatenate([[0], np.cumsum(self._is_new_day)])
+        self._is_hit = None if hits is None else self._hit(hits)
+
+    def labels(self, dids: pa.Array, as_of_s: int, spec: FeatureSpec) -> pa.Table:
+        """The labels of files at `as_of_s`, with the columns of `spec.labels_table`.
+
+        - n_access_within_{h}: sum of n_reads with accessed_at in [as_of, as_of + h)
+        - n_days_within_{h}: distinct UTC days with a read in [as_of, as_of + h)
+        - next_access_s: whole seconds from as_of to the first read within the longest horizon; null: none
+        - kept: whether the clairvoyant's cache held the file from before as_of until that first read; false
+          if all horizons have matured without a read; null if they have not, or without hits
+
+        The first two are null if as_of + h > until_s.
+
+        Raises ValueError if a horizon is longer than 63 days.
+        """
+        longest_s = max(spec.horizons_s)
+        if longest_s > LONGEST_HORIZON_S:
+            raise ValueError(f"labels have horizons of at most 63 days, got {duration_label(longest_s)}")
+        item = numbers(dids, self._dids).astype(np.int64)
+        start = self._place(item, as_of_s)
+        columns: dict[str, pa.Array] = {"did": dids}
+        for h in spec.horizons_s:
+            stop = self._place(item, as_of_s + h)
+            matured = as_of_s + h <= self._until_s
+            within = duration_label(h)
+            columns[f"n_access_within_{within}"] = _counts(
+                self._n_before[stop] - self._n_before[start], matured=matured
+            )
+            columns[f"n_days_within_{within}"] = _counts(self._n_days(start, stop), matured=matured)
+        is_read = self._place(item, as_of_s + longest_s) > start
+        first = np.where(is_read, start, 0)
+        next_s = np.append(self._at_s, 0)[first] - as_of_s
+        columns["next_access_s"] = pa.array(next_s, mask=~is_read)
+        columns["kept"] = self._kept(first, is_read, is_over=as_of_s + longest_s <= self._until_s)
+        return pa.table({name: columns[name] for name in spec.labels_table.column_names})
+
+    def _keys(self, item: IntArray, at_s: IntArray | int) -> IntArray:
+        """Numbers that order reads by file, then by time; times out of range come first or last."""
+        since_s = np.clip(np.asarray(at_s) - self._first_s, 0, self._span_s)
+        return np.asarray(item * (self._span_s + 1) + since_s, np.int64)
+
+    def _place(self, item: IntArray, at_s: int) -> IntArray:
+        """The index of each file's first read at or after `at_s`; files without a read: that of none."""
+        place = np.searchsorted(self._key, self._keys(np.maximum(item, 0), at_s), side="left")
+        return np.where(item >= 0, place, 0)
+
+    def _new_days(self) -> BoolArray:
+        """Reads that are the first of their file on their UTC day."""
+        item, day = self._key // (self._span_s + 1), self._at_s // DAY_S
+        is_new = np.ones(self._key.size, np.bool_)
+        is_new[1:] = (item[1:] != item[:-1]) | (day[1:] != day[:-1])
+        return is_new
+
+    def _n_days(self, start: IntArray, stop: IntArray) -> IntArray:
+        begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]
+        return np.asarray(self._days_before[stop] - self._days_before[start] + begun_before, np.int64)
+
+    def _hit(self, hits: Hits) -> BoolArray:
+        item = numbers(hits.did, self._dids).astype(np.int64)
+        inside = (item >= 0) & (hits.at_s >= self._first_s) & (hits.at_s < self._first_s + self._span_s)
+        return np.isin(self._key, self._keys(item[inside], hits.at_s[inside]))
+
+    def _kept(self, first: IntArray, is_read: BoolArray, *, is_over: bool) -> pa.Array:
+        if self._is_hit is None:
+            return pa.nulls(first.size, pa.bool_())
+        held = np.append(self._is_hit, False)[first] & is_read
+        return pa.array(held, mask=~(is_read | is_over))
+
+
+def _counts(values: IntArray, *, matured: bool) -> pa.Array:
+    return pa.array(values) if matured else pa.nulls(values.size, pa.int64())
+
+
+def _unique(column: pa.ChunkedArray) -> pa.Array:
+    return pc.unique(column.cast(pa.string()))

@@ -1,0 +1,197 @@
+"""The files and datasets of a region as they were known at decision times: a state, and rows of features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from features.spec import FeatureSpec
+from features.stream import kernels
+from features.stream.columns import COLUMNS
+from features.stream.events import distinct, hashes, numbers, ordered
+from features.stream.facts import (
+    NEVER,
+    Fact,
+    Statements,
+    fact,
+    listed_from,
+    of_catalogue,
+    of_reads,
+)
+from features.stream.state import D_LAST, D_LIFE, LAST, LIFE, Files, Ids, new_state
+from features.stream.stored import ALONE, Stored
+
+_STEPS = 2.0**64
+
+
+class Region:
+    """All that is known of some datasets, at one decision time after another.
+
+    `accesses`, `files`: rows of the tables with the columns `events.COLUMNS` and `facts.CATALOGUE`; `stored`:
+    a state to carry on from, which has counted none of the accesses. What is known of one dataset does not
+    depend on others, so a region may be worked on in parts that divide no dataset.
+    """
+
+    def __init__(self, accesses: pa.Table, files: pa.Table, stored: Stored, spec: FeatureSpec) -> None:
+        self._spec = spec
+        self._dids: pa.Array = distinct([accesses["did"], files["did"], stored.dids])
+        m = len(self._dids)
+        self._events, order = ordered(accesses, self._dids, cycle_s=spec.cycle_s)
+        reads = of_reads(accesses, self._events, order)
+        catalogue = of_catalogue(files, self._dids, cycle_s=spec.cycle_s)
+        before = stored.statements(self._dids)
+        self._facts = {
+            name: fact(name, m, [before, catalogue, reads])
+            for name in ("tier", "campaign", "size_bytes", "created_at")
+        }
+        self._listed_s = listed_from(catalogue, m, cycle_s=spec.cycle_s)
+        dataset, self._named = _datasets(before, catalogue, reads, m)
+        alone = np.flatnonzero(dataset >= len(self._named))
+        own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", ALONE)
+        self._dataset_names = pa.concat_arrays([self._named, own.cast(pa.string())])
+        n_datasets = len(self._dataset_names)
+        self._files = Files(
+            dataset.astype(np.int32),
+            self._facts["tier"].value.astype(np.int32),
+            self._facts["size_bytes"].value.copy(),
+            np.full(m, -1, np.int32),
+            np.zeros(n_datasets, np.int64),
+            float(spec.history_s),
+        )
+        self._state = new_state(m, n_datasets)
+        stored.put_into(self._state, self._dids, self._dataset_names)
+        self._n_counted = 0
+        self._hashes = hashes(self._dids) if spec.sample_share < 1 else None
+
+    def advance(self, as_of_s: int) -> None:
+        """Count what may be used at `as_of_s`; times never decrease."""
+        start = self._n_counted
+        stop = int(np.searchsorted(self._events.from_s, as_of_s, side="right"))
+        kernels.count(self._state, self._files, self._events, start, stop)
+        self._n_counted = stop
+
+    def features(self, as_of_s: int) -> pa.Table:
+        """The rows of the candidates at `as_of_s`, by did, with the columns of the features table.
+
+        A candidate was read in [as_of - candidate_s, as_of), or it is a file of a dataset that was read in
+        [as_of - active_dataset_s, as_of): read within history_s, or listed by the catalogue and unread; of
+        those the first `unread_per_dataset` by did. Of a sample, those whose hash is below its share.
+        """
+        self.advance(as_of_s)
+        item = self._candidates(as_of_s)
+        size = self._facts["size_bytes"].at(item, as_of_s)
+        self._files.size_bytes[item] = size
+        values = dict(zip(COLUMNS, kernels.rows(self._state, self._files, item, float(as_of_s)), strict=True))
+        created = self._facts["created_at"].at(item, as_of_s)
+        age = np.where(created < 0, np.nan, np.maximum(0, as_of_s - created))
+        values["age_s"] = age.astype(np.float32)
+        texts = {
+            "did": self._dids.take(pa.array(item)),
+            "dataset": self._names_of(self._files.dataset[item]),
+            "tier": self._facts["tier"].texts(item, as_of_s),
+            "campaign": self._facts["campaign"].texts(item, as_of_s),
+        }
+        columns = {name: _nullable(values[name]) for name in self._spec.numeric_columns}
+        return pa.table(texts | columns)
+
+    def stored(self, as_of_s: int) -> Stored:
+        """The state at `as_of_s`, without what a dataset has forgotten by then."""
+        self.advance(as_of_s)
+        of_dataset = self._state.dataset
+        alive = of_dataset[:, D_LAST] >= as_of_s - self._spec.history_s
+        item = np.flatnonzero(self._is_known() & alive[self._files.dataset]).astype(np.int32)
+        dataset = np.flatnonzero(alive)
+        facts = {name: one.at(item, as_of_s) for name, one in self._facts.items() if one.words is None}
+        words = {name: one.texts(item, as_of_s) for name, one in self._facts.items() if one.words is not None}
+        return Stored.of(
+            self._state,
+            item,
+            dataset,
+            dids=self._dids,
+            dataset_of=self._files.dataset,
+            dataset_names=self._dataset_names,
+            facts=facts | words,
+        )
+
+    def _is_known(self) -> BoolArray:
+        """Files that were read since their dataset began."""
+        known: BoolArray = self._state.file[:, LIFE] == self._state.dataset[self._files.dataset, D_LIFE]
+        return known & (self._files.dataset >= 0)
+
+    def _candidates(self, as_of_s: int) -> Ids:
+        spec, of_dataset = self._spec, self._files.dataset
+        last: FloatArray = self._state.dataset[:, D_LAST]
+        in_use = last >= as_of_s - spec.active_dataset_s
+        alive = last >= as_of_s - spec.history_s
+        known = self._is_known()
+        recent = self._state.file[:, LAST] >= as_of_s - spec.candidate_s
+        read = known & alive[of_dataset] & (recent | in_use[of_dataset])
+        listed = (self._listed_s <= as_of_s) & (of_dataset >= 0)
+        self._files.n_files[:] = np.bincount(of_dataset[listed], minlength=len(self._dataset_names))
+        unread = listed & ~known & in_use[of_dataset]
+        waiting = np.flatnonzero(unread)
+        rank = _rank(of_dataset[waiting])
+        self._files.rank[waiting] = rank
+        read[waiting[rank < spec.unread_per_dataset]] = True
+        if self._hashes is not None:
+            read &= _mixed(self._hashes, as_of_s) < spec.sample_share * _STEPS
+        return np.flatnonzero(read).astype(np.int32)
+
+    def _names_of(self, dataset: Ids) -> pa.Array:
+        return self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named)))
+
+
+def _datasets(
+    before: Statements, catalogue: Statements, reads: Statements, n_files: int
+) -> tuple[IntArray, pa.Array]:
+    """The dataset of each file, as a code into the names returned; -1: not read, and listed in none.
+
+    It is that of the state to be carried on; else of the catalogue, if that knew it when the file was first
+    read (or if nobody read it); else the first by name of those that the reads of that time state. Else the
+    file is alone: its code is a number of its own after those of the names.
+    """
+    names = distinct([one.rows["dataset"] for one in (before, catalogue, reads)])
+    everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
+    first_s = np.append(reads.from_s, NEVER)[everything]
+    by_catalogue = fact("dataset", n_files, [catalogue])
+    dataset = np.where(by_catalogue.from_s <= first_s, _recoded(by_catalogue, names), -1)
+    stated = numbers(reads.rows["dataset"], names).astype(np.int64)
+    rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
+    rows = rows[np.argsort(-stated[rows], kind="stable")]
+    by_reads = np.full(n_files, -1, np.int64)
+    by_reads[reads.item[rows]] = stated[rows]
+    dataset = np.where(dataset < 0, by_reads, dataset)
+    dataset[before.item] = numbers(before.rows["dataset"], names)
+    is_read = first_s != NEVER
+    is_read[before.item] = True
+    alone = np.flatnonzero(is_read & (dataset < 0))
+    dataset[alone] = len(names) + np.arange(alone.size)
+    return dataset, names
+
+
+def _recoded(one: Fact, words: pa.Array) -> IntArray:
+    assert one.words is not None
+    return np.append(numbers(one.words, words), -1)[one.value].astype(np.int64)
+
+
+def _rank(group: Ids) -> IntArray:
+    """The place of each entry among those of its group, in their order."""
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    rank = np.empty(group.size, np.int64)
+    rank[order] = np.arange(group.size) - np.repeat(starts, np.diff(np.append(starts, group.size)))
+    return rank
+
+
+def _mixed(hashed: np.ndarray, as_of_s: int) -> np.ndarray:
+    """Numbers below 2^64 that depend on the hash and the time (the finalizer of splitmix64)."""
+    z = hashed + np.uint64(as_of_s * 0x9E3779B97F4A7C15 % 2**64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def _nullable(values: Float32Array) -> pa.Array:
+    return pa.array(values, from_pandas=True)
