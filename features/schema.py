@@ -145,7 +145,7 @@ STATES = Table(
         Column("tier", "string", "data tier of the file"),
         Column("campaign", "string", "production campaign or era of the file"),
         Column("size_bytes", "long", "size of the file"),
-        Column("created_at", "long", "when the file was created, seconds since 1970"),
+        Column("created_at", "timestamp", "when the file was created"),
         Column("numbers", "numbers", "see features.stream.state", required=True),
     ),
 )

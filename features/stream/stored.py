@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from features.arrays import FloatArray, IntArray
 from features.schema import STATES, arrow_schema
-from features.stream.events import numbers
+from features.stream.events import MICROS, numbers
 from features.stream.facts import ALWAYS, Statements
 from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Ids, State
 
@@ -53,7 +53,7 @@ class Stored:
             "entity": dids.take(pa.array(item)),
             "dataset": dataset_names.take(pa.array(dataset_of[item])),
             "numbers": _lists(state.file[item]),
-            **{name: _column(values) for name, values in facts.items()},
+            **{name: _column(name, values) for name, values in facts.items()},
         }
         of_datasets = {
             "kind": pa.repeat(DATASET, dataset.size),
@@ -103,8 +103,12 @@ def _matrix(lists: pa.ChunkedArray, width: int) -> FloatArray:
     return np.asarray(values, np.float64).reshape(len(lists), width)
 
 
-def _column(values: pa.Array | IntArray) -> pa.Array:
-    return values if isinstance(values, pa.Array) else pa.array(values, mask=values < 0)
+def _column(name: str, values: pa.Array | IntArray) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    is_time = name == "created_at"
+    numbers_or_times = pa.array(values * MICROS if is_time else values, mask=values < 0)
+    return numbers_or_times.cast(pa.timestamp("us", tz="UTC")) if is_time else numbers_or_times
 
 
 def _fitted(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:

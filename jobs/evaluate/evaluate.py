@@ -21,7 +21,7 @@ from jobs.progress import Advance
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
-from jobs.train.engines import Choice, by_size
+from jobs.train.engines import Engines
 from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
@@ -125,11 +125,11 @@ def run(
     request = Request(accesses, from_s, to_s, cycle_s, fractions)
     on_progress(0, 1, "reading")
     known = NOBODY if accesses is not None else contest(settings, from_s=from_s)
-    return evaluate(by_size(settings), settings, request, known, on_progress=on_progress)
+    return evaluate(Engines.of(settings), settings, request, known, on_progress=on_progress)
 
 
 def evaluate(
-    engine_for: Choice, settings: Settings, request: Request, known: Contest, *, on_progress: Advance
+    engines: Engines, settings: Settings, request: Request, known: Contest, *, on_progress: Advance
 ) -> EvaluationAnswer:
     """Train and score week by week, replay every rival, and record the result for the site's own accesses.
 
@@ -152,7 +152,7 @@ def evaluate(
         workspace = Workspace(
             scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
         )
-        notes = score(engine_for, workspace, walked, store, champion=known.champion, on_progress=on_progress)
+        notes = score(engines, workspace, walked, store, champion=known.champion, on_progress=on_progress)
         rivals = _replayed(settings, scene, store, known, request.from_s, on_progress=on_progress)
     record(settings, known, rivals, last_day_s=scene.last_day_s)
     return EvaluationAnswer(

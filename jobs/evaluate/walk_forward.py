@@ -19,7 +19,7 @@ from jobs.settings.tree import TrainingSettings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables, read_partitions
 from jobs.train import features as feature_job
-from jobs.train.engines import Choice
+from jobs.train.engines import Engines
 from jobs.train.samples import training_sample
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
@@ -75,7 +75,7 @@ def weeks(
 
 
 def score(
-    engine_for: Choice,
+    engines: Engines,
     workspace: Workspace,
     walked: Sequence[Week],
     store: ScoreStore,
@@ -91,7 +91,7 @@ def score(
     moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
     on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
     feature_job.compute(
-        engine_for,
+        engines,
         workspace.tables,
         spec=workspace.spec,
         region=workspace.region,
@@ -101,7 +101,7 @@ def score(
     dropped: dict[str, str] = {}
     for done, week in enumerate(walked, start=1):
         on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-        models = _trained(engine_for, workspace, week)
+        models = _trained(engines, workspace, week)
         dropped |= models[CHALLENGER_PLAN].bundle.dropped
         if champion is not None:
             models[CHAMPION_PLAN] = champion
@@ -111,7 +111,7 @@ def score(
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
 
-def _trained(engine_for: Choice, workspace: Workspace, week: Week) -> dict[str, LoadedModels]:
+def _trained(engines: Engines, workspace: Workspace, week: Week) -> dict[str, LoadedModels]:
     """The models of every learner, trained on what was known before the week."""
     soonest = min(workspace.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
@@ -121,7 +121,7 @@ def _trained(engine_for: Choice, workspace: Workspace, week: Week) -> dict[str, 
             "or more accesses before it"
         )
     feature_job.label(
-        engine_for,
+        engines,
         workspace.tables,
         spec=workspace.spec,
         until_s=week.trained_s,

@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from typing import TYPE_CHECKING
 
 from features.schema import ACCESSES
-from jobs.settings.tree import Settings
+from jobs.settings.tree import Settings, SparkSettings
 from jobs.spark.java import check_spark, is_submitted
 from jobs.store.tables import Tables
 from jobs.train.local_engine import LocalEngine
 from jobs.train.work import Engine
 
-Choice = Callable[[int], Engine]
-"""The engine for so many rows of accesses or features."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def local(n_rows: int) -> Engine:
-    """This process, whatever there is to do."""
-    del n_rows
-    return LocalEngine()
+@dataclasses.dataclass(frozen=True)
+class Engines:
+    """This process for up to `local_up_to` rows, else Spark; wherever a cluster is configured, always Spark."""
 
+    local_up_to: int
+    settings: SparkSettings
 
-def by_size(settings: Settings) -> Choice:
-    """Spark for more rows than `[features] local_up_to`, and wherever a cluster is configured."""
+    @classmethod
+    def of(cls, settings: Settings) -> Engines:
+        """As configured by `[features] local_up_to` and `[spark]`."""
+        return cls(settings.features.local_up_to, settings.spark)
 
-    def choose(n_rows: int) -> Engine:
-        if n_rows <= settings.features.local_up_to and not uses_cluster(settings):
+    def is_local(self, n_rows: int) -> bool:
+        """Whether so many rows are computed in this process."""
+        is_cluster = is_submitted() or not self.settings.master.startswith("local")
+        return n_rows <= self.local_up_to and not is_cluster
+
+    def engine(self, n_rows: int) -> Engine:
+        """The engine for so many rows of accesses."""
+        if self.is_local(n_rows):
             return LocalEngine()
-        from jobs.spark.session import spark_session  # noqa: PLC0415  Spark is loaded where it is used
-        from jobs.train.spark_engine import SparkEngine  # noqa: PLC0415
+        from jobs.train.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used
 
-        return SparkEngine(spark_session(settings.spark))
+        return SparkEngine(self.spark())
 
-    return choose
+    def spark(self) -> SparkSession:
+        """Spark, started if it does not run."""
+        from jobs.spark.session import spark_session  # noqa: PLC0415
 
+        return spark_session(self.settings)
 
-def check(settings: Settings, tables: Tables) -> None:
-    """Raise ServiceError if Spark may be needed for the accesses in `tables`, and cannot start here."""
-    if uses_cluster(settings) or tables.head(ACCESSES).n_rows > settings.features.local_up_to:
-        check_spark()
-
-
-def uses_cluster(settings: Settings) -> bool:
-    """Whether a Spark cluster was given: by `[spark] master`, or by spark-submit."""
-    return is_submitted() or not settings.spark.master.startswith("local")
+    def check(self, tables: Tables) -> None:
+        """Raise ServiceError if Spark may be needed for the accesses in `tables`, and cannot start here."""
+        if not self.is_local(tables.head(ACCESSES).n_rows):
+            check_spark()

@@ -11,7 +11,7 @@ from features.times import DAY_S, as_of_label, day_label, parse_day
 from jobs.settings.tree import Settings
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.clairvoyant_hits import clairvoyant_hits
-from jobs.train.engines import Choice, by_size
+from jobs.train.engines import Engines
 from jobs.train.states import States
 from jobs.train.work import FeatureWork, LabelWork
 from jobs.train.written import Written, check_on_grid, written
@@ -22,7 +22,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0)
     spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
     check_on_grid(as_ofs, spec.cycle_s)
     snapshot = compute(
-        by_size(settings),
+        Engines.of(settings),
         Tables(settings.tables.root),
         spec=spec,
         region=settings.region.name,
@@ -33,7 +33,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], sample_share: float = 1.0)
 
 
 def compute(
-    engine_for: Choice,
+    engines: Engines,
     tables: Tables,
     *,
     spec: FeatureSpec,
@@ -69,7 +69,7 @@ def compute(
         keeps_state=keeps_state,
         older=() if source is None else source.older,
     )
-    engine = engine_for(sum(part.n_rows for part in work.days.values()))
+    engine = engines.engine(sum(part.n_rows for part in work.days.values()))
     if source is None:
         return engine.write_features(tables, work, base=base)
     states.begin(last_s)
@@ -79,7 +79,7 @@ def compute(
 
 
 def label(
-    engine_for: Choice,
+    engines: Engines,
     tables: Tables,
     *,
     spec: FeatureSpec,
@@ -117,5 +117,5 @@ def label(
         wanted=wanted,
         hits=hits,
     )
-    engine = engine_for(sum(part.n_rows for part in work.days.values()))
+    engine = engines.engine(sum(part.n_rows for part in work.days.values()))
     return engine.write_labels(tables, work, base=base)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from features import labels
-from features.schema import PREDICTIONS, STATES
+from features.schema import STATES
 from features.stream import events
 from features.stream.region import Region
 from features.stream.stored import Stored
 from features.times import parse_as_of
-from jobs.store.keys import Key, MomentKey
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables, read_partitions
 from jobs.train.reads import catalogue, coded_reads
 from jobs.train.work import FeatureWork, LabelWork, placed
-from models.serving.scoring import ROWS_AT_A_TIME, ServedModels
 
 
 class LocalEngine:
@@ -47,21 +46,6 @@ class LocalEngine:
                 yield placed(found, table, key)
 
         return tables.replace_each(table, pieces(), cover=work.wanted, base=base)
-
-    def write_predictions(
-        self, tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels, *, base: Snapshot
-    ) -> Snapshot:
-        loaded = models.load()
-
-        def pieces() -> Iterator[pa.Table]:
-            for key in keys:
-                rows = read_partitions(features, {key: features.partitions[key]}).combine_chunks()
-                batches = rows.to_batches(max_chunksize=ROWS_AT_A_TIME)
-                found = [piece for batch in batches for piece in loaded.predictions(batch)]
-                if found:
-                    yield pa.Table.from_batches(found)
-
-        return tables.replace_each(PREDICTIONS, pieces(), cover=keys, base=base)
 
 
 def stored_at(states: Snapshot, key: MomentKey | None) -> Stored:

@@ -6,14 +6,16 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+
 from features.errors import ModelError, ServiceError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from jobs.settings.tree import MlflowSettings, Settings
-from jobs.store.keys import MomentKey
-from jobs.store.tables import Snapshot, Tables
-from jobs.train.engines import Choice, by_size
+from jobs.store.keys import Key, MomentKey
+from jobs.store.tables import Snapshot, Tables, read_partitions
+from jobs.train.engines import Engines
 from jobs.train.ready import check_features
 from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
@@ -21,7 +23,7 @@ from jobs.train.written import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
-from models.serving.scoring import LoadedModels, ServedModels
+from models.serving.scoring import PREDICTION_SCHEMA, ROWS_AT_A_TIME, LoadedModels, ServedModels
 
 DRIFT_ROWS = 20_000
 """Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
@@ -51,7 +53,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     check_on_grid(as_ofs, spec.cycle_s)
     chosen = settings.mlflow if alias is None else settings.mlflow.model_copy(update={"serve": (alias,)})
     answer = score(
-        by_size(settings),
+        Engines.of(settings),
         Tables(settings.tables.root),
         spec=spec,
         region=settings.region.name,
@@ -64,7 +66,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
 
 
 def score(
-    engine_for: Choice,
+    engines: Engines,
     tables: Tables,
     *,
     spec: FeatureSpec,
@@ -81,7 +83,6 @@ def score(
     of other settings, or trained on data later than an as_of), ServiceError.
     """
     features = tables.snapshot(spec.features_table)
-    base = tables.head(PREDICTIONS)
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
         models = patiently(
@@ -92,10 +93,32 @@ def score(
         for as_of in as_ofs:
             models.bundle.check_time(as_of, max_age_s=max_age_s)
         models = models.only(spec.horizons_s)
-    engine = engine_for(sum(features.partitions[key].n_rows for key in keys))
-    snapshot = engine.write_predictions(tables, features, keys, models, base=base)
+    snapshot = _write(engines, tables, features, keys, models)
     alarms = _watch(tables, features, keys, models, spec)
     return PredictAnswer(snapshot, models.version, alarms)
+
+
+def _write(
+    engines: Engines, tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels
+) -> Snapshot:
+    """Replace the predictions for `keys` of the features."""
+    base = tables.head(PREDICTIONS)
+    chosen = {key: features.partitions[key] for key in keys}
+    if not engines.is_local(sum(part.n_rows for part in chosen.values())):
+        from jobs.spark import table_io  # noqa: PLC0415  Spark is loaded where it is used
+        from jobs.train.spark_scoring import scored  # noqa: PLC0415
+
+        rows = table_io.read_partitions(engines.spark(), features, chosen)
+        return table_io.replace(scored(rows, models), tables, PREDICTIONS, cover=keys, base=base)
+    loaded = models.load()
+    pieces = (_predictions(read_partitions(features, {key: chosen[key]}), loaded) for key in keys)
+    return tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
+
+
+def _predictions(rows: pa.Table, models: LoadedModels) -> pa.Table:
+    batches = rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)
+    found = (piece for batch in batches if batch.num_rows for piece in models.predictions(batch))
+    return pa.Table.from_batches(found, PREDICTION_SCHEMA)
 
 
 @contextlib.contextmanager

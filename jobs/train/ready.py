@@ -16,7 +16,7 @@ from jobs.settings.tree import Settings
 from jobs.store.absent import no_access
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables
-from jobs.train.engines import check
+from jobs.train.engines import Engines
 from jobs.train.written import check_on_grid
 from models.learning.split import time_split
 from models.serving.names import model_name, no_model
@@ -28,7 +28,7 @@ def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
     """Raise unless features can be computed: StaleInputError without accesses that they look back on."""
     spec, tables = settings.features.spec, Tables(settings.tables.root)
     check_on_grid(as_ofs, spec.cycle_s)
-    check(settings, tables)
+    Engines.of(settings).check(tables)
     tables.check_writable(spec.features_table)
     accesses = tables.snapshot(ACCESSES)
     looks_back_s = max(spec.candidate_s, spec.active_dataset_s)
@@ -40,7 +40,7 @@ def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
 def to_train(settings: Settings, *, until_s: int) -> None:
     """Raise unless a model can be trained: StaleInputError without features, ModelError with too few."""
     spec, tables, region = settings.features.spec, Tables(settings.tables.root), settings.region.name
-    check(settings, tables)
+    Engines.of(settings).check(tables)
     tables.check_writable(spec.labels_table)
     tables.snapshot(ACCESSES)
     features = tables.snapshot(spec.features_table)
@@ -73,7 +73,7 @@ def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None =
     """Raise unless candidates can be scored: StaleInputError without features or without any model."""
     spec, tables = settings.features.spec, Tables(settings.tables.root)
     check_on_grid(as_ofs, spec.cycle_s)
-    check(settings, tables)
+    Engines.of(settings).check(tables)
     tables.check_writable(PREDICTIONS)
     check_features(tables.snapshot(spec.features_table), settings.region.name, as_ofs)
     aliases = settings.mlflow.serve if alias is None else (alias,)

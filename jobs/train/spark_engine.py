@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from features import labels
-from features.schema import ACCESSES, FILES, PREDICTIONS, STATES, Table, arrow_schema
+from features.schema import ACCESSES, FILES, STATES, Table, arrow_schema
 from features.spark.demand import demand
 from features.spark.grid import next_boundary
 from features.spark.schema import struct_type
@@ -30,7 +30,6 @@ from jobs.spark.table_io import read, read_partitions, replace
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables
 from jobs.train.work import FeatureWork, LabelWork, placed
-from models.serving.scoring import ServedModels, score_spark
 
 ROWS_PER_PART = 1_000_000
 """Reads, about, that a worker has in memory at a time."""
@@ -90,12 +89,6 @@ class SparkEngine:
         table = work.spec.labels_table
         found = parts.groupBy("part").applyInArrow(_labels_of(work), struct_type(table, with_partition=True))
         return replace(found, tables, table, cover=work.wanted, base=base)
-
-    def write_predictions(
-        self, tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels, *, base: Snapshot
-    ) -> Snapshot:
-        rows = read_partitions(self._spark, features, {key: features.partitions[key] for key in keys})
-        return replace(score_spark(rows, models), tables, PREDICTIONS, cover=keys, base=base)
 
     def _parts(self, tables: Tables, states: Snapshot, work: FeatureWork, n_parts: int) -> DataFrame:
         """Reads, files and states, each with the part of its dataset."""

@@ -110,7 +110,8 @@ class States:
             n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
             if n_before != in_state.get(day[0], DayInState()).n_known:
                 return None
-        return Source(key, unread, counted, _others(states, MomentKey.at(as_of_s, self.region), key))
+        here = MomentKey.at(as_of_s, self.region)
+        return Source(key, unread, counted, () if key == here else _others(states, here, key))
 
     def _until(self, as_of_s: int) -> list[MomentKey]:
         """The region's states at or before `as_of_s`, latest first."""

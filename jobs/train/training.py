@@ -18,7 +18,7 @@ from jobs.settings.tree import MlflowSettings, Settings, TrainingSettings
 from jobs.store.tables import Tables
 from jobs.train import features
 from jobs.train.deliver import TrainingAnswer, deliver
-from jobs.train.engines import by_size
+from jobs.train.engines import Engines
 from jobs.train.samples import training_sample
 from models.serving.bundle import Bundle
 from models.serving.provenance import code_version
@@ -38,7 +38,7 @@ def run(
     spec = dataclasses.replace(settings.features.spec, sample_share=sample_share)
     on_progress(0, len(spec.horizons_s), "labels")
     features.label(
-        by_size(settings),
+        Engines.of(settings),
         tables,
         spec=spec,
         until_s=until_s,

@@ -12,7 +12,6 @@ from features.schema import Table
 from features.spec import FeatureSpec
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables
-from models.serving.scoring import ServedModels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +55,7 @@ class LabelWork:
 
 
 class Engine(Protocol):
-    """Where features, labels and predictions are computed, with the same result in each engine."""
+    """Where features and labels are computed, with the same result in each engine."""
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         """Replace the features, and then the state. Raises ConflictError, StaleInputError."""
@@ -64,12 +63,6 @@ class Engine(Protocol):
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         """Replace the labels of `work.wanted`. Raises ConflictError, StaleInputError."""
-        ...
-
-    def write_predictions(
-        self, tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels, *, base: Snapshot
-    ) -> Snapshot:
-        """Replace the predictions of the partitions `keys` of `features`. Raises ConflictError."""
         ...
 
 

@@ -14,8 +14,7 @@ import pandas as pd
 
 from features.arrays import BoolArray, FloatArray
 from features.errors import InputError
-from features.stream.columns import COLUMNS
-from features.stream.columns import HOUR_S
+from features.stream.columns import COLUMNS, HOUR_S
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
 from replay.decisions import Decisions, decisions

@@ -1,18 +1,16 @@
-"""Predictions from features as Arrow batches, in this process or in Spark's workers."""
+"""Predictions from features as Arrow batches."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from features.arrays import Float32Array, FloatArray
 from features.schema import PREDICTIONS, arrow_schema
-from features.spark.schema import struct_type
 from models.learning.fit import probability_and_reads
 from models.learning.frame import arrow_matrix
 from models.learning.learners import Scorer, load_payload
@@ -22,7 +20,10 @@ ROWS_AT_A_TIME = 10_000
 """Rows of a matrix scored at a time: the size of Spark's batches, and small enough for a core's cache."""
 
 _PARTITION = [pa.field(name, pa.string()) for name in PREDICTIONS.partition]
-_SCHEMA = pa.schema([*(field.with_nullable(True) for field in arrow_schema(PREDICTIONS)), *_PARTITION])
+PREDICTION_SCHEMA = pa.schema(
+    [*(field.with_nullable(True) for field in arrow_schema(PREDICTIONS)), *_PARTITION]
+)
+"""The columns of predictions, and those of their partition."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,30 +81,9 @@ class LoadedModels:
                 "expected_accesses": pa.array(expected),
             }
             columns = {**kept, **made}
-            yield pa.RecordBatch.from_arrays([columns[name] for name in _SCHEMA.names], schema=_SCHEMA)
-
-
-def score_spark(features: DataFrame, models: ServedModels) -> DataFrame:
-    """`LoadedModels.predictions` in Spark, with the same numbers; each task loads the models once."""
-    wanted = dict.fromkeys(
-        [
-            *("did", "dataset", "tier", "size_bytes", "recency_s"),
-            *(models.bundle.columns),
-            *PREDICTIONS.partition,
-        ]
-    )
-    schema = struct_type(PREDICTIONS, with_partition=True)
-    return features.select(*wanted).mapInArrow(_scorer(models), schema)
-
-
-def _scorer(models: ServedModels) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def score(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loaded = models.load()
-        for batch in batches:
-            if batch.num_rows:
-                yield from loaded.predictions(batch)
-
-    return score
+            yield pa.RecordBatch.from_arrays(
+                [columns[name] for name in PREDICTION_SCHEMA.names], schema=PREDICTION_SCHEMA
+            )
 
 
 def _rounded(rows: pa.RecordBatch, name: str) -> pa.Array:
