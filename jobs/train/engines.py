@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Engines:
-    """This process for up to `local_up_to` rows, else Spark; wherever a cluster is configured, always Spark."""
+    """This process for up to `local_up_to` rows, else Spark; always Spark where a cluster is configured."""
 
     local_up_to: int
     settings: SparkSettings
