@@ -63,13 +63,10 @@ class RegionSettings(Section):
 
 
 class FeatureSettings(Section):
-    """Grid, windows and horizons of features and labels."""
+    """Grid, candidates and horizons of features and labels."""
 
     cycle: Seconds
-    windows: tuple[Seconds, ...] = pydantic.Field(min_length=1)
-    half_lives: tuple[Seconds, ...] = pydantic.Field(min_length=1)
     horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
-    n_gaps: int = pydantic.Field(ge=0, le=31)
     candidates: Seconds
     active_datasets: Seconds
     unread_per_dataset: int = pydantic.Field(ge=0)
@@ -80,7 +77,6 @@ class FeatureSettings(Section):
         if 86400 % self.cycle and self.cycle % 86400:
             raise ValueError("cycle must divide a day, or be whole days")
         for key, values in (
-            ("windows", self.windows),
             ("horizons", self.horizons),
             ("candidates", (self.candidates,)),
             ("active_datasets", (self.active_datasets,)),
@@ -89,8 +85,6 @@ class FeatureSettings(Section):
                 raise ValueError(f"{key} must be multiples of cycle")
         if max(self.horizons) > LONGEST_HORIZON_S:
             raise ValueError(f"horizons must be at most {LONGEST_HORIZON_S // 86400} days")
-        if self.candidates > max(self.windows):
-            raise ValueError("candidates must not be longer than the longest window")
         return self
 
     @property
@@ -98,10 +92,7 @@ class FeatureSettings(Section):
         """The same values in the type of the features room."""
         return FeatureSpec(
             cycle_s=self.cycle,
-            windows_s=self.windows,
-            half_lives_s=self.half_lives,
             horizons_s=self.horizons,
-            n_gaps=self.n_gaps,
             candidate_s=self.candidates,
             active_dataset_s=self.active_datasets,
             unread_per_dataset=self.unread_per_dataset,
