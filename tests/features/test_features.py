@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from features_oracle import US, Rows, expected, known
-
 from features.spark.features import features
+from features_oracle import US, Rows, expected, known
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from features.spark.features import features
+from jobs.train.feature_state import Histories
 
 from features.schema import ACCESSES, FILES, HISTORIES
-from features.spark.features import features
 from jobs.spark.table_io import read, replace
 from jobs.store.tables import Tables
 from jobs.train import features as job
-from jobs.train.feature_state import Histories
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
