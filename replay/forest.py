@@ -121,10 +121,10 @@ def _goes_left(forest: Forest, node: int, x: Float32Array) -> bool:
 
 @bare
 def _is_member(forest: Forest, node: int, value: float) -> bool:
-    if np.isnan(value) or value < 0:
+    if (
+        not 0 <= value < 32 * forest.n_words[node]
+    ):  # before the cast, which turns huge values and NaN into any
         return False
     category = int(value)
-    if category >> 5 >= forest.n_words[node]:
-        return False
     word = forest.words[int(forest.threshold[node]) + (category >> 5)]
     return bool((word >> np.uint32(category & 31)) & np.uint32(1))

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.arrays import IntArray
+from features.errors import InputError, SchemaError
 from features.stream.state import HOUR_S, Files, Ids
 from replay.read import LoadedTrace
+from replay.read.values import is_text
 from replay.trace import Trace
 
 TASK_PAUSE_S = 12 * HOUR_S
@@ -33,18 +35,42 @@ class Story(NamedTuple):
 def story(
     loaded: LoadedTrace, *, dataset: str | None = None, user: str | None = None, task: str | None = None
 ) -> Story:
-    """The story of a trace; `dataset`, `user`, `task`: columns among its details, as far as it has them.
+    """The story of a trace; `dataset`, `user`, `task`: columns among its details, None where it has none.
 
     A file without a dataset belongs to that of its folder, or is one of its own. No catalogue is used: a
-    dataset has as many files as have been read.
+    dataset has as many files as have been read. Raises SchemaError.
     """
-    trace, details = loaded.trace, loaded.details
-    of_file = _datasets(trace, None if dataset is None else details[dataset])
+    trace = loaded.trace
+    of_file = _datasets(trace, None if dataset is None else _told(loaded, dataset))
     readers = next((name for name in (task, user) if name is not None), None)
-    reader = np.zeros(trace.n_accesses, np.int32) if readers is None else _codes(details[readers]) + 1
+    reader = np.zeros(trace.n_accesses, np.int32) if readers is None else _codes(_told(loaded, readers)) + 1
     pause_s = USER_PAUSE_S if task is None else TASK_PAUSE_S
     files = Files(of_file, _kinds(trace), trace.size_bytes, np.full(trace.n_items, -1, np.int32), pause_s)
     return Story(files, np.zeros(int(of_file.max()) + 1, np.int64), reader.astype(np.int32))
+
+
+def check_fits(story: Story, trace: Trace) -> None:
+    """Raise InputError unless `story` is one of `trace`: kernels follow its numbers, whatever they are."""
+    files = story.files
+    per_file = (files.dataset, files.tier, files.size_bytes, files.position)
+    fits = (
+        all(column.size == trace.n_items for column in per_file)
+        and story.reader.size >= trace.n_accesses
+        and files.dataset.min() >= 0
+        and files.dataset.max() < story.n_files.size
+    )
+    if not fits:
+        raise InputError("the story is not of this trace; make it from the same accesses")
+
+
+def _told(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
+    """A column among the details that numbers or strings are in."""
+    if name not in loaded.details.column_names:
+        raise SchemaError(f"the trace has no further column {name!r}; name one that is not yet in use")
+    column = loaded.details[name]
+    if not (is_text(column.type) or pa.types.is_primitive(column.type) or pa.types.is_null(column.type)):
+        raise SchemaError(f"{name} is {column.type}; datasets, users and tasks are strings or numbers")
+    return column
 
 
 def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
