@@ -271,6 +271,13 @@ def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
             read_trace(tmp_path / "trace.csv", kind=kind)
 
 
+def test_a_pipe_is_no_catalogue(tmp_path: Path) -> None:
+    house(tmp_path).rename(tmp_path / "accesses.parquet")
+    os.mkfifo(tmp_path / "files.parquet")
+    with pytest.raises(InputError, match="not a plain file"):
+        read_trace(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("column", "why"),
     [
@@ -337,3 +344,10 @@ def test_a_cinfo_cut_at_any_byte_is_refused() -> None:
     for end in range(len(content)):
         with pytest.raises(InputError):
             cinfo.parse(content[:end])
+
+
+def test_a_pipe_in_a_namespace_is_no_cinfo(tmp_path: Path) -> None:
+    """A push that asks for it would wait for ever."""
+    os.mkfifo(tmp_path / "f.cinfo")
+    with pytest.raises(InputError, match="no plain file"):
+        cinfo.read(tmp_path / "f.cinfo")

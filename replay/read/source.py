@@ -102,6 +102,8 @@ def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
     paths = _below(path) if path.is_dir() else [path]
     if not paths:
         raise InputError(f"{path} holds no Parquet file; give a file, or a folder that has some")
+    if special := [one for one in paths if not one.is_file()]:
+        raise InputError(f"{special[0]} is not a plain file; write the table to one")
     root = path if path.is_dir() else path.parent
     files = [_parquet_read(one, partial(_opened, one, repeated)) for one in paths]
     return ParquetSource(str(path), root, files, paths)
