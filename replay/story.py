@@ -12,7 +12,6 @@ from features.arrays import IntArray
 from features.errors import InputError, SchemaError
 from features.stream.state import HOUR_S, Files, Ids
 from replay.read import LoadedTrace
-from replay.read.values import is_text
 from replay.trace import Trace
 
 TASK_PAUSE_S = 12 * HOUR_S
@@ -64,13 +63,10 @@ def check_fits(story: Story, trace: Trace) -> None:
 
 
 def _told(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
-    """A column among the details that numbers or strings are in."""
+    """A column among the details. Raises SchemaError."""
     if name not in loaded.details.column_names:
         raise SchemaError(f"the trace has no further column {name!r}; name one that is not yet in use")
-    column = loaded.details[name]
-    if not (is_text(column.type) or pa.types.is_primitive(column.type) or pa.types.is_null(column.type)):
-        raise SchemaError(f"{name} is {column.type}; datasets, users and tasks are strings or numbers")
-    return column
+    return loaded.details[name]
 
 
 def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
