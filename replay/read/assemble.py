@@ -28,6 +28,10 @@ _NOTES = (
 )
 
 
+MOST_READS = 2**24
+"""Of one row, as `pull` refuses more: a small file must not make a trace of gigabytes."""
+
+
 class LoadedTrace(NamedTuple):
     """A trace, and what happened to the rows it was made from.
 
@@ -95,10 +99,11 @@ def _repeated(source: Source, rows: Rows, n_reads: IntArray | None) -> Rows:
         return rows
     every = np.arange(n_reads.size) if rows is None else rows
     # As floats: a sum of 64-bit numbers can wrap round to a small one.
-    if (total := n_reads[every].sum(dtype=np.float64)) > MOST_ACCESSES:
+    total = n_reads[every].sum(dtype=np.float64)
+    if total > MOST_ACCESSES or n_reads.max() > MOST_READS:
         row = int(n_reads.argmax())
         raise InputError(
-            f"{source.label} states {total:.3g} reads, too many for a trace; the most are n_reads "
-            f"{n_reads[row]} of {source.where(row)}: correct them, or split the table"
+            f"{source.label} states {total:.3g} reads, the most with n_reads {n_reads[row]} in "
+            f"{source.where(row)}; a trace has less than {MOST_ACCESSES}, a row at most {MOST_READS}"
         )
     return np.repeat(every, n_reads[every])
