@@ -28,7 +28,7 @@ class CachecastError(Exception):
     """Base of every error raised on purpose; its text is safe to print."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(bounded(message))
+        super().__init__(bounded(printable(message)))
 
 
 class ConfigError(CachecastError):
@@ -80,6 +80,16 @@ class TargetUnavailable(PushError):
 
 class SourceUnavailable(TargetUnavailable):
     """The cache answers, but the origin of the file is unavailable or slow; a later try may succeed."""
+
+
+def printable(text: str) -> str:
+    """`text` as one line for a terminal: control and format characters are escaped as in `repr`.
+
+    Names and rows of others are quoted in messages, and a terminal obeys what follows an ESC.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def bounded(text: str, limit: int = MAX_MESSAGE_CHARS) -> str:

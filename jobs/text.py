@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from features.errors import printable
 from features.units import format_bytes
 
 Row = Mapping[str, Any]
@@ -51,7 +52,9 @@ def text(key: str, value: object) -> str:
             return "–"
         case float() if math.isnan(value):
             return "–"
-        case bool() | str():
+        case str():
+            return printable(value)
+        case bool():
             return str(value)
         case int() | float() if "bytes" in key.split("_") and not key.endswith("ratio"):
             return format_bytes(value)
@@ -64,7 +67,7 @@ def text(key: str, value: object) -> str:
         case int():
             return count(value)
         case dict():
-            return ", ".join(f"{name}: {text(name, item)}" for name, item in value.items()) or "–"
+            return ", ".join(f"{printable(name)}: {text(name, item)}" for name, item in value.items()) or "–"
         case list() | tuple():
             return ", ".join(text(key, item) for item in value) or "–"
     return str(value)

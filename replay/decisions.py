@@ -12,7 +12,7 @@ from features.jit import kernel
 from features.stream.columns import COLUMNS
 from features.stream.row import row
 from features.stream.state import Ids, Read, State, new_state, update
-from replay.story import Story
+from replay.story import Story, check_fits
 from replay.trace import ItemArray, Trace
 
 TRIES = 8
@@ -60,8 +60,9 @@ def decisions(
     """At most `most` rows between two times, of files whose last read is no longer ago than a window.
 
     Every window (the eviction ages of the caches at hand) gets as many rows, of files drawn alike. Nothing
-    after `to_s` is read.
+    after `to_s` is read. Raises InputError.
     """
+    check_fits(story, trace)
     first, stop = trace.first_at(int(from_s)), trace.first_at(int(to_s))
     chance = np.random.default_rng(seed).random((most + 1) * TRIES)
     state = new_state(trace.n_items, story.n_datasets)

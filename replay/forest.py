@@ -145,10 +145,10 @@ def _goes_left(forest: Forest, node: int, x: Float32Array) -> bool:
 
 @bare
 def _is_member(forest: Forest, node: int, value: float) -> bool:
-    if not 0 <= value < MOST_CATEGORIES:
+    if (
+        not 0 <= value < 32 * forest.n_words[node]
+    ):  # before the cast, which makes any number of huge ones and NaN
         return False
     category = int(value)
-    if category >> 5 >= forest.n_words[node]:
-        return False
     word = forest.words[int(forest.threshold[node]) + (category >> 5)]
     return bool((word >> np.uint32(category & 31)) & np.uint32(1))

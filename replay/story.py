@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.arrays import IntArray
+from features.errors import InputError, SchemaError
 from features.stream.state import Files, Ids, task_number, user_number
 from replay.read import LoadedTrace
 from replay.trace import Trace
@@ -28,13 +29,13 @@ class Story(NamedTuple):
 def story(
     loaded: LoadedTrace, *, dataset: str | None = None, user: str | None = None, task: str | None = None
 ) -> Story:
-    """The story of a trace; `dataset`, `user`, `task`: columns among its details, as far as it has them.
+    """The story of a trace; `dataset`, `user`, `task`: columns among its details, None where it has none.
 
     A file without a dataset belongs to that of its folder, or is one of its own. No catalogue is used: a
-    dataset has as many files as have been read.
+    dataset has as many files as have been read. Raises SchemaError.
     """
-    trace, details = loaded.trace, loaded.details
-    of_file = _datasets(trace, None if dataset is None else details[dataset])
+    trace = loaded.trace
+    of_file = _datasets(trace, None if dataset is None else _told(loaded, dataset))
     n_datasets = int(of_file.max(initial=-1)) + 1
     files = Files(
         of_file,
@@ -47,9 +48,30 @@ def story(
     reader = np.zeros(trace.n_accesses, np.int64)
     for name, number in ((user, user_number), (task, task_number)):
         if name is not None:
-            codes = _codes(details[name]).astype(np.int64)
+            codes = _codes(_told(loaded, name)).astype(np.int64)
             reader = np.where(codes >= 0, number(codes), reader)
     return Story(files, n_datasets, reader)
+
+
+def check_fits(story: Story, trace: Trace) -> None:
+    """Raise InputError unless `story` is one of `trace`: kernels follow its numbers, whatever they are."""
+    files = story.files
+    per_file = (files.dataset, files.tier, files.size_bytes, files.rank)
+    fits = (
+        all(column.size == trace.n_items for column in per_file)
+        and story.reader.size >= trace.n_accesses
+        and files.dataset.min() >= 0
+        and files.dataset.max() < story.n_datasets == files.n_files.size
+    )
+    if not fits:
+        raise InputError("the story is not of this trace; make it from the same accesses")
+
+
+def _told(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
+    """A column among the details. Raises SchemaError."""
+    if name not in loaded.details.column_names:
+        raise SchemaError(f"the trace has no further column {name!r}; name one that is not yet in use")
+    return loaded.details[name]
 
 
 def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:

@@ -18,7 +18,8 @@ ItemArray = npt.NDArray[np.int32]
 IndexArray = npt.NDArray[np.int32]
 
 
-_MOST = 2**31 - 2
+MOST_ACCESSES = 2**31 - 2
+"""Of accesses, and two per file, there are fewer."""
 
 _KINDS = {
     "time_s": np.int64,
@@ -116,7 +117,7 @@ def _check(trace: Trace) -> None:
     n, m = trace.item.size, trace.size_bytes.size
     if n == 0:
         raise InputError("the trace has no access; choose other days or another source")
-    if n + 2 * m >= _MOST:
+    if n + 2 * m >= MOST_ACCESSES:
         raise InputError(
             f"the trace has {n} accesses to {m} files, too many for the replay's 31-bit numbers; split it"
         )

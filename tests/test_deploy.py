@@ -145,6 +145,21 @@ def test_every_service_runs_with_the_same_few_rights(unit: Path) -> None:
     assert "User=cachecast" in lines
 
 
+def test_the_units_that_strangers_reach_are_bounded() -> None:
+    serve, collect = (
+        dict(
+            line.split("=", 1) for line in (DEPLOY / "systemd" / name).read_text().splitlines() if "=" in line
+        )
+        for name in ("cachecast-serve.service", "cachecast-collect.service")
+    )
+    assert int(serve["LimitNOFILE"]) > 2 * Settings.load(env={}).serve.connections
+    assert serve["MemoryMax"] == "1G"
+    assert (collect["IPAddressDeny"], collect["IPAddressAllow"]) == ("any", "localhost")
+    # A full folder of captures must not be that of the tables and the journal.
+    assert collect["StateDirectory"] != serve["StateDirectory"]
+    assert f"--out /var/lib/{collect['StateDirectory']}" in collect["ExecStart"]
+
+
 def test_the_environments_file_is_roots_alone_wherever_its_mode_is_stated() -> None:
     """systemd reads it as root before it becomes the user: nobody else need read the secrets in it."""
     sample = (DEPLOY / "systemd" / "environment.sample").read_text().splitlines()[0]

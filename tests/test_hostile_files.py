@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features.errors import CachecastError, ConfigError, InputError
+from features.errors import CachecastError, ConfigError, InputError, SchemaError
 from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources import queued_jobs
 from jobs.ingest.sources.queued_jobs import entries
@@ -23,6 +23,7 @@ from jobs.simulate.fleet_file import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from replay.read import read_trace
+from replay.story import story
 
 DEMO = Path(__file__).parents[1] / "conf" / "workloads" / "demo.toml"
 CACHE = 'kind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n'
@@ -220,6 +221,102 @@ def test_a_csv_trace_whose_closes_are_no_text_names_its_file(tmp_path: Path) -> 
         read_trace(path, kind="table", columns={"close": "close"})
 
 
+T0_S = 1_772_323_200
+
+
+def house(folder: Path, **columns: pa.Array) -> Path:
+    """An `accesses` table of four rows."""
+    times = pa.array([(T0_S + i) * 10**6 for i in range(4)], pa.timestamp("us", tz="UTC"))
+    table = {"accessed_at": times, "did": pa.array(list("abcd")), "size_bytes": pa.array([1, 2, 3, 4])}
+    pq.write_table(pa.table(table | columns), folder / "trace.parquet")
+    return folder / "trace.parquet"
+
+
+@pytest.mark.parametrize("n_reads", [2**62, 2**40, 2**29, 2**24 + 1])
+def test_reads_beyond_any_trace_are_refused_before_memory_is_taken(tmp_path: Path, n_reads: int) -> None:
+    """Four times 2**62 is 0 in 64 bits: rows were written beyond the end of an array of that size."""
+    path = house(tmp_path, n_reads=pa.array([n_reads] * 4))
+    with memory_of(2), pytest.raises(InputError, match=rf"n_reads {n_reads} in .*trace\.parquet row 1"):
+        read_trace(path)
+
+
+def test_event_ids_that_have_no_order_are_refused(tmp_path: Path) -> None:
+    same = pa.array([T0_S * 10**6] * 4, pa.timestamp("us", tz="UTC"))
+    path = house(tmp_path, accessed_at=same, event_id=pa.array([[1]] * 4))
+    with pytest.raises(SchemaError, match=r"trace\.parquet: event_id is list"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("kind", ["auto", "accesses", "table"])
+@pytest.mark.parametrize("twice", ["accessed_at", "did", "size_bytes"])
+def test_a_parquet_trace_with_a_column_twice_is_refused(tmp_path: Path, twice: str, kind: str) -> None:
+    table = pq.read_table(house(tmp_path))
+    pq.write_table(table.append_column(twice, table[twice]), tmp_path / "trace.parquet")
+    with pytest.raises(SchemaError, match=twice):
+        read_trace(tmp_path / "trace.parquet", kind=kind)
+
+
+@pytest.mark.parametrize("other", ["1.5", "2"])
+def test_a_csv_trace_with_a_column_twice_is_refused(tmp_path: Path, other: str) -> None:
+    path = written(tmp_path, f"time,item,size,size\n1,a,5,{other}\n", "trace.csv")
+    with pytest.raises(SchemaError, match=r"trace\.csv has several columns 'size'"):
+        read_trace(path, columns={"size": "size"})
+
+
+def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
+    """It would wait for a writer for ever."""
+    os.mkfifo(tmp_path / "trace.csv")
+    for kind in ("auto", "table", "oracleGeneral", "lcs"):
+        with pytest.raises(InputError, match="not a plain file"):
+            read_trace(tmp_path / "trace.csv", kind=kind)
+
+
+def test_a_pipe_is_no_catalogue(tmp_path: Path) -> None:
+    house(tmp_path).rename(tmp_path / "accesses.parquet")
+    os.mkfifo(tmp_path / "files.parquet")
+    with pytest.raises(InputError, match="not a plain file"):
+        read_trace(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (pa.array([[1]] * 4), "is list"),
+        (pa.array([{"a": 1}] * 4), "is struct"),
+        (pa.array([b"\xff"] * 4), "is binary"),
+        (pa.array([1] * 4).cast(pa.decimal128(38, 2)), "is decimal"),
+        (pa.nulls(4), None),
+        (pa.array([1.5, float("nan"), None, 1.5]), None),
+    ],
+)
+def test_columns_beside_a_trace_are_strings_or_numbers(
+    tmp_path: Path, column: pa.Array, why: str | None
+) -> None:
+    path = house(tmp_path, x=column)
+    if why is not None:
+        with pytest.raises(SchemaError, match=rf"trace\.parquet: x {why}"):
+            read_trace(path, keep=("x",))
+        return
+    loaded = read_trace(path, keep=("x",))
+    for role in ("dataset", "user", "task"):
+        assert story(loaded, **{role: "x"}).reader.size == 4
+
+
+@pytest.mark.parametrize("name", ["nope", "did"])
+def test_a_column_of_a_story_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    loaded = read_trace(house(tmp_path), keep=(name,))
+    with pytest.raises(SchemaError, match=f"no further column '{name}'"):
+        story(loaded, dataset=name)
+
+
+def test_an_error_that_quotes_a_row_gives_the_terminal_no_orders(tmp_path: Path) -> None:
+    path = written(tmp_path, "time,item,size\n1,a,5\nx\x1b[2J\x1b]0;title\x07\x9b\u202e\n", "trace.csv")
+    with pytest.raises(InputError) as caught:
+        read_trace(path)
+    assert str(caught.value).isprintable()
+    assert "\\x1b[2J" in str(caught.value)
+
+
 # cinfo
 
 RECORD = AccessRecord(1_772_323_200, 1_772_323_300, 1, 100, 0, 0, 300_000, 0, 0)
@@ -250,3 +347,10 @@ def test_a_cinfo_cut_at_any_byte_is_refused() -> None:
     for end in range(len(content)):
         with pytest.raises(InputError):
             cinfo.parse(content[:end])
+
+
+def test_a_pipe_in_a_namespace_is_no_cinfo(tmp_path: Path) -> None:
+    """A push that asks for it would wait for ever."""
+    os.mkfifo(tmp_path / "f.cinfo")
+    with pytest.raises(InputError, match="no plain file"):
+        cinfo.read(tmp_path / "f.cinfo")

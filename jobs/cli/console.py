@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from features.errors import printable
 from jobs.cli import layout
 from jobs.cli import progress as lines
 from jobs.progress import Advance, unwatched
@@ -65,8 +66,9 @@ def sentence(plain: str) -> None:
 
 
 def log(plain: str) -> None:
-    """Print a service's line to stderr as it is."""
-    err.print(plain, highlight=False, markup=False, soft_wrap=True)
+    """Print a service's line, or lines, to stderr."""
+    shown = "\n".join(map(printable, plain.split("\n")))
+    err.print(shown, highlight=False, markup=False, soft_wrap=True)
 
 
 def notes(texts: Iterable[str]) -> None:
@@ -78,7 +80,9 @@ def notes(texts: Iterable[str]) -> None:
 
 def warn(plain: str) -> None:
     """Print what an operator should look at to stderr."""
-    err.print(f"[bold yellow]warning[/bold yellow]: {escape(plain)}", highlight=False, soft_wrap=True)
+    err.print(
+        f"[bold yellow]warning[/bold yellow]: {escape(printable(plain))}", highlight=False, soft_wrap=True
+    )
 
 
 @contextlib.contextmanager

@@ -9,6 +9,10 @@ _NO_ROOM = (
     "database or disk is full",
     "No usable temporary directory",
 )
+_NO_MEMORY = (
+    "the memory does not suffice; no table is half written: choose fewer days or a smaller input, or a "
+    "machine with more memory, and run it again"
+)
 _REMEDIES = {
     ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
     "(`java -version`), and sound values of [spark] driver_memory and conf",
@@ -21,5 +25,7 @@ _REMEDIES = {
 
 def remedy(error: Exception) -> str | None:
     """What to tell a person who can mend it; None for what nobody foresaw."""
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY
     told = str(error)
     return next((what for words, what in _REMEDIES.items() if any(word in told for word in words)), None)

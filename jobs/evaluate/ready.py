@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from features.errors import InputError, SchemaError
@@ -17,6 +17,7 @@ from jobs.settings.tree import Settings
 from jobs.spark.java import check_spark
 from jobs.store.absent import no_access
 from jobs.store.tables import Tables
+from replay.read.times import UNITS
 
 LAST_S = 2**32
 """A time after all accesses."""
@@ -27,7 +28,7 @@ _NEEDED = ("did", "accessed_at", "size_bytes")
 def to_evaluate(settings: Settings, *, accesses: Path | None, from_s: int, to_s: int | None) -> None:
     """Raise InputError or StaleInputError unless there are accesses before `from_s`, and from it to `to_s`.
 
-    The times in `accesses`, a Parquet file, are only looked at if its footer has them.
+    The times in `accesses`, a Parquet file, are only looked at if they are timestamps.
     """
     check_spark()
     if to_s is not None and to_s < from_s:
@@ -71,21 +72,35 @@ def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[
 
 
 def _days_of_file(path: Path) -> tuple[int, int] | None:
-    """The first and the last second with an access, if the footer of the Parquet file says so."""
+    """The first and the last second with an access, if the Parquet file at `path` has such times.
+
+    They are read, not taken from the footer: Arrow ends the process over some damaged statistics.
+    """
     if path.is_dir():
         return None
+    if not path.is_file():
+        raise InputError(f"{path.name} is not a plain file; give a Parquet file of accesses")
     try:
-        footer = pq.read_metadata(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"cannot read {path.name} as Parquet: {error}") from None
-    check_columns(path, footer.schema.names)
-    column = footer.schema.names.index("accessed_at")
-    groups = [footer.row_group(i).column(column).statistics for i in range(footer.num_row_groups)]
-    times = [time for one in groups if one and one.has_min_max for time in (one.min, one.max)]
-    if not times or len(times) < 2 * len(groups) or not isinstance(times[0], dt.datetime):
+        file = pq.ParquetFile(path)
+        check_columns(path, file.schema_arrow.names)
+        groups = (file.read_row_group(i, columns=["accessed_at"]) for i in range(file.num_row_groups))
+        ends = [end for group in groups for end in _ends(group["accessed_at"])]
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"cannot read {path.name} as Parquet: {first}; write it again") from None
+    if not ends:
         return None
-    return _seconds(min(times)), _seconds(max(times))
+    if not 0 <= min(ends) <= max(ends) < LAST_S:
+        raise InputError(
+            f"{path.name}: accessed_at is from {min(ends)} to {max(ends)} s since 1970, beyond the times of "
+            "accesses; correct or drop these rows"
+        )
+    return min(ends), max(ends)
 
 
-def _seconds(time: dt.datetime) -> int:
-    return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp())
+def _ends(times: pa.ChunkedArray) -> list[int]:
+    """The first and the last second of timestamps; nothing of other columns."""
+    if not pa.types.is_timestamp(times.type):
+        return []
+    found = pc.min_max(times)
+    return [found[end].value // UNITS[times.type.unit] for end in ("min", "max") if found[end].is_valid]

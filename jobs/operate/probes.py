@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import http.client
-import json
 import socket
 import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any
+
+from features import strict_json
 
 TIMEOUT_S = 3.0
 MAX_BYTES = 2**20
@@ -54,7 +55,7 @@ def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | s
     if isinstance(found, str):
         return found
     try:
-        told = json.loads(found)
+        told = strict_json.loads(found)
     except ValueError:
         told = None
     return told if isinstance(told, dict) else "answers, but not as this service"

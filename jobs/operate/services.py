@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from features.errors import bounded
 from features.hosts import is_loopback
 from jobs.ingest import collect
 from jobs.operate.probes import Check, health
@@ -24,8 +25,10 @@ def placement(serve: ServeSettings) -> Check:
     found = health(f"{at}/health", tls=_tls(host))
     if isinstance(found, dict) and "servers_alive" in found:
         if found.get("status") == "ok":
-            return Check("placement", at, "ok", f"answers; {found['servers_alive']} caches are alive")
-        return Check("placement", at, "bad", f"is degraded: {found.get('database')}")
+            return Check(
+                "placement", at, "ok", bounded(f"answers; {found['servers_alive']} caches are alive", 200)
+            )
+        return Check("placement", at, "bad", bounded(f"is degraded: {found.get('database')}", 200))
     why = found if isinstance(found, str) else "answers, but not as this service"
     if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
         return Check("placement", at, "bad", f"{why}; start it: cachecast serve")

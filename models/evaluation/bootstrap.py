@@ -10,9 +10,11 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import IntArray
+from features.arrays import FloatArray, IntArray
 
 RESAMPLES = 4000
+DRAWN_AT_ONCE = 1 << 22
+"""Days of resamples in memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +35,7 @@ def mean_interval(
     `block`: number of days drawn together. Raises ValueError without days or with a block below 1.
     """
     values = np.asarray(days, dtype=np.float64)
-    means = values[_drawn(len(values), block, seed, resamples)].mean(axis=1)
+    means = _sums(values[None], block, seed, resamples)[0] / len(values)
     lower, upper = np.quantile(means, [1 - confidence, confidence])
     return Interval(float(values.mean()), float(lower), float(upper), confidence)
 
@@ -52,19 +54,31 @@ def ratio_interval(
     None if `below` sums to 0 over all days, or over the days of a resample. Raises as `mean_interval`.
     """
     top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
-    drawn = _drawn(len(top), block, seed, resamples)
-    sums = bottom[drawn].sum(axis=1)
-    if not bottom.sum() or not sums.all():
+    above_sums, below_sums = _sums(np.stack([top, bottom]), block, seed, resamples)
+    if not bottom.sum() or not below_sums.all():
         return None
-    lower, upper = np.quantile(top[drawn].sum(axis=1) / sums, [1 - confidence, confidence])
+    lower, upper = np.quantile(above_sums / below_sums, [1 - confidence, confidence])
     return Interval(float(top.sum() / bottom.sum()), float(lower), float(upper), confidence)
 
 
-def _drawn(n: int, block: int, seed: int, resamples: int) -> IntArray:
-    """Indices of the `n` days of each resample, int64[resamples, n]; blocks wrap around the end."""
+def _sums(series: FloatArray, block: int, seed: int, resamples: int) -> FloatArray:
+    """The sum of each resample of each series (float64[k, n] in), float64[k, resamples].
+
+    Resamples are drawn some at a time: a trace may span a million days.
+    """
+    n = series.shape[1]
     if not n or block < 1:
         raise ValueError(f"need days and a block of at least 1, got {n} and {block}")
-    block = min(block, n)
-    starts = np.random.default_rng(seed).integers(0, n, (resamples, -(-n // block)))
+    draw, at_once = np.random.default_rng(seed), max(1, DRAWN_AT_ONCE // n)
+    parts = [
+        series[:, _drawn(draw, n, min(block, n), min(at_once, resamples - done))].sum(axis=2)
+        for done in range(0, resamples, at_once)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _drawn(draw: np.random.Generator, n: int, block: int, resamples: int) -> IntArray:
+    """Indices of the `n` days of each resample, int64[resamples, n]; blocks wrap around the end."""
+    starts = draw.integers(0, n, (resamples, -(-n // block)))
     days: IntArray = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
     return days

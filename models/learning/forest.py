@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from features.arrays import Float32Array, FloatArray, IntArray
+from models.learning.lightgbm_text import checked_text
 from replay.forest import CATEGORICAL, DEFAULT_LEFT, LEAF, Forest, joined, margins
 
 _TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
 _CATEGORICAL_BIT, _DEFAULT_LEFT_BIT, _MISSING_SHIFT = 1, 2, 2
 
 
-def forest_of(text: str) -> Forest:
-    """The trees of a model text, as LightGBM writes it or `checked_text` returns it.
+def forest_of(text: str, columns: Sequence[str]) -> Forest:
+    """The trees of a model text of `columns`.
 
-    LightGBM: src/io/tree.cpp, `Tree::Tree(const char*)` and `Tree::NumericalDecision`.
+    LightGBM: src/io/tree.cpp, `Tree::Tree(const char*)` and `Tree::NumericalDecision`. The kernels follow the
+    arrays without looking at their bounds, so the text is checked first. Raises ModelError.
     """
+    text = checked_text(text, columns)
     _, *blocks = _TREE.split(text[: text.index("end of trees")])
     return joined([_tree(_fields(block)) for block in blocks])
 

@@ -66,7 +66,7 @@ def learn_ladder(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: f
         if labelled.sum() >= FEWEST_ROWS and 0 < is_read.mean() < 1:
             horizons_s.append(horizon_s)
             x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
-            forests.append(forest_of(LEARNER.fit(x, is_read).payload().decode()))
+            forests.append(forest_of(LEARNER.fit(x, is_read).payload().decode(), COLUMNS))
     return ladder(forests, horizons_s) if forests else None
 
 

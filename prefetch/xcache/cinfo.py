@@ -7,6 +7,8 @@ Source: format version 4 as written by XRootD 5.0 to 6.2.1 on little-endian mach
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 import struct
 from pathlib import Path
 
@@ -120,7 +122,10 @@ def parse(content: bytes) -> CInfo:
 
 def read(path: Path) -> CInfo:
     """The record in file `path`. Raises InputError naming the file, and OSError as `open` does."""
-    with path.open("rb") as stream:
+    # A pipe in a namespace would wait for a writer for ever.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise InputError(f"{path} is no plain file")
         content = stream.read(MAX_BYTES + 1)
     try:
         return parse(content)

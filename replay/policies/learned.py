@@ -15,7 +15,7 @@ from features.stream.row import row
 from features.stream.state import D_LAST, LAST, Ids, Read, State, new_state, update
 from replay.forest import Ladder, hit_rate
 from replay.kernels.accesses import Accesses, accesses
-from replay.story import Story
+from replay.story import Story, check_fits
 from replay.trace import Trace
 
 SAMPLE = 64
@@ -73,7 +73,8 @@ class Learned:
         self._story, self._orders = story, orders
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-        """Replay, marking hits; the peak usage in bytes."""
+        """Replay, marking hits; the peak usage in bytes. Raises InputError."""
+        check_fits(self._story, trace)
         m = trace.n_items
         run = Run(
             accesses(trace, capacity_bytes, hit),

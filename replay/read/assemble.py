@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from features.errors import InputError
 from replay.planner import IntArray
 from replay.read.choice import Choice, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
@@ -17,7 +18,7 @@ from replay.read.rows import Rows
 from replay.read.source import Source
 from replay.read.times import read_ticks
 from replay.read.values import least, refuse_null
-from replay.trace import Trace
+from replay.trace import MOST_ACCESSES, Trace
 
 _NOTES = (
     "rows left out, since no source knows their file's size",
@@ -25,6 +26,10 @@ _NOTES = (
     "accesses that close before they open, taken as closed at once",
     "accesses that read more than their file's size, taken as read whole",
 )
+
+
+MOST_READS = 2**24
+"""Of one row, as `pull` refuses more: a small file must not make a trace of gigabytes."""
 
 
 class LoadedTrace(NamedTuple):
@@ -62,7 +67,7 @@ def assemble(
     columns = read_files(source, roles, rows, files)
     rows, n_unsized = rows_of_known_size(rows, columns)
     n_reads = _n_reads(source, roles.n_reads)
-    rows = _repeated(rows, n_reads)
+    rows = _repeated(source, rows, n_reads)
     item, size, names = dense_files(rows, columns)
     n_differing = columns.n_differing
     del columns
@@ -88,9 +93,17 @@ def _n_reads(source: Source, name: str | None) -> IntArray | None:
     return least(source, column, name, 1)
 
 
-def _repeated(rows: Rows, n_reads: IntArray | None) -> Rows:
-    """Each row as often as it has reads."""
+def _repeated(source: Source, rows: Rows, n_reads: IntArray | None) -> Rows:
+    """Each row as often as it has reads. Raises InputError if these are more than a trace may have."""
     if n_reads is None or (n_reads == 1).all():
         return rows
     every = np.arange(n_reads.size) if rows is None else rows
+    # As floats: a sum of 64-bit numbers can wrap round to a small one.
+    total = n_reads[every].sum(dtype=np.float64)
+    if total > MOST_ACCESSES or n_reads.max() > MOST_READS:
+        row = int(n_reads.argmax())
+        raise InputError(
+            f"{source.label} states {total:.3g} reads, the most with n_reads {n_reads[row]} in "
+            f"{source.where(row)}; a trace has less than {MOST_ACCESSES}, a row at most {MOST_READS}"
+        )
     return np.repeat(every, n_reads[every])

@@ -12,6 +12,7 @@ from features.errors import InputError
 from replay.read.bridge import array_of
 from replay.read.kinds import LCS_MAGIC, open_bytes
 from replay.read.source import Source, TableSource
+from replay.trace import MOST_ACCESSES
 
 _ORACLE_RECORD = np.dtype([("time", "<u4"), ("item", "<u8"), ("size", "<u4"), ("following", "<i8")])
 _LCS_RECORD = np.dtype(
@@ -64,6 +65,8 @@ def _records(path: Path, stream: pa.NativeFile, record: np.dtype[np.void]) -> pa
         columns = [array_of(rows[name]) for name in _KEPT]
         pieces.append(pa.RecordBatch.from_arrays(columns, names=list(_KEPT)))
         n_records += whole
+        if n_records > MOST_ACCESSES:
+            raise InputError(f"{path} has more than {MOST_ACCESSES} records, too many for a trace; split it")
         if rest:
             raise InputError(
                 f"{path} is cut off within record {n_records + 1} ({rest} of {record.itemsize} bytes); "

@@ -46,8 +46,14 @@ def columns_beside(source: Source, roles: Roles, choice: Choice) -> dict[str, Co
     for name in wanted:
         if name in available:
             column = source.take(name)
+            _refuse_nested(source, name, column.type)
             found[name] = codes_of(column) if is_text(column.type) else column
     return found
+
+
+def _refuse_nested(source: Source, name: str, kind: pa.DataType) -> None:
+    if not (is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
+        raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
 
 
 def chosen_rows(source: Source, ticks: Ticks, rows: Rows, choice: Choice, sites: Column | None) -> Rows:

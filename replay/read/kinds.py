@@ -46,6 +46,9 @@ def kind_of(path: Path, *, table: bool = False) -> str:
 def open_bytes(path: Path) -> pa.NativeFile:
     """The bytes of a file, decompressed where it is gzip, zstd or bz2. Raises InputError."""
     try:
+        # It is opened more than once, and a pipe would wait for a writer.
+        if not path.is_file():
+            raise InputError(f"{path} is not a plain file; write the trace to one")
         with path.open("rb") as file:
             head = file.read(4)
         compression = next((name for magic, name in _COMPRESSIONS.items() if head.startswith(magic)), None)

@@ -6,21 +6,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import InputError
+from features.errors import InputError, SchemaError
 from replay.planner import BoolArray
 from replay.read.bridge import array_of, values_of
 from replay.read.roles import Roles
 from replay.read.rows import Rows, pick
 from replay.read.source import Source
 from replay.read.times import TickArray
-from replay.read.values import refuse_null
+from replay.read.values import is_text, refuse_null
 
 
 def in_order(source: Source, roles: Roles, ticks: TickArray, *, sort: bool) -> Rows:
     """The rows in time order: those of an `accesses` table by (time, event_id), others as they are.
 
     `sort`: sort the rows of a foreign table by time. Raises InputError naming the first row that is earlier
-    than the one before, if it is not to be sorted.
+    than the one before, if it is not to be sorted; SchemaError.
     """
     backwards = ticks[1:] < ticks[:-1]
     unordered = bool(backwards.any())
@@ -43,6 +43,8 @@ def _by_event(source: Source, name: str, rows: Rows, ticks: TickArray) -> Rows:
         return rows
     column = source.take(name)
     refuse_null(source, column, name)
+    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+        raise SchemaError(f"{source.label}: {name} is {column.type}; it must be strings or integers")
     if pa.types.is_dictionary(column.type):
         column = column.cast(pa.string())
     if rows is None and not _falls(column, same):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from features.errors import SchemaError
-from replay.read.source import Source, column_names
+from replay.read.source import Source, column_names, refuse_twice
 
 _USUAL = {
     "time": ("time", "t", "timestamp", "ts", "accessed_at"),
@@ -35,7 +35,7 @@ class Roles(NamedTuple):
 def is_house(source: Source) -> bool:
     """Whether this is an `accesses` table: accessed_at (a timestamp), did and size_bytes."""
     names = source.schema.names
-    return all(name in names for name in _HOUSE) and pa.types.is_timestamp(
+    return all(names.count(name) == 1 for name in _HOUSE) and pa.types.is_timestamp(
         source.schema.field("accessed_at").type
     )
 
@@ -45,6 +45,7 @@ def house_roles(source: Source) -> Roles:
     names = set(source.schema.names)
     if missing := [name for name in _HOUSE if name not in names]:
         raise SchemaError(f"{source.label} has no column {', '.join(missing)}; it has {column_names(source)}")
+    refuse_twice(source, "accessed_at")
     kind = source.schema.field("accessed_at").type
     if not pa.types.is_timestamp(kind):
         raise SchemaError(f"{source.label}: accessed_at is {kind}; it must be a timestamp")

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import InputError
+from features.errors import InputError, SchemaError
 
 _Read = TypeVar("_Read")
 
@@ -43,7 +43,8 @@ class TableSource:
         self._columns: dict[str, pa.ChunkedArray] = dict(zip(table.column_names, table.columns, strict=True))
 
     def take(self, name: str) -> pa.ChunkedArray:
-        """The column `name`."""
+        """The column `name`. Raises SchemaError."""
+        refuse_twice(self, name)
         return self._columns.pop(name)
 
     def where(self, row: int) -> str:
@@ -66,11 +67,12 @@ class ParquetSource:
             self.schema = self.schema.append(pa.field(key, pa.string()))
 
     def take(self, name: str) -> pa.ChunkedArray:
-        """The column `name`. Raises InputError."""
+        """The column `name`. Raises InputError, SchemaError."""
+        refuse_twice(self, name)
         pieces: list[pa.Array] = []
         for file, path, folder in zip(self._files, self._paths, self._folders, strict=True):
             if name in folder:
-                pieces.append(pa.repeat(folder[name], file.metadata.num_rows))
+                pieces += _parquet_read(path, partial(_repeated, folder[name], file.metadata.num_rows))
             else:
                 pieces += _parquet_read(path, partial(self._column, file, name))
         return pa.chunked_array(pieces, self.schema.field(name).type)
@@ -79,6 +81,8 @@ class ParquetSource:
         column, kind = file.read(columns=[name])[name], self.schema.field(name).type
         # Arrow believes a file that its strings are text, and that its codes name values.
         column.validate(full=True)
+        if len(column) != file.metadata.num_rows:
+            raise pa.ArrowInvalid(f"{name} has {len(column)} values in {file.metadata.num_rows} rows")
         return list((column if column.type == kind else column.cast(kind)).chunks)
 
     def where(self, row: int) -> str:
@@ -98,6 +102,8 @@ def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
     paths = _below(path) if path.is_dir() else [path]
     if not paths:
         raise InputError(f"{path} holds no Parquet file; give a file, or a folder that has some")
+    if special := [one for one in paths if not one.is_file()]:
+        raise InputError(f"{special[0]} is not a plain file; write the table to one")
     root = path if path.is_dir() else path.parent
     files = [_parquet_read(one, partial(_opened, one, repeated)) for one in paths]
     return ParquetSource(str(path), root, files, paths)
@@ -108,9 +114,19 @@ def _opened(path: Path, repeated: bool) -> pq.ParquetFile:
     return pq.ParquetFile(path, read_dictionary=texts if repeated else None)
 
 
+def _repeated(value: str, n_rows: int) -> list[pa.Array]:
+    return [pa.repeat(value, n_rows)]
+
+
 def _folder_values(path: Path) -> dict[str, str]:
     pairs = (part.partition("=") for part in path.parts[:-1])
     return {key: unquote(value) for key, equals, value in pairs if equals}
+
+
+def refuse_twice(source: Source, name: str) -> None:
+    """Raise SchemaError if several columns are called `name`."""
+    if source.schema.names.count(name) > 1:
+        raise SchemaError(f"{source.label} has several columns {name!r}; rename all but one")
 
 
 def column_names(source: Source) -> str:

@@ -29,8 +29,9 @@ def read_csv(path: Path) -> Source:
     except UnicodeDecodeError:
         raise InputError(f"{path} cannot be read as CSV: its header is not UTF-8; correct it") from None
     # Arrow reads integers beyond 64 bits as floats.
-    floats = {field.name: pa.string() for field in table.schema if pa.types.is_floating(field.type)}
-    wide = {name: kind for name, kind in floats.items() if _beyond_int64(table[name])}
+    columns = zip(table.schema, table.columns, strict=True)
+    floats = [(field.name, column) for field, column in columns if pa.types.is_floating(field.type)]
+    wide = {name: pa.string() for name, column in floats if _beyond_int64(column)}
     return TableSource(str(path), _read(path, wide) if wide else table)
 
 

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli import console
+from jobs.cli.failures import remedy
 from jobs.cli.main import app
 from jobs.operate.status import Status
 
@@ -39,3 +40,18 @@ def test_the_status_says_which_model_serves(
 ) -> None:
     monkeypatch.setattr("jobs.operate.status.run", lambda *_args, **_more: found)
     assert told in CliRunner().invoke(app, ["status"]).stdout
+
+
+@pytest.mark.parametrize("answer", [{"name": "a\x1b[2J\x9bb"}, [{"name": "a\x1b[2J\x9bb", "n": 1}]])
+def test_names_give_the_terminal_no_orders(capsys: pytest.CaptureFixture[str], answer: object) -> None:
+    console.show(answer, as_json=False)
+    console.log("a\x1b[2J\x9bb")
+    console.warn("a\x1b[2J\x9bb")
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err
+    assert "\x9b" not in told.out + told.err
+    assert "\\x1b[2J" in told.out
+
+
+def test_memory_that_does_not_suffice_is_told_in_one_line() -> None:
+    assert "no table is half written" in str(remedy(MemoryError()))

@@ -1,7 +1,8 @@
-"""The days of an evaluation are checked at once, in the tables and in the footer of a file."""
+"""The days of an evaluation are checked at once, in the tables and in a file."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features.errors import InputError, SchemaError, StaleInputError
+from features.errors import CachecastError, InputError, SchemaError, StaleInputError
 from features.schema import ACCESSES
 from features.times import parse_day
 from jobs.evaluate import ready
@@ -70,7 +71,8 @@ def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path
 
 
 def test_what_a_file_does_not_say_is_left_to_its_reader(tmp_path: Path) -> None:
-    pq.write_table(rows(), tmp_path / "a.parquet", write_statistics=False)
+    strange = rows().set_column(rows().column_names.index("accessed_at"), "accessed_at", pa.array(DAYS))
+    pq.write_table(strange, tmp_path / "a.parquet")
     check(tmp_path, "2030-01-01", accesses=tmp_path / "a.parquet")
     pq.write_table(rows().drop_columns(["did"]), tmp_path / "a.parquet")
     with pytest.raises(SchemaError, match="no column 'did'"):
@@ -78,3 +80,23 @@ def test_what_a_file_does_not_say_is_left_to_its_reader(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no Parquet")
     with pytest.raises(InputError, match=r"cannot read a\.parquet as Parquet"):
         check(tmp_path, "2030-01-01", accesses=tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
+def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> None:
+    at = rows().column_names.index("accessed_at")
+    times = pa.array([time_us, 1_772_323_200_000_000], pa.timestamp("us", tz="UTC"))
+    pq.write_table(rows().set_column(at, "accessed_at", times), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: accessed_at .* beyond the times of accesses"):
+        check(tmp_path, "2026-03-02", accesses=tmp_path / "a.parquet")
+
+
+def test_a_damaged_footer_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = {"accessed_at": rows()["accessed_at"], "did": ["a", "b"], "size_bytes": [1, 2]}
+    pq.write_table(pa.table(table), path)
+    content = path.read_bytes()
+    for at in range(content.rindex(b"schema") - 40, len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x15]) + content[at + 1 :])
+        with contextlib.suppress(CachecastError):
+            check(tmp_path, "2026-03-02", accesses=path)

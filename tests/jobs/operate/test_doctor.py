@@ -23,11 +23,11 @@ HEALTHY = {
 
 @contextmanager
 def answering(told: object) -> Iterator[str]:
-    """The URL of a server that gives every request the JSON `told`."""
+    """The URL of a server that gives every request the JSON `told`, or these bytes."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps(told).encode()
+            body = told if isinstance(told, bytes) else json.dumps(told).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -56,6 +56,9 @@ def checked(tmp_path: Path, part: str, **env: str) -> Check:
         ({"status": "ok", "servers_alive": 3}, "ok", "3 caches are alive"),
         ({"status": "degraded", "servers_alive": 0, "database": "unavailable"}, "bad", "unavailable"),
         ({"name": "another program"}, "off", "not as this service"),
+        (b"[" * 100_000, "off", "not as this service"),
+        (b'{"status": "ok", "servers_alive": "\\ud800"}', "off", "not as this service"),
+        ({"status": "degraded", "servers_alive": 0, "database": "x" * 10**5}, "bad", "is degraded: xxx"),
     ],
 )
 def test_the_placement_service_is_asked(tmp_path: Path, told: object, state: str, words: str) -> None:
@@ -63,6 +66,7 @@ def test_the_placement_service_is_asked(tmp_path: Path, told: object, state: str
         check = checked(tmp_path, "placement", CACHECAST_SERVE__PORT=url.rpartition(":")[2])
     assert (check.configured, check.state) == (url, state)
     assert words in check.detail
+    assert len(check.detail) <= 300
 
 
 def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO_PLAN
-from models.evaluation.bootstrap import mean_interval
+from models.evaluation import bootstrap
+from models.evaluation.bootstrap import mean_interval, ratio_interval
 from models.evaluation.promotion import DailyWan, decide
 
 TB = 10**12
@@ -116,6 +117,15 @@ def test_bounds_hold_the_mean_of_what_was_drawn(days: list[float], block: int) -
     slack = 1e-6 * max(abs(day) for day in days) + 1e-9
     assert min(days) - slack <= found.lower <= found.upper <= max(days) + slack
     assert found.mean == pytest.approx(np.mean(days))
+
+
+def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of centuries would take gigabytes at once."""
+    days = np.random.default_rng(1).normal(5, 2, 40)
+    whole = [mean_interval(days, block=7), ratio_interval(days, days[::-1], block=7)]
+    monkeypatch.setattr(bootstrap, "DRAWN_AT_ONCE", 1000)
+    parts = [mean_interval(days, block=7), ratio_interval(days, days[::-1], block=7)]
+    assert parts == whole
 
 
 def test_a_bootstrap_needs_days() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import lightgbm as lgb
 import numpy as np
 import pytest
 
+from features.errors import ModelError
 from models.learning.forest import forest_of, probabilities
 from replay.forest import hit_rate, ladder, margin
+
+COLUMNS = tuple(f"Column_{i}" for i in range(3))
 
 
 def trained(*, categorical: bool, missing: bool, zero_as_missing: bool = False, seed: int = 1) -> lgb.Booster:
@@ -42,7 +47,7 @@ def strange_rows() -> np.ndarray:
 @pytest.mark.parametrize("zero_as_missing", [False, True])
 def test_sums_of_trees_are_lightgbms(categorical: bool, missing: bool, zero_as_missing: bool) -> None:
     booster = trained(categorical=categorical, missing=missing, zero_as_missing=zero_as_missing)
-    forest, rows = forest_of(booster.model_to_string()), strange_rows()
+    forest, rows = forest_of(booster.model_to_string(), COLUMNS), strange_rows()
     expected = booster.predict(rows.astype(np.float64), raw_score=True)
     found = [margin(forest, 0, forest.root.size, x) for x in rows]
     assert np.abs(np.array(found) - expected).max() < 1e-12
@@ -54,7 +59,7 @@ def test_sums_of_trees_are_lightgbms(categorical: bool, missing: bool, zero_as_m
 def test_a_ladder_takes_each_horizon_s_own_trees() -> None:
     boosters = [trained(categorical=True, missing=True, seed=seed) for seed in (1, 2)]
     horizons_s = (3600.0, 86400.0)
-    both = ladder([forest_of(b.model_to_string()) for b in boosters], horizons_s)
+    both = ladder([forest_of(b.model_to_string(), COLUMNS) for b in boosters], horizons_s)
     rows = strange_rows()[:200]
     near, far = (np.asarray(b.predict(rows.astype(np.float64))) for b in boosters)
     far = np.maximum(near, far)
@@ -72,8 +77,54 @@ def test_a_model_of_one_leaf_is_its_value() -> None:
         lgb.Dataset(x, np.arange(500) % 2, params={"verbosity": -1}),
         2,
     )
-    forest = forest_of(booster.model_to_string())
+    forest = forest_of(booster.model_to_string(), COLUMNS[:2])
     row = np.zeros(2, np.float32)
     assert margin(forest, 0, forest.root.size, row) == pytest.approx(
         float(np.asarray(booster.predict(x[:1], raw_score=True))[0]), abs=1e-12
     )
+
+
+@pytest.mark.parametrize("value", [1e10, 2.0**63, 1e20, np.inf, -1e20, -np.inf, np.nan])
+def test_a_category_beyond_all_integers_is_in_no_set(value: float) -> None:
+    """Cast to an integer it could be any index of the set's words, also far outside."""
+    forest = forest_of(trained(categorical=True, missing=False).model_to_string(), COLUMNS)
+    assert forest.words.size
+    of, unknown = (margin(forest, 0, forest.root.size, row_of(category)) for category in (value, 1e6))
+    assert of == unknown
+
+
+def row_of(category: float) -> np.ndarray:
+    return np.array([0.5, category, 1.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("split_feature", "3", "split_feature"),
+        ("split_feature", "-1", "split_feature"),
+        ("left_child", "0", "left_child"),
+        ("right_child", "0", "right_child"),
+        ("left_child", "99", "left_child"),
+        ("right_child", "-99", "right_child"),
+        ("left_child", "4294967296", "left_child"),
+        ("threshold", "nan", "threshold"),
+        ("leaf_value", "nan", "leaf_value"),
+        ("decision_type", "64", "decision_type"),
+        ("num_leaves", "1", "no|leaf_value|split"),
+        ("num_cat", "999999", "cat_boundaries"),
+        ("cat_boundaries", "9999", "cat_boundaries"),
+        ("cat_boundaries", "-1", "cat_boundaries"),
+        ("cat_threshold", "-1", "cat_threshold"),
+    ],
+)
+def test_trees_that_point_outside_themselves_never_reach_the_kernel(field: str, value: str, why: str) -> None:
+    """Each would read outside an array, or never come to a leaf."""
+    text = trained(categorical=True, missing=True).model_to_string()
+    header, trees = text.split("Tree=0\n", 1)
+    trees = "Tree=0\n" + trees[: trees.index("end of trees")]
+    changed = re.sub(rf"(?m)^({field}=)[^ \n]+", rf"\g<1>{value}", trees, count=1)
+    assert changed != trees
+    sizes = " ".join(str(len(tree)) for tree in re.split(r"(?m)^(?=Tree=)", changed)[1:])
+    header = re.sub(r"(?m)^tree_sizes=.*$", f"tree_sizes={sizes}", header)
+    with pytest.raises(ModelError, match=why):
+        forest_of(header + changed + "end of trees\n", COLUMNS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from features.errors import InputError
 from features.stream.columns import COLUMNS
 from features.stream.state import Files
 from replay.decisions import decisions
@@ -129,3 +130,26 @@ def test_rows_do_not_depend_on_what_comes_after_the_end() -> None:
     rows = [decisions(t, story_of(t), [1e5], from_s=0.0, to_s=end, most=200) for t in (trace, cut)]
     for one, other in zip(*rows, strict=True):
         assert np.array_equal(one, other, equal_nan=True)
+
+
+def test_a_story_of_another_trace_never_reaches_the_kernels() -> None:
+    trace = trace_of(5)
+    fitting = story_of(trace)
+    files, n = fitting.files, trace.n_accesses
+    hostile = [
+        fitting._replace(files=files._replace(dataset=np.full(trace.n_items, value, np.int32)))
+        for value in (-1, 7, 2**31 - 1)
+    ]
+    hostile += [
+        fitting._replace(reader=np.zeros(n - 1, np.int32)),
+        fitting._replace(n_files=np.zeros(6, np.int64)),
+        *(
+            fitting._replace(files=files._replace(**{name: getattr(files, name)[:-1]}))
+            for name in ("dataset", "tier", "size_bytes", "position")
+        ),
+    ]
+    for story in hostile:
+        with pytest.raises(InputError, match="not of this trace"):
+            Learned(story, [])(trace, 1000, np.zeros(n, np.bool_))
+        with pytest.raises(InputError, match="not of this trace"):
+            decisions(trace, story, [1e5], from_s=0.0, to_s=1e9, most=10)
