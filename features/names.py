@@ -47,7 +47,7 @@ class Rule:
 
 
 _OSDF = "ncar|ospool|osgconnect|chtc|igwn|icecube|pelicanplatform"
-_CMS = "^(?:/eos/cms)?/store/"
+_CMS = "^/(?:eos/cms/)?store/"
 _CMS_KIND = "data|mc|hidata|himc|relval|express|generator|unmerged|backfill/[0-9]+/(?:data|mc)"
 _CMS_FILE = "([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$"
 _CMS_DATASET = ("/", 2, "/", 1, "-", 4, "/", 3)
