@@ -8,7 +8,7 @@ not on the number of reads.
     cycle          start of the reads' cycle
     known_cycle    the first as_of that may use them: known_at < as_of if and only if known_cycle <= as_of
     n_access       sum of n_reads
-    read_bytes     sum of read_bytes, else size_bytes, else 0
+    read_bytes     sum of read_bytes, else size_bytes, else 0; of a read known before its end, of size_bytes
     first_at, last_at   accessed_at of the first and the last read, whole seconds
     users_*, tasks_*, files_*   sketches (features.sketch) of the distinct users, tasks, and files of a group
     dataset, tier, campaign, size_bytes, created_at   facts about the file; null for other kinds
@@ -59,7 +59,7 @@ def file_cells(accesses: DataFrame, files: DataFrame | None, *, cycle_s: int) ->
             next_boundary(F.col("known_at"), cycle_s).alias("known_cycle"),
             *facts,
             F.col("n_reads").alias("n_access"),
-            F.coalesce("read_bytes", "size_bytes", F.lit(0).cast("long")).alias("read_bytes"),
+            F.coalesce(_told_bytes(), "size_bytes", F.lit(0).cast("long")).alias("read_bytes"),
             F.unix_seconds("accessed_at").alias("first_at"),
             F.unix_seconds("accessed_at").alias("last_at"),
             *words(F.col("user"), "users"),
@@ -97,6 +97,12 @@ def _with_catalogue(cells: DataFrame, files: DataFrame, *, cycle_s: int) -> Data
     joined = cells.join(catalogue, (F.col("entity") == F.col("file")) & in_time, how="left")
     facts = {name: F.coalesce(f"file_{name}", name) for name in FACTS}
     return joined.withColumns(facts | {"dataset": F.coalesce("dataset", "file_dataset")})
+
+
+def _told_bytes() -> Column:
+    """The bytes of a read that its record told from the first: not those of an end after `known_at`."""
+    ended_later = F.coalesce(F.col("closed_at") > F.col("known_at"), F.lit(False))
+    return F.when(~ended_later, F.col("read_bytes"))
 
 
 def _sums(sketched: tuple[str, ...]) -> list[Column]:

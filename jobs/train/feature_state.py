@@ -29,7 +29,7 @@ from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables
 from jobs.store.tables import read_partitions as table_partitions
 
-STATE_FORM = 2
+STATE_FORM = 3
 """Version of the state's content. Raise it when the content changes its meaning: all states are rebuilt."""
 
 MICROS = 1_000_000

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from features_oracle import US, Rows, expected, known
+from pyspark.sql import functions as F
 
 from features.spark.features import features
 
@@ -82,6 +83,18 @@ def test_nothing_known_at_as_of_or_later_changes_a_feature(
     again = collected(features(accesses, catalogue, [as_of], spec=worlds.spec, region="r"))
     text = f"{dt.datetime.fromtimestamp(as_of, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
     assert again == {key: row for key, row in found.items() if key[1] == text}  # bit by bit
+
+
+def test_bytes_told_after_a_read_was_known_change_no_feature(worlds: Any, frames: Callable[..., Any]) -> None:
+    """Its end and its bytes come with the close: a read that counts from its open counts its file's size."""
+    accesses, catalogue = frames(worlds)
+    later = F.col("known_at") + F.make_dt_interval(secs=F.lit(1))
+    ended = accesses.withColumn("closed_at", later)
+    found, bare = (
+        collected(features(rows, catalogue, instants(worlds)[-2:], spec=worlds.spec, region="r"))
+        for rows in (ended, accesses.withColumn("read_bytes", F.lit(None).cast("long")))
+    )
+    assert found == bare
 
 
 def test_a_sample_holds_some_candidates_as_they_are(
