@@ -17,7 +17,6 @@ DEFAULT_LEFT, CATEGORICAL = 1, 2
 NO_MISSING, ZERO_MISSING, NAN_MISSING = 0, 1, 2
 ZERO = 1e-35
 """LightGBM takes a smaller magnitude for zero."""
-MOST_CATEGORIES = 2.0**31
 ROWS_AT_ONCE = 16
 """Rows that go through a tree side by side, so that none waits for another's memory or branches."""
 
@@ -147,7 +146,7 @@ def _goes_left(forest: Forest, node: int, x: Float32Array) -> bool:
 def _is_member(forest: Forest, node: int, value: float) -> bool:
     if (
         not 0 <= value < 32 * forest.n_words[node]
-    ):  # before the cast, which makes any number of huge ones and NaN
+    ):  # NaN and huge ones must not be cast
         return False
     category = int(value)
     word = forest.words[int(forest.threshold[node]) + (category >> 5)]

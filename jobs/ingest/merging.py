@@ -14,38 +14,44 @@ from jobs.ingest.sources.workspace import Workspace
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task")
+IN_TWO_PARTS = "xrootd_fstream"
+"""The source that tells an access at its open, and its end and bytes later."""
 DAY = "CAST(CAST(accessed_at AS DATE) AS VARCHAR)"
 """The day of an access: its partition."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Rule:
-    """Of rows with equal `key` the first in `order` stays, with the least `least` of them all.
+    """Of rows with equal `key` the first in `order` stays.
 
-    `new` and `old`: what is selected of the accepted rows, and of those of the table.
+    `new` and `old`: what is selected of the accepted rows, and of those of the table. `known`: the `known_at`
+    it gets, made of its own and of `first_at`, the earliest of them all.
     """
 
     key: str
     order: str
     new: str
     old: str
-    least: str = ""
+    known: str
 
 
 def merge_accesses(space: Workspace, *, into: str, old: str) -> None:
     """`into`: one row per event of the accepted rows and of table `old`.
 
-    Of several rows of an event, one with its end is preferred, then the one known first: an open without its
-    close is replaced by the same open with it.
+    Of several rows of an event, one with its end is preferred, then the one known first. An open told before
+    its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     others = [name for name in names if name not in {"known_at", *_SALTED}]
-    order = ["closed_at IS NULL", *_quoted(["known_at", *others]), "changed", *_quoted(_SALTED)]
+    told_once = f"source <> '{IN_TWO_PARTS}'"
+    told_at = f"CASE WHEN {told_once} THEN known_at END"
+    order = ["closed_at IS NULL", told_at, *_quoted(others), "changed", *_quoted(_SALTED)]
     rule = _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),
         new=f'{", ".join(_quoted(ACCESSES.column_names))}, {DAY} AS "day"',
         old=", ".join(_quoted(names)),
+        known=f"CASE WHEN {told_once} THEN known_at ELSE first_at END",
     )
     _merge(space, rule, into, old)
 
@@ -59,7 +65,7 @@ def merge_files(space: Workspace, *, into: str, old: str) -> None:
     content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
     latest = ", ".join(f"{one} DESC NULLS LAST" for one in _quoted(["updated_at", *content]))
     rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
-    _merge(space, _Rule("did", f"{latest}, changed", rows, rows, least="known_at"), into, old)
+    _merge(space, _Rule("did", f"{latest}, changed", rows, rows, "first_at"), into, old)
 
 
 def _merge(space: Workspace, rule: _Rule, into: str, old: str) -> None:
@@ -71,14 +77,13 @@ def _merge(space: Workspace, rule: _Rule, into: str, old: str) -> None:
         f'UNION ALL BY NAME SELECT {rule.old}, false AS changed FROM "{old}"'
     )
     run(f"CREATE TABLE {repeated} AS SELECT {key} FROM {both} GROUP BY {key} HAVING count(*) > 1")
-    again = f"SELECT * FROM {both} SEMI JOIN {repeated} USING ({key})"
-    if rule.least:
-        again = f"SELECT *, min({rule.least}) OVER (PARTITION BY {key}) AS least FROM ({again})"
-    again += f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {rule.order}) = 1"
-    if rule.least:
-        moved = f"changed OR {rule.least} <> least AS changed"
-        again = f"SELECT * EXCLUDE (least) REPLACE (least AS {rule.least}, {moved}) FROM ({again})"
-    run(f'CREATE TABLE "{into} chosen" AS {again}')
+    first = f"row_number() OVER (PARTITION BY {key} ORDER BY {rule.order}) = 1"
+    again = (
+        f"SELECT *, min(known_at) OVER (PARTITION BY {key}) AS first_at "
+        f"FROM {both} SEMI JOIN {repeated} USING ({key}) QUALIFY {first}"
+    )
+    moved = f"{rule.known} AS known_at, changed OR known_at <> {rule.known} AS changed"
+    run(f'CREATE TABLE "{into} chosen" AS SELECT * EXCLUDE (first_at) REPLACE ({moved}) FROM ({again})')
     once = f"SELECT * FROM {both} ANTI JOIN {repeated} USING ({key})"
     run(f'CREATE VIEW "{into}" AS {once} UNION ALL BY NAME SELECT * FROM "{into} chosen"')
 

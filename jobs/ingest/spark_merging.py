@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from features.schema import ACCESSES, FILES
+from jobs.ingest.merging import IN_TWO_PARTS
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task")
@@ -16,21 +17,28 @@ _SALTED = ("user", "task")
 def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
     """One row per event; `changed`: the row is not in `old`.
 
-    Of several rows of an event, one with its end is preferred, then the one known first: an open without its
-    close is replaced by the same open with it.
+    Of several rows of an event, one with its end is preferred, then the one known first. An open told before
+    its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     order = [name for name in names if name not in {"known_at", *_SALTED}]
+    told_once = F.col("source") != IN_TWO_PARTS
     candidate = F.struct(
         F.col("closed_at").isNull().alias("unfinished"),
-        "known_at",
+        F.when(told_once, F.col("known_at")).alias("told_at"),
         *order,
         F.col("is_new"),
         *_SALTED,
+        "known_at",
     )
     once, again = _by_count(_both(rows, old, names), "event_id")
-    best = again.groupBy(F.col("event_id").alias("key")).agg(F.min(candidate).alias("best"))
-    chosen = best.select(*(F.col(f"best.{name}") for name in names), F.col("best.is_new").alias("changed"))
+    best = again.groupBy(F.col("event_id").alias("key")).agg(
+        F.min(candidate).alias("best"), F.min("known_at").alias("first_at")
+    )
+    known = F.coalesce("best.told_at", "first_at")
+    moved = F.col("best.is_new") | (F.col("best.known_at") != known)
+    columns = [known.alias(name) if name == "known_at" else F.col(f"best.{name}") for name in names]
+    chosen = best.select(*columns, moved.alias("changed"))
     return once.withColumnRenamed("is_new", "changed").unionByName(chosen)
 
 

@@ -34,7 +34,7 @@ Server = tuple[str, int]
 class Access:
     """One open, with its close if that was reported. The window is that of the open; times s since 1970.
 
-    `known_s`: when the last datagram of it was sent.
+    `known_s`: when the datagram of the open was sent.
     """
 
     server: Server
@@ -59,7 +59,6 @@ class LoneClose(Fault):
 
     server: Server
     closed: Closed
-    known_s: int
 
 
 class FstreamReader:
@@ -133,9 +132,8 @@ class FstreamReader:
             access = self._open.pop((server, closed.file_id), None)
             if access is None:
                 told = f"{where} file {closed.file_id}"
-                yield LoneClose(LONE_CLOSE, told, server, closed, max(packet.begin_s, packet.end_s))
+                yield LoneClose(LONE_CLOSE, told, server, closed)
             else:
-                known_s = max(access.known_s, packet.end_s)
-                yield dataclasses.replace(access, closed=closed, known_s=known_s)
+                yield dataclasses.replace(access, closed=closed)
         yield from [Fault("unknown record", where)] * packet.n_unknown
         yield from [Fault("record cut short", where)] * packet.n_cut

@@ -19,7 +19,9 @@ _FIELDS = (
     *("file_lfn", "unique_id", "user_dn", "app_info", "is_transfer", "start_time", "end_time", *_SIZES),
     *("server_host", "server_domain", "client_host", "client_domain", "site_name", "src_experiment_site"),
 )
-_NAMES = (*(f"data.{name}" for name in _FIELDS), "metadata.kafka_timestamp", "metadata.timestamp")
+_PUBLISHED = ("metadata.kafka_timestamp", "metadata.timestamp")
+_NAMES = (*(f"data.{name}" for name in _FIELDS), *_PUBLISHED)
+_NUMBERS = (*(f"data.{name}" for name in ("start_time", "end_time", *_SIZES)), *_PUBLISHED)
 _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
@@ -44,7 +46,7 @@ def stream(site: Site, source: str, *, site_column: str) -> sql.Query:
         source=source,
         table=ACCESSES,
         where=sql.LINES,
-        steps=[*sql.json_fields(_NAMES), parsed, known, *sql.with_parts("lfn")],
+        steps=[*sql.json_fields(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
         columns=_columns(source, site) | {"site": site_column},
         reason=_reason(site.caches),
         sample=sql.without_users("value"),

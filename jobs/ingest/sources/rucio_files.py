@@ -35,7 +35,12 @@ def query(site: Site, source: str = "rucio_files") -> sql.Query:
         source=source,
         table=FILES,
         where=sql.LINES,
-        steps=[*sql.json_fields(_FIELDS), moments, known, *sql.with_parts("name", "scope")],
+        steps=[
+            *sql.json_fields(_FIELDS, numbers=("bytes", *_TIMES)),
+            moments,
+            known,
+            *sql.with_parts("name", "scope"),
+        ],
         columns=_columns(),
         reason=_reason(),
         sample="value",

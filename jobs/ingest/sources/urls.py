@@ -6,10 +6,11 @@ host is dropped. Expressions of DuckDB, as in `jobs.ingest.sources.sql`.
 
 from __future__ import annotations
 
-_SERVER = "/*(?:xroots?|roots?|https?|davs?):/+(?:[^/@]*@)?"
-_FIRST = f"^{_SERVER}([^/@]+)/"
-_SECOND = f"^{_SERVER}[^/@]+/+{_SERVER}([^/@]+)/"
-_SERVERS = f"^(?:{_SERVER}[^/@]+){{1,2}}/+"
+_USER = "(?:[^/@]*@)?"
+_SERVER = f"(?:xroots?|roots?|https?|davs?):/+{_USER}"
+_FIRST = f"^/*{_SERVER}([^/@]+)/"
+_SECOND = f"^/*{_SERVER}[^/@]+/+{_SERVER}([^/@]+)/"
+_SERVERS = f"^(?:/*{_SERVER}[^/@]+){{1,2}}/+"
 
 
 def first_host(url: str) -> str:
@@ -38,4 +39,8 @@ def plain_path(url: str) -> str:
 
 
 def _found(url: str, pattern: str) -> str:
-    return f"nullif(regexp_extract({url}, '{pattern}', 1), '')"
+    """Group 1 of `pattern`. Without the user it is found in one pass, many times faster."""
+    any_form, without_user = (
+        f"regexp_extract({url}, '{form}', 1)" for form in (pattern, pattern.replace(_USER, ""))
+    )
+    return f"nullif(CASE WHEN contains({url}, '@') THEN {any_form} ELSE {without_user} END, '')"

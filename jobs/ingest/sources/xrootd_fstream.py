@@ -36,7 +36,9 @@ _SCHEMA = pa.schema(
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row an open. A server's session number stands in for the user."""
+    """Accesses, one row an open, known since the open was reported. A server's session number stands in for
+    the user.
+    """
     most = f"ceil(size_bytes / {_LEAST_BLOCK_BYTES}.0)"
     reason = sql.first_words(
         ("fault IS NOT NULL", "fault"),
@@ -123,7 +125,6 @@ def _row(record: Access | Fault, source: str) -> dict[str, object]:
         return {"fault": record.reason, "told": record.sample, **_close(record.server, record.closed)} | {
             "input": source,
             "file_id": record.closed.file_id,
-            "known_s": record.known_s,
         }
     if isinstance(record, Fault):
         return {"input": source, "fault": record.reason, "told": record.sample}
@@ -161,6 +162,7 @@ def _columns(salt: str) -> dict[str, str]:
     return sql.named("path") | {
         "cache": "regexp_replace(remote, ':[0-9]+$', '')",
         "accessed_at": accessed_at,
+        "known_at": sql.timestamp("known_s * 1000000"),
         "size_bytes": "size_bytes",
         "n_reads": "1",
         **_at_close(accessed_at),
@@ -175,7 +177,6 @@ def _at_close(accessed_at: str) -> dict[str, str]:
     """What the close tells of an access that began at `accessed_at`; null where there is none."""
     return {
         "closed_at": sql.timestamp("closed_us"),
-        "known_at": sql.timestamp("known_s * 1000000"),
         "read_bytes": sql.total('"read"', "readv"),
         "wall_s": f"(closed_us - epoch_us({accessed_at})) / 1e6",
     }

@@ -155,3 +155,18 @@ def test_an_access_that_ended_goes_before_the_same_without_its_end(merged: Merge
         assert [(r["known_at"], r["closed_at"], r["changed"]) for r in rows] == [
             (moment(2), moment(2), order[-1] is versions[2])
         ]
+
+
+def test_an_open_completed_by_its_close_stays_known_since_the_open(merged: Merge) -> None:
+    def row(known: int, closed: int | None, read_bytes: int | None = None) -> Row:
+        name = {"did": "s:f", "scope": "s", "name": "f", "source": "xrootd_fstream", "event_id": "e"}
+        times = {"accessed_at": START, "known_at": moment(known), "closed_at": moment(closed)}
+        return {**name, **times, "day": "2026-03-01", "n_reads": 1, "read_bytes": read_bytes}
+
+    versions = [row(1, None), row(4, 3, 7), row(2, 3, 8)]
+    for order in itertools.permutations(versions):
+        table: list[Row] = []
+        for version in order:
+            table = without_changed(merged(ACCESSES, [version], table))
+        (found,) = table
+        assert (found["known_at"], found["closed_at"], found["read_bytes"]) == (moment(1), moment(3), 7)

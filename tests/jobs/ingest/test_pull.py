@@ -224,6 +224,7 @@ def test_an_f_stream_cut_in_two_tells_what_the_whole_does(engine: Engine, tmp_pa
         ]
         found[len(form)] = tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
     assert found[3] == found[1]
+    assert any(row["closed_at"] and row["closed_at"] > row["known_at"] for row in found[1])
     assert told[1].n_rejected == told[2].n_rejected == {"close without its open": 12}
     assert (told[1].n_new, told[2].n_new) == (842 + 18, 0)
 

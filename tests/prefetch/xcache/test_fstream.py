@@ -116,14 +116,14 @@ def test_an_open_without_a_name_and_a_window_without_the_servers_id_are_read() -
     assert found.server_id == 0
 
 
-def test_a_close_ends_an_open_of_an_earlier_datagram_and_knows_when(tmp_path: Path) -> None:
+def test_a_close_ends_an_open_of_an_earlier_datagram_that_was_known_before(tmp_path: Path) -> None:
     _, (access,), faults = told(
         tmp_path, packet(opening(1), pseq=255), packet(closing(1), begin=BEGIN + 60, end=BEGIN + 70, pseq=0)
     )
     assert access.closed is not None
     assert (access.end_s, access.known_s, access.closed.at_us) == (
         BEGIN + 10,
-        BEGIN + 70,
+        BEGIN + 10,
         (BEGIN + 65) * 1_000_000,
     )
     assert not faults
