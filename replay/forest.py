@@ -90,7 +90,8 @@ def margin(forest: Forest, first: int, stop: int, x: Float32Array) -> float:
     for t in range(first, stop):
         node = forest.root[t]
         while forest.column[node] != LEAF:
-            node = forest.left[node] if _goes_left(forest, node, x) else forest.right[node]
+            is_left = _goes_left(forest, node, float(x[forest.column[node]]))
+            node = forest.left[node] if is_left else forest.right[node]
         total += forest.threshold[node]
     return total
 
@@ -110,7 +111,8 @@ def margins(forest: Forest, x: Float32Array, out: FloatArray) -> None:
                 for i in range(n_rows):
                     at = node[i]
                     left, right = forest.left[at], forest.right[at]
-                    node[i] = right + _goes_left(forest, at, x[start + i]) * (left - right)  # no branch
+                    is_left = _goes_left(forest, at, float(x[start + i, forest.column[at]]))
+                    node[i] = right + is_left * (left - right)  # a branch would often be guessed wrong
                     has_moved |= node[i] != at
             for i in range(n_rows):
                 out[start + i] += forest.threshold[node[i]]
@@ -130,16 +132,17 @@ def hit_rate(ladder: Ladder, x: Float32Array) -> float:
 
 
 @bare
-def _goes_left(forest: Forest, node: int, x: Float32Array) -> bool:
-    value = float(x[forest.column[node]])
+def _goes_left(forest: Forest, node: int, value: float) -> bool:
+    """Whether a row with `value` in the node's column goes left; a number takes no branch that varies."""
     rule, missing = forest.rule[node], forest.missing[node]
     if rule & CATEGORICAL:
         return _is_member(forest, node, value)
-    if np.isnan(value) and missing != NAN_MISSING:
-        value = 0.0
-    if (missing == NAN_MISSING and np.isnan(value)) or (missing == ZERO_MISSING and abs(value) <= ZERO):
+    is_nan = np.isnan(value)
+    if missing == ZERO_MISSING and (is_nan or abs(value) <= ZERO):
         return bool(rule & DEFAULT_LEFT)
-    return bool(value <= forest.threshold[node])
+    if is_nan & (missing != NAN_MISSING):
+        value, is_nan = 0.0, False
+    return bool((value <= forest.threshold[node]) | (is_nan & ((rule & DEFAULT_LEFT) != 0)))
 
 
 @bare

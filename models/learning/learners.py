@@ -131,7 +131,7 @@ class LightGBM(WithKnobs):
 
 @dataclasses.dataclass(frozen=True)
 class FittedLightGBM:
-    """A LightGBM booster, scored by a kernel of ours in half of its own time."""
+    """A LightGBM booster, scored by a kernel: in 0.7 of the booster's own time for 10 000 rows."""
 
     booster: lgb.Booster
 

@@ -100,7 +100,7 @@ def test_a_training_without_any_horizon_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("horizon_s", "n_read", "why"),
     [
-        (12 * HOUR, 400, "24h of history with known labels, and a model needs 36h"),
+        (12 * HOUR, 400, "1d of history with known labels, and a model needs 36h"),
         (HOUR, 99, "of 1440 rows with known labels 99 were read, and a model needs 100 of either kind"),
     ],
     ids=["short past", "few reads"],
