@@ -50,7 +50,7 @@ class Site:
             '[spark]\nmaster = "local[1]"\ndriver_memory = "1g"\nshuffle_partitions = 2\n'
             f'[caches.{CACHE}]\nname = "{CACHE}"\nkind = "directory"\nurl = "{folder}/cache"\n'
             f'origin = "{folder}/origin"\ncapacity = {CAPACITY}\nevict_guard = "0s"\n'
-            "[plan]\nassumed_inflow = 0.5\nprefetch_share = 0.5\nevict_inflow = 0.8\ncontrol_share = 0.0\n"
+            "[plan]\nassumed_inflow = 0.5\nprefetch_share = 0.5\ncontrol_share = 0.0\n"
         )
         self.fill()
 

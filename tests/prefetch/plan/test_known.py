@@ -22,9 +22,7 @@ from replay.planner import CacheState
 N = 40
 HOUR_S, DAY_S = 3600, 86400
 HORIZONS = (HOUR_S, DAY_S, 7 * DAY_S)
-ROOMY = PlanLimits(
-    cycle_s=HOUR_S, pin_share=0.8, evict_inflow=0.4, prefetch_share=1.0, min_prefetch_probability=0.6
-)
+ROOMY = PlanLimits(cycle_s=HOUR_S, prefetch_share=1.0, min_prefetch_probability=0.6)
 
 
 def ids(*values: int) -> Any:
@@ -39,7 +37,7 @@ def work(**changes: Any) -> KnownWork:
 def scores(item: Any, probability: float = 0.1) -> Scores:
     n = len(item)
     chance = np.full((len(HORIZONS), n), probability)
-    return Scores(0, np.array(item, np.int64), np.full(n, 10), HORIZONS, chance, np.ones(n, bool))
+    return Scores(0, np.array(item, np.int64), np.full(n, 10), HORIZONS, chance, np.zeros(n, np.int64))
 
 
 def state(held: int, **changes: Any) -> CacheState:
