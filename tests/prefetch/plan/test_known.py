@@ -129,8 +129,8 @@ def test_known_work_obeys_the_limits_of_any_plan() -> None:
         (plain_files(N, is_control=np.ones(N, bool)), ROOMY),
         (plain_files(N, treatment=np.full(N, int(Treatment.NEVER))), ROOMY),
         (plain_files(N, is_here=np.zeros(N, bool)), ROOMY),
-        (plain_files(N), PlanLimits(HOUR_S, 0.8, 0.4, 0.0, 0.6)),
-        (plain_files(N), PlanLimits(HOUR_S, 0.8, 0.4, 1.0, 0.6, wan_bytes_per_hour=100)),
+        (plain_files(N), PlanLimits(HOUR_S, 0.0, 0.6)),
+        (plain_files(N), PlanLimits(HOUR_S, 1.0, 0.6, wan_bytes_per_hour=100)),
     ):
         plan = ValuePlanner(lambda _: known, limits, files, DAY_S).plan(state(20))
         assert not plan.of(Action.PREFETCH).size
@@ -166,7 +166,7 @@ def test_a_prefill_is_never_over_its_limits(
     told = KnownWork(ids(*asked), np.full(n, 10), np.ones(n, np.int64), np.zeros(n, np.int64))
     pinned = np.arange(held) % 3 == 0
     at = state(held, capacity_bytes=max(1, capacity), pinned=pinned, peak_inflow_bytes=0, inflow_bytes=0)
-    limits = PlanLimits(HOUR_S, 0.8, 0.4, 0.0, 0.6, wan_bytes_per_hour=wan)
+    limits = PlanLimits(HOUR_S, 0.0, 0.6, wan_bytes_per_hour=wan)
     got = prefilled(told, at, limits)
     others = sum(10 for item in range(held) if pinned[item] and item not in asked)
     brought = got.plan.bytes_of(Action.PREFETCH)

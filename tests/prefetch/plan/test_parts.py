@@ -88,7 +88,7 @@ def test_a_cycle_is_at_most_a_tenth_of_the_age_and_divides_the_grid(age_s: int, 
 
 @given(st.integers(0, 24), st.integers(0, 24), st.integers(0, 10**6), st.integers(1, 50))
 def test_quiet_seconds_are_those_of_the_clock(begin: int, end: int, start_h: int, hours: int) -> None:
-    limits = PlanLimits(hours * 3600, 0.5, 1.0, 0.1, 0.5, quiet_hours=(begin, end))
+    limits = PlanLimits(hours * 3600, 0.1, 0.5, quiet_hours=(begin, end))
     if begin == end:
         expected = 0
     elif begin < end:
