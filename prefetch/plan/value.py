@@ -75,7 +75,7 @@ def saved_per_hit(objective: Objective, files: Files, item: IntArray, size_bytes
 
 
 def recency(as_of_s: int, last_use_s: IntArray) -> FloatArray:
-    """1 over the time since the last use, per second, float64[n]; without a use the oldest there is."""
+    """1 over the time since the last use, per second, float64[n]."""
     return 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, FloatArray, Plan
-from prefetch.plan.scores import UNKNOWN, Files, Scores, places
+from prefetch.plan.scores import NEVER_S, UNKNOWN, Files, Scores, places
 from prefetch.plan.value import Objective, blended, hit_rate, recency, saved_per_hit
 from replay.planner import BoolArray, CacheState, IntArray
 
@@ -146,8 +146,9 @@ def _valued(
     """The files with their values, of which a hit saves `gain`."""
     # In this order, so that files of equal chances that save their whole size are worth exactly the same.
     density = judged.rate * (gain / np.maximum(size_bytes, 1))
-    # What a queued job will read is known, whenever it was read last.
-    recent = np.where(judged.n_jobs > 0, judged.rate, recency(as_of_s, judged.last_use_s))
+    # What a queued job will read is known, and a file without a last use has nothing but its rate.
+    by_rate = (judged.n_jobs > 0) | (judged.last_use_s == NEVER_S)
+    recent = np.where(by_rate, judged.rate, recency(as_of_s, judged.last_use_s))
     return Valued(
         item=item,
         size_bytes=size_bytes,

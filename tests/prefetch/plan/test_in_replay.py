@@ -71,7 +71,7 @@ def gap_closed(trace: Trace, planner: ValuePlanner, share: float, *, count_from_
 def test_perfect_scores_close_most_of_the_gap_whatever_their_ladder(trace: Trace, share: float) -> None:
     count_from_s = int(trace.time_s[0]) + 10 * DAY_S
     planner = ValuePlanner(lambda at: perfect(trace, at), LIMITS, plain_files(trace.n_items), 2 * DAY_S)
-    assert gap_closed(trace, planner, share, count_from_s=count_from_s) > 0.65
+    assert gap_closed(trace, planner, share, count_from_s=count_from_s) > 0.6
     one = dataclasses.replace(
         planner, scores_at=lambda at: _only(perfect(trace, at), HORIZONS.index(12 * 3600))
     )
