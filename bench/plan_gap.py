@@ -189,7 +189,7 @@ def main() -> None:
 
 
 def replayed(
-    region: Region, at: Callable[[int], Scores], cycle_s: int, weight: float, *, in_line: bool
+    region: Region, at: Callable[[int], Scores], cycle_s: int, weight: float = 1.0, *, in_line: bool
 ) -> dict[str, list[float]]:
     """Gap closed by policy, at each fraction; with `in_line` also by policies that decide at each access."""
     limits = PlanLimits(cycle_s, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
