@@ -50,18 +50,18 @@ class Site:
             '[spark]\nmaster = "local[1]"\ndriver_memory = "1g"\nshuffle_partitions = 2\n'
             f'[caches.{CACHE}]\nname = "{CACHE}"\nkind = "directory"\nurl = "{folder}/cache"\n'
             f'origin = "{folder}/origin"\ncapacity = {CAPACITY}\nevict_guard = "0s"\n'
-            "[plan]\nassumed_inflow = 0.5\nprefetch_share = 0.5\nevict_inflow = 0.8\ncontrol_share = 0.0\n"
+            "[plan]\nassumed_inflow = 0.5\nprefetch_share = 0.5\ncontrol_share = 0.0\nmodel_weight = 1.0\n"
         )
         self.fill()
 
     def fill(self) -> None:
-        """The cache as it was found: some files, the last numbers used longest ago."""
+        """The cache as it was found: some files, the last numbers used last; plans evict others than LRU."""
         shutil.rmtree(self.folder / "cache", ignore_errors=True)
         for number in HELD:
             path = self.held(lfn(number))
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.folder / "origin" / lfn(number)[1:], path)
-            os.utime(path, (self.as_of_s - 3600 * number,) * 2)
+            os.utime(path, (self.as_of_s - 3600 * (N_FILES - number),) * 2)
 
     def held(self, name: str) -> Path:
         """Where the cache keeps a file."""

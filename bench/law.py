@@ -84,7 +84,7 @@ class Law:
         item = np.flatnonzero(self.region.last_s > time_s - CANDIDATE_S)
         size = self.region.trace.size_bytes[item]
         chance = self.chances(time_s, item)
-        return Scores(int(time_s), item, size, HORIZONS, chance, np.ones(item.size, np.bool_))
+        return Scores(int(time_s), item, size, HORIZONS, chance, self.region.last_s[item])
 
     def chances(self, time_s: int, item: IntArray) -> FloatArray:
         """float64[k, n]: the chance of a read of each `item` within each horizon."""

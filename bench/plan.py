@@ -27,6 +27,7 @@ from jobs.plan.rows import items
 from jobs.store.keys import MomentKey
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.control import is_control
+from prefetch.plan.scores import NEVER_S
 from replay.planner import BoolArray, CacheState, IntArray
 from replay.ranges import layout_of
 
@@ -35,7 +36,7 @@ AS_OF_S = 1_772_323_200
 HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
 CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
 LIMITS = PlanLimits(
-    3600, 0.8, 0.7, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, dataset_bonus=0.2, cached_fraction=0.9
+    3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, dataset_bonus=0.2, cached_fraction=0.9
 )
 
 
@@ -80,7 +81,8 @@ def predicted(n: int, rng: np.random.Generator) -> Scores:
     size = rng.lognormal(21, 0.5, n).astype(np.int64)
     odds = rng.beta(0.5, 2, n)
     chance = np.array([1 - (1 - odds) ** (h / HORIZONS[4]) for h in HORIZONS])
-    return Scores(AS_OF_S, rng.permutation(n), size, HORIZONS, chance, rng.random(n) < 0.8)
+    last_read_s = np.where(rng.random(n) < 0.8, AS_OF_S - rng.integers(0, 30 * 86400, n), NEVER_S)
+    return Scores(AS_OF_S, rng.permutation(n), size, HORIZONS, chance, last_read_s)
 
 
 def known(dids: pa.Array, tiers: pa.Array) -> Files:

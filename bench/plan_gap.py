@@ -1,12 +1,12 @@
 """How much of the gap to the byte bound the planner closes with good and bad scores, on generated regions.
 
-bench/plan_gap.py [SCENARIO …] [--cycle 1h …] [--scores KIND …] [--seed N]   rows of a Markdown table
+bench/plan_gap.py [SCENARIO …] [--cycle 1h …] [--scores KIND …] [--weight W …] [--seed N]   Markdown rows
 
 Scenarios are mwt2, pic and socal at the scale below; their first third warms the caches. Kinds of scores are
 `perfect` (the time of the next read, at the resolution of the horizons), `noisy` (that time within a factor
-of 3), `decayed` (counts with a half-life of 4 days) and `recency`. All but `perfect` are calibrated to
-chances on the first third. Nothing is prefetched. Every policy gets the peak usage of the XCaches as its
-capacity.
+of 3), `decayed` (counts with a half-life of 4 days), `recency` and `constant` (the same for all files). All
+but `perfect` are calibrated to chances on the first third. `--weight` is that of the scores in a file's
+value. Nothing is prefetched. Every policy gets the peak usage of the XCaches as its capacity.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/plan_gap.py
 """
@@ -14,6 +14,7 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/plan_gap.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import tomllib
 from collections.abc import Callable
@@ -46,7 +47,7 @@ HALF_LIFE_S = 4 * DAY_S
 CANDIDATE_S = 30 * DAY_S
 N_BINS = 64
 NEVER_S = 2**40
-KINDS = ("perfect", "noisy", "decayed", "recency")
+KINDS = ("perfect", "noisy", "decayed", "recency", "constant")
 
 
 class Region:
@@ -140,6 +141,7 @@ def noisy(seed: int) -> Callable[[Region, int], FloatArray]:
 
 RAW: dict[str, Callable[[Region, int], FloatArray]] = {
     "decayed": lambda region, time_s: np.log2(region.decayed + 1e-9),
+    "constant": lambda region, time_s: np.zeros(region.last_s.size),
     "recency": lambda region, time_s: np.log2(np.maximum(60, time_s - region.last_s)),
 }
 
@@ -156,7 +158,7 @@ def scores(region: Region, kind: str, seed: int) -> Callable[[int], Scores]:
         else:
             chance = table.chances(time_s, item)
         size = region.trace.size_bytes[item]
-        return Scores(int(time_s), item, size, HORIZONS, chance, np.ones(item.size, np.bool_))
+        return Scores(int(time_s), item, size, HORIZONS, chance, region.last_s[item])
 
     return at
 
@@ -167,34 +169,37 @@ def main() -> None:
     parser.add_argument("scenario", nargs="*", default=list(SCALES))
     parser.add_argument("--cycle", nargs="*", default=["1d", "4h", "1h"])
     parser.add_argument("--scores", nargs="*", default=list(KINDS))
+    parser.add_argument("--weight", nargs="*", type=float, default=[1.0])
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
-    print("| scenario | cycle | scores | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|")
+    print("| scenario | cycle | scores | weight | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|---|")
     for name in given.scenario:
         region = Region(name, given.seed)
         first = True
         for kind in given.scores:
-            for cycle_s in map(parse_duration, given.cycle):
-                rows = replayed(region, scores(region, kind, given.seed), cycle_s, in_line=first)
+            at = scores(region, kind, given.seed)
+            for cycle_s, weight in itertools.product(map(parse_duration, given.cycle), given.weight):
+                rows = replayed(region, at, cycle_s, weight, in_line=first)
                 first = False
                 for label, closed in rows.items():
                     cells = " | ".join(f"{gap:.2f}" for gap in closed)
-                    what = (duration_label(cycle_s), kind) if label == "lru+plan" else ("–", label)
-                    print(f"| {name} | {what[0]} | {what[1]} | {cells} |", flush=True)
+                    is_plan = label == "lru+plan"
+                    what = (duration_label(cycle_s), kind, f"{weight:g}") if is_plan else ("–", label, "–")
+                    print(f"| {name} | {' | '.join(what)} | {cells} |", flush=True)
 
 
 def replayed(
-    region: Region, at: Callable[[int], Scores], cycle_s: int, *, in_line: bool
+    region: Region, at: Callable[[int], Scores], cycle_s: int, weight: float = 1.0, *, in_line: bool
 ) -> dict[str, list[float]]:
     """Gap closed by policy, at each fraction; with `in_line` also by policies that decide at each access."""
-    limits = PlanLimits(cycle_s, 0.8, 0.4, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
+    limits = PlanLimits(cycle_s, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
     files = plain_files(region.trace.n_items, dataset=region.dataset, tier=region.tier)
     rows = compare(
         region.trace,
         [int(share * region.trace.footprint_bytes) for share in FRACTIONS],
         policies=["lru+plan", *(("s3fifo", "clairvoyant") if in_line else ())],
         xcache=CacheConfig(1),
-        planner=ValuePlanner(at, limits, files, 2 * DAY_S),
+        planner=ValuePlanner(at, limits, files, 2 * DAY_S, model_weight=lambda _: weight),
         cycle_s=cycle_s,
         plan_from_s=region.begin_s + 2 * DAY_S,
         count_from_s=region.count_from_s,

@@ -169,6 +169,8 @@ EVALUATIONS = Table(
         ),
         Column("scored_by", "string", "version of the models that the plans follow; null: none"),
         Column("capacity_fraction", "double", "share of the bytes of all files read", required=True),
+        Column("capacity_bytes", "long", "size of the cache; null: not recorded"),
+        Column("model_weight", "double", "of the models in the plans, the rest is recency; null: no plans"),
         Column("on_day", "string", "the replayed UTC day; no model was trained on it", required=True),
         Column("wan_bytes", "long", "demand misses, refetches among them, and prefetches", required=True),
         Column("hit_bytes", "long", "bytes served from disk", required=True),

@@ -18,7 +18,9 @@ CLOCK_ERROR_S = 2.0
 class Held:
     """One file in a cache, as the cache itself reports it. Times are s since 1970.
 
-    `unreadable`: it is there, but its record cannot be read: sizes are 0 and the last use is None.
+    `last_detach_s`: end of the last access, touches and prefetches among them; `last_use_s`: end of the last
+    access by a job, else when the file came, None where the cache does not tell them apart. `unreadable`: it
+    is there, but its record cannot be read: sizes are 0 and the last use is None.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Held:
     last_detach_s: int | None
     is_open: bool
     unreadable: bool = False
+    last_use_s: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

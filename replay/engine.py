@@ -135,6 +135,8 @@ class Run:
         self._prefetches: list[tuple[int, int]] = []
         self._over_limit_bytes = 0
         self._inflows: list[int] = []
+        self._closed = 0
+        self._last_use_s = np.zeros(trace.n_items, np.int64)
 
     @property
     def inflow_bytes(self) -> int:
@@ -163,6 +165,7 @@ class Run:
         placing.evict(disk, self._ids(actions, "evict"))
         placing.unpin(disk, self._ids(actions, "unpin"))
         wanted, budget = self._ids(actions, "prefetch"), placing.PrefetchBudget(as_of_s, budget_bytes)
+        self._last_use_s[wanted[disk.latest_use[wanted] == kernels.ABSENT]] = as_of_s
         fetched, over_budget = placing.prefetch(disk, self._rules, log, wanted, budget)
         if fetched:
             self._prefetches.append((as_of_s, fetched))
@@ -218,7 +221,7 @@ class Run:
         item = np.flatnonzero(disk.latest_use != kernels.ABSENT)
         use = disk.latest_use[item]
         by_access = use < self._trace.n_accesses
-        last_use_s = self._time_of_use(use)
+        last_use_s = self._time_of_use(item, use, as_of_s)
         age = int(disk.sums[kernels.LRU_AGE])
         return CacheState(
             as_of_s=as_of_s,
@@ -235,12 +238,12 @@ class Run:
             lru_age_s=None if age == kernels.NONE else age,
         )
 
-    def _time_of_use(self, use: IndexArray) -> IntArray:
-        """Times of uses: of closes (in the future while the file is open), or of touches."""
-        n = self._trace.n_accesses
-        closed_at = self._log.close_time[np.minimum(use, n - 1)]
-        touched_at = self._disk.touches[np.maximum(use - n, 0), kernels.TOUCHED_AT]
-        return np.where(use < n, closed_at, touched_at)
+    def _time_of_use(self, item: IntArray, use: IndexArray, as_of_s: int) -> IntArray:
+        """When each file's last access closes (in the future while it is open), or a plan brought it."""
+        log, n = self._log, self._trace.n_accesses
+        part = slice(self._closed, int(np.searchsorted(log.close_time, as_of_s)))
+        self._last_use_s[log.closed[part]], self._closed = log.close_time[part], part.stop
+        return np.where(use < n, log.close_time[np.minimum(use, n - 1)], self._last_use_s[item])
 
     def _ids(self, actions: Actions, action: str) -> IntArray:
         ids: IntArray = np.asarray(getattr(actions, action), np.int64)

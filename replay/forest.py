@@ -147,9 +147,7 @@ def _goes_left(forest: Forest, node: int, value: float) -> bool:
 
 @bare
 def _is_member(forest: Forest, node: int, value: float) -> bool:
-    if (
-        not 0 <= value < 32 * forest.n_words[node]
-    ):  # NaN and huge ones must not be cast
+    if not 0 <= value < 32 * forest.n_words[node]:  # NaN and huge ones must not be cast
         return False
     category = int(value)
     word = forest.words[int(forest.threshold[node]) + (category >> 5)]

@@ -22,8 +22,9 @@ BoolArray = npt.NDArray[np.bool_]
 class CacheState:
     """A cache at a plan boundary; the arrays have one entry per file on disk, in no particular order.
 
-    `item`: dense file id; `last_access_s`: the file's last use, s since 1970 (not before `as_of_s` if the
-    file is open); `is_open`: a job reads it now; `pinned`: pinned by an earlier plan.
+    `item`: dense file id; `last_access_s`: when a job last used the file, or a plan brought it, s since 1970
+    (not before `as_of_s` if the file is open); touches are no uses. `is_open`: a job reads it now; `pinned`:
+    pinned by an earlier plan.
     `inflow_bytes`: bytes that came in during the last cycle; `peak_inflow_bytes`: see `peak_inflow`.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """

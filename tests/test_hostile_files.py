@@ -48,7 +48,7 @@ def written(folder: Path, text: str, name: str = "site.toml") -> Path:
         ('[spark.conf]\n"a\\u0000" = "b"', "NUL"),
         ("[" + ".".join(["a"] * 20_000) + "]", "nested too deep"),
         ("[plan]\nprefetch_share = inf", r"plan\.prefetch_share"),
-        ("[plan]\nevict_inflow = 1e308", r"plan\.evict_inflow"),
+        ("[plan]\nprefetch_share = 1e308", r"plan\.prefetch_share"),
         ("[benefit]\ncache_rtt_ms = inf", r"benefit\.cache_rtt_ms"),
         ("#" * (1 << 20) + "#", "larger than"),
     ],

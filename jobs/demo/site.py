@@ -43,6 +43,7 @@ spool = "{out}/trainings"
 
 [plan]
 assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over
+model_weight = 1.0  # the demo does not evaluate its model
 """
 
 _PRIVATE = """\

@@ -6,6 +6,7 @@ import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from features.errors import InputError
 from features.results import CHAMPION_PLAN
@@ -16,6 +17,7 @@ from jobs.evaluate.record import NOBODY, Contest, contest, record
 from jobs.evaluate.scores import ScoreStore
 from jobs.evaluate.walk_forward import SCORERS, Workspace, score, weeks
 from jobs.plan.file_facts import facts, plan_files
+from jobs.plan.model_weight import model_weight
 from jobs.plan.planner import limits
 from jobs.progress import Advance
 from jobs.settings.tree import Settings
@@ -23,6 +25,8 @@ from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from jobs.train.engines import Engines
 from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
+from models.evaluation.weight import UNPROVEN, choose_weight
+from models.learning.order import KEPT_FOR_CHOICE
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
 from replay.trace import Trace
@@ -86,6 +90,13 @@ class _Cache:
     predicted_every_s: int
 
 
+class _Days(NamedTuple):
+    """Weights of models are tried from `trial_s` on; days from `from_s` on count."""
+
+    trial_s: int
+    from_s: int
+
+
 @dataclasses.dataclass(frozen=True)
 class _Scene:
     """The accesses of an evaluation, the tables made from them, and the replayed caches."""
@@ -141,19 +152,29 @@ def evaluate(
         scene = _scene(settings, request, Tables(f"{scratch}/tables"))
         assert scene.trace.names is not None
         store = ScoreStore(Path(scratch), scene.trace.names)
-        walked = weeks(
-            first_s=int(scene.trace.time_s[0]),
-            from_s=request.from_s,
-            until_s=int(scene.trace.time_s[-1]) + 1,
-            cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
-            every_s=settings.training.every,
-            span_s=settings.training.span,
+        trial_s = _trial_s(settings, scene, request.from_s)
+        tried, walked = (
+            weeks(
+                first_s=int(scene.trace.time_s[0]),
+                from_s=from_s,
+                until_s=until_s,
+                cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
+                every_s=settings.training.every,
+                span_s=settings.training.span,
+            )
+            for from_s, until_s in (
+                (trial_s, request.from_s),
+                (request.from_s, int(scene.trace.time_s[-1]) + 1),
+            )
         )
         workspace = Workspace(
             scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
         )
-        notes = score(engines, workspace, walked, store, champion=known.champion, on_progress=on_progress)
-        rivals = _replayed(settings, scene, store, known, request.from_s, on_progress=on_progress)
+        notes = score(
+            engines, workspace, [*tried, *walked], store, champion=known.champion, on_progress=on_progress
+        )
+        days = _Days(trial_s, request.from_s)
+        rivals = _replayed(settings, scene, store, known, days, on_progress=on_progress)
     record(settings, known, rivals, last_day_s=scene.last_day_s)
     return EvaluationAnswer(
         model_version=known.candidate,
@@ -181,6 +202,20 @@ def _scene(settings: Settings, request: Request, tables: Tables) -> _Scene:
     return _Scene(tables, demand, trace, caches)
 
 
+def _trial_s(settings: Settings, scene: _Scene, from_s: int) -> int:
+    """When the days on which weights are tried begin: a quarter of the past, or none if it is short."""
+    every_s, past_s = settings.training.every, from_s - int(scene.trace.time_s[0])
+    return from_s - int(KEPT_FOR_CHOICE * past_s) // every_s * every_s
+
+
+def _tried_weight(scene: _Scene, cache: _Cache, planner: ValuePlanner, days: _Days) -> float:
+    """The weight of the models in plans by `planner` that was best on the days of trial."""
+    if days.trial_s == days.from_s:
+        return UNPROVEN
+    past = scene.trace.until(days.from_s)
+    return choose_weight(past, cache.config, planner, cycle_s=cache.cycle_s, from_s=days.trial_s)
+
+
 def _cache(settings: Settings, trace: Trace, request: Request, fraction: float) -> _Cache:
     low, high = settings.replay.watermarks
     capacity = int(fraction * trace.footprint_bytes)
@@ -199,7 +234,7 @@ def _replayed(
     scene: _Scene,
     store: ScoreStore,
     known: Contest,
-    from_s: int,
+    days: _Days,
     *,
     on_progress: Advance,
 ) -> list[Rivals]:
@@ -210,6 +245,9 @@ def _replayed(
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
     total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 2)
     done: list[str] = []
+    champion = "" if known.champion is None else known.champion.version
+    site, region = Tables(settings.tables.root), settings.region.name
+    production = model_weight(site, plan, region=region, version=champion)
 
     def count(policy: str) -> None:
         done.append(policy)
@@ -217,7 +255,12 @@ def _replayed(
 
     def planner(scorer: str, cache: _Cache) -> ValuePlanner:
         scores_at = store.reader(scorer, every_s=cache.predicted_every_s)
-        return ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
+        found = ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
+        # A champion may have seen the days of trial: it plans with the weight of its own evaluation.
+        if scorer == CHAMPION_PLAN or plan.model_weight != "auto":
+            return dataclasses.replace(found, model_weight=production)
+        weight = _tried_weight(scene, cache, found, days)
+        return dataclasses.replace(found, model_weight=lambda _: weight)
 
     return [
         replay_rivals(
@@ -226,7 +269,7 @@ def _replayed(
             {scorer: planner(scorer, cache) for scorer in scorers},
             capacity_fraction=cache.fraction,
             cycle_s=cache.cycle_s,
-            from_s=from_s,
+            from_s=days.from_s,
             on_done=count,
         )
         for cache in scene.caches

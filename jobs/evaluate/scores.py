@@ -15,6 +15,7 @@ from features.errors import StaleInputError
 from features.times import as_of_label
 from models.serving.scoring import ROWS_AT_A_TIME, LoadedModels
 from prefetch.plan import Scores
+from prefetch.plan.scores import NEVER_S
 
 KEPT_MOMENTS = 64
 
@@ -33,13 +34,14 @@ class ScoreStore:
         rows = rows.append_column("item", item).filter(usable)
         ids = rows["item"].to_numpy().astype(np.int64)
         size = rows["size_bytes"].to_numpy().astype(np.int64)
-        was_read = pc.is_valid(rows["recency_s"]).to_numpy()
+        recency_s = rows["recency_s"].cast(pa.int64())
+        last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
         for name, loaded in models.items():
             np.savez(
                 self._path(name, as_of_s),
                 item=ids,
                 size_bytes=size,
-                was_read=was_read,
+                last_read_s=last_read_s,
                 horizons_s=np.array([model.horizon_s for model, _ in loaded.fitted]),
                 probability=_probabilities(rows, loaded),
             )
@@ -56,7 +58,7 @@ class ScoreStore:
                 kept["size_bytes"],
                 tuple(kept["horizons_s"].tolist()),
                 kept["probability"].astype(np.float64),
-                kept["was_read"],
+                kept["last_read_s"],
             )
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:

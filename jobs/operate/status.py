@@ -18,6 +18,7 @@ from jobs.store.keys import Key
 from jobs.store.tables import Snapshot, Tables, read_partitions
 from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal
+from prefetch.plan.limits import most_pinned_bytes
 from prefetch.xcache.quota import held_bytes
 
 LATE_CYCLES = 3
@@ -163,7 +164,7 @@ def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
         shares = f"{100 * cache.fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
         text = f"{shares}, by its inventory of {cache.inventory_at}: does it purge?"
         yield Alarm("above-high-watermark", cache.cache, text)
-    limit = settings.plan.pin_share * low * cache.capacity_bytes
+    limit = most_pinned_bytes(cache.capacity_bytes, low)
     if cache.pinned_bytes > limit:
         text = f"pins hold {format_bytes(cache.pinned_bytes)}, more than {format_bytes(limit)}"
         yield Alarm("pins-over-limit", cache.cache, text)

@@ -64,13 +64,17 @@ def state_of(
         high_watermark=cache.watermarks[1],
         item=index,
         bytes_on_disk=np.array([file.bytes_on_disk for file in held], np.int64),
-        last_access_s=np.array([file.last_detach_s or as_of_s for file in held], np.int64),
+        last_access_s=np.array([_last_use_s(file, as_of_s) for file in held], np.int64),
         pinned=np.array([file.name in moment.pinned for file in held], bool),
         is_open=np.array([file.is_open for file in held], bool),
         inflow_bytes=sum(recent) // len(recent),
         peak_inflow_bytes=peak_inflow(recent, cycle_s),
         lru_age_s=None,
     )
+
+
+def _last_use_s(file: Held, as_of_s: int) -> int:
+    return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
 
 
 def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:

@@ -15,6 +15,7 @@ from features.times import as_of_label
 from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
+from jobs.plan.model_weight import models_of
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
@@ -169,6 +170,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         files=files,
         origin_bytes=budget,
         work_at=lambda _: queued.of(dids),
+        version=model_version,
     )
     state = state_of(moment, held, index, recent, cycle_s)
     return Judged(held, dids, index, chosen.judge(state), queued, model_version)
@@ -182,7 +184,7 @@ def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArr
     if not rows.num_rows:
         raise _no_predictions(tables, as_of_s, region)
     dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
-    return dids, ", ".join(sorted(pc.unique(rows["model_version"]).to_pylist()))
+    return dids, models_of(rows)
 
 
 def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Moment) -> None:

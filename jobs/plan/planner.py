@@ -14,10 +14,12 @@ from features.schema import PREDICTIONS
 from features.times import as_of_label
 from features.units import duration_label
 from jobs.plan.file_facts import facts, plan_files
+from jobs.plan.model_weight import model_weight
 from jobs.settings.plan import PlanSettings
 from jobs.store.tables import Tables
 from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
 from prefetch.plan.known import KnownWork, with_known
+from prefetch.plan.scores import NEVER_S
 from replay.planner import IntArray
 
 KEPT_BOUNDARIES = 256
@@ -37,12 +39,14 @@ def planner(
     files: Files | None = None,
     origin_bytes: IntArray | None = None,
     work_at: Callable[[int], KnownWork] | None = None,
+    version: str,
 ) -> ValuePlanner:
     """A planner over the files `dids` (a file's dense id is its index there).
 
     At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
     files that are not among `dids` are left out. `files`: other facts about them, by default those of
-    the files table. Raises StaleInputError at a boundary without predictions.
+    the files table. `version`: of the models that made the predictions. Raises StaleInputError at a boundary
+    without predictions.
     """
     every_s = predicted_every_s or cycle_s
 
@@ -68,6 +72,7 @@ def planner(
         files or plan_files(dids, facts(tables, dids), plan=plan)[0],
         plan.horizon,
         plan.objective,
+        model_weight(tables, plan, region=region, version=version),
     )
 
 
@@ -75,8 +80,6 @@ def limits(plan: PlanSettings, cycle_s: int, origin_bytes: IntArray | None = Non
     """The limits of a plan in the planner's type."""
     return PlanLimits(
         cycle_s=cycle_s,
-        pin_share=plan.pin_share,
-        evict_inflow=plan.evict_inflow,
         prefetch_share=plan.prefetch_share,
         queued_share=plan.queued_share,
         min_prefetch_probability=plan.min_prefetch_probability,
@@ -99,7 +102,7 @@ def _scores(rows: pa.Table, dids: pa.Array, as_of_s: int) -> Scores:
     horizons, row = np.unique(rows["horizon_s"].to_numpy(), return_inverse=True)
     probability = np.zeros((horizons.size, found.size))
     probability[row, entry] = rows["probability"].to_numpy()
-    size, was_read = np.zeros(found.size, np.int64), np.zeros(found.size, np.bool_)
+    size, last_read_s = np.zeros(found.size, np.int64), np.zeros(found.size, np.int64)
     size[entry] = rows["size_bytes"].to_numpy()
-    was_read[entry] = pc.is_valid(rows["last_read_s"]).to_numpy()
-    return Scores(as_of_s, found, size, tuple(horizons.tolist()), probability, was_read)
+    last_read_s[entry] = pc.subtract(as_of_s, rows["last_read_s"]).fill_null(NEVER_S).to_numpy()
+    return Scores(as_of_s, found, size, tuple(horizons.tolist()), probability, last_read_s)

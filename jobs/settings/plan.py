@@ -65,13 +65,12 @@ class PlanSettings(Section):
     objective: Objective
     horizon: Seconds
     cycle: Literal["auto"] | Seconds
-    pin_share: Share
-    evict_inflow: float = pydantic.Field(ge=0, le=1000)
     assumed_inflow: Share
     prefetch_share: float = pydantic.Field(ge=0, le=1000)
     queued_share: Share
     min_prefetch_probability: Share
     read_once_below: Share
+    model_weight: Literal["auto"] | Share
     hysteresis: float = pydantic.Field(ge=0, le=10)
     dataset_bonus: float = pydantic.Field(ge=0, le=10)
     control_share: Share

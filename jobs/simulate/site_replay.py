@@ -10,6 +10,7 @@ from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
+from jobs.plan.model_weight import models_of
 from jobs.plan.planner import planner
 from jobs.progress import Advance
 from jobs.settings.plan import PlanSettings
@@ -92,7 +93,8 @@ def replay(
     trace, shared = loaded.trace, None
     if PLAN in policies:
         _require_predictions(tables, region, first_day_s, last_day_s + DAY_S, cycle_s)
-        shared = planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s)
+        version = _version(tables, region, first_day_s)
+        shared = planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s, version=version)
     rows = compare(
         trace,
         sizes(trace, capacities=caches.capacities, fractions=caches.fractions),
@@ -121,6 +123,11 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
             "run `cachecast features` and `cachecast predict` for those days, or leave lru+plan out: "
             "--policy lru,clairvoyant"
         )
+
+
+def _version(tables: Tables, region: str, as_of_s: int) -> str:
+    label = as_of_label(as_of_s)
+    return models_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=["model_version"]))
 
 
 def _write(tables: Tables, rows: Sequence[Row], footprint_bytes: int, key: Key) -> list[dict[str, object]]:

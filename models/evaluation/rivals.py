@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from features.results import LRU
 from features.times import DAY_S, day_label
 from models.evaluation.bootstrap import Interval, ratio_interval
 from models.evaluation.promotion import BLOCK_DAYS
+from prefetch.plan import ValuePlanner
 from prefetch.plan.cycle import CYCLES_PER_AGE
 from prefetch.plan.cycle import fitting_cycle_s as within_grid
 from replay.bounds import byte_bound
@@ -63,11 +65,15 @@ class Replayed:
 
 @dataclasses.dataclass(frozen=True)
 class Rivals:
-    """Every policy's replay at one capacity, by name; plans were made each `cycle_s`."""
+    """Every policy's replay at one capacity, by name; plans were made each `cycle_s`.
+
+    `model_weight`: of the models in the plans, by policy.
+    """
 
     capacity_fraction: float
     cycle_s: int
     replayed: Mapping[str, Replayed]
+    model_weight: Mapping[str, float] = MappingProxyType({})
 
     def gap_closed(self, policy: str) -> Interval | None:
         """(WAN of LRU - WAN) / (WAN of LRU - WAN of the bound), with bounds by a block bootstrap over days.
@@ -104,7 +110,13 @@ def replay_rivals(
         on_done(name)
     results[BOUND] = byte_bound(trace, room, count_from_s=from_s)
     on_done(BOUND)
-    return Rivals(capacity_fraction, cycle_s, {name: replayed(trace, one) for name, one in results.items()})
+    weights = {
+        name: planner.model_weight(cache.capacity_bytes)
+        for name, planner in planners.items()
+        if isinstance(planner, ValuePlanner)
+    }
+    by_name = {name: replayed(trace, one) for name, one in results.items()}
+    return Rivals(capacity_fraction, cycle_s, by_name, weights)
 
 
 def replayed(trace: Trace, result: Result) -> Replayed:
@@ -172,6 +184,8 @@ def day_rows(
             "policy": one.policy,
             "scored_by": scored_by.get(one.policy),
             "capacity_fraction": at.capacity_fraction,
+            "capacity_bytes": at.replayed[LRU].result.capacity_bytes,
+            "model_weight": at.model_weight.get(one.policy),
             "on_day": day,
             "wan_bytes": wan,
             "hit_bytes": hit_bytes,

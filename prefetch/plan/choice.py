@@ -8,10 +8,27 @@ from prefetch.plan.items import FloatArray
 from replay.planner import BoolArray, IntArray
 
 
-def ranked(key: FloatArray, item: IntArray, wanted: BoolArray) -> IntArray:
-    """Indices where `wanted`, highest key first; ties by item, so that a plan is reproducible."""
+def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, wanted: BoolArray) -> IntArray:
+    """Indices where `wanted`, highest key first; ties by last use, the newest first, then by item."""
     index = np.flatnonzero(wanted)
-    return index[np.lexsort((item[index], -key[index]))]
+    return index[np.lexsort((item[index], -last_use_s[index], -key[index]))]
+
+
+def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, wanted: BoolArray) -> IntArray:
+    """Indices where `wanted`, lowest key first; ties by last use, the oldest first, then by item."""
+    return best_first(-key, -last_use_s, item, wanted)
+
+
+def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
+    """The head of `order` up to `limit` / (1 + `slack`) bytes, and those `placed` before up to `limit`.
+
+    A file that is placed already thus keeps its place until it has fallen well behind those that get one.
+    """
+    inside = head(order, size_bytes, limit)
+    n_best = head(order, size_bytes, int(limit / (1 + slack))).size
+    stays = placed[inside]
+    stays[:n_best] = True
+    return inside[stays]
 
 
 def head(order: IntArray, size_bytes: IntArray, limit: int) -> IntArray:

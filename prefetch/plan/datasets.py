@@ -41,7 +41,8 @@ class Wanted(NamedTuple):
         """The wanted by `key`; datasets that go as one stay together, their likeliest files first."""
         index = np.flatnonzero(self.wanted)
         unit = np.where(self.as_whole, files.dataset[candidates.item], -1)[index]
-        return index[np.lexsort((candidates.item[index], -candidates.density[index], unit, -self.key[index]))]
+        keys = (candidates.item, -candidates.last_use_s, -candidates.density)
+        return index[np.lexsort((*(key[index] for key in keys), unit, -self.key[index]))]
 
 
 def by_the_file(candidates: Valued, wanted: BoolArray) -> Wanted:

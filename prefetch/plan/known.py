@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from prefetch.plan.items import FloatArray
-from prefetch.plan.scores import Scores
+from prefetch.plan.scores import NEVER_S, Scores
 from replay.planner import IntArray
 
 
@@ -48,7 +48,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
         np.concatenate([scores.size_bytes, size[is_new]]),
         scores.horizons_s,
         probability,
-        np.append(scores.was_read, np.zeros(int(is_new.sum()), np.bool_)),
+        np.append(scores.last_read_s, np.full(int(is_new.sum()), NEVER_S)),
         n_jobs,
     )
 
@@ -62,7 +62,7 @@ def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
         work.size_bytes,
         (horizon_s,),
         np.ones((1, n)),
-        np.zeros(n, np.bool_),
+        np.full(n, NEVER_S),
         work.n_jobs,
     )
 

@@ -12,7 +12,10 @@ FREE_FOR_ARRIVALS = 0.2
 """At least this share of the capacity stays free of pins (the purge must always find candidates)."""
 
 BURST = 3.0
-"""A burst, in cycles that one a day exceeds."""
+"""A burst, in cycles that one a day exceeds; room is made for it up to the size of one purge."""
+
+LEAST_ROOM = 0.4
+"""Room for at least this share of a cycle's inflow, however small the cache."""
 
 DEMOTE = 3.0
 """What is likely never read again makes room for so many times a cycle's inflow: it costs nothing."""
@@ -32,8 +35,6 @@ class PlanLimits:
     """
 
     cycle_s: int
-    pin_share: float
-    evict_inflow: float
     prefetch_share: float
     min_prefetch_probability: float
     read_once_below: float = 0.0
@@ -54,11 +55,10 @@ class PlanLimits:
     def pin(self, state: CacheState) -> Limit:
         """Most bytes that may be pinned: under the low watermark, less what arrives in a cycle."""
         low = int(state.low_watermark * state.capacity_bytes)
-        free = int(FREE_FOR_ARRIVALS * state.capacity_bytes)
         arrivals = state.peak_inflow_bytes + int(state.bytes_on_disk[state.is_open].sum())
+        most = most_pinned_bytes(state.capacity_bytes, state.low_watermark)
         return least(
-            Limit(int(self.pin_share * low), "pin_share of the low watermark"),
-            Limit(max(0, low - free), "a fifth of the capacity stays free of pins"),
+            Limit(most, "a fifth of the capacity stays free of pins"),
             Limit(
                 max(0, low - arrivals), "room under the low watermark for a cycle's arrivals and open files"
             ),
@@ -92,17 +92,17 @@ class PlanLimits:
         return _within_period(into + self.cycle_s, length) - _within_period(into, length)
 
     def evict_bytes(self, state: CacheState, prefetch_bytes: int, *, times: float = 1.0) -> int:
-        """Bytes to free under the high watermark: `times` what a cycle's inflow needs, and prefetches.
-
-        Room for a burst is made as far as it takes no more than one purge would.
-        """
-        if self.evict_inflow == 0:
-            return 0
+        """Bytes to free under the high watermark: `times` what a cycle's inflow needs, and prefetches."""
         one_purge = (state.high_watermark - state.low_watermark) * state.capacity_bytes
         burst = min(BURST * state.peak_inflow_bytes, one_purge)
-        room = int(times * max(self.evict_inflow * state.peak_inflow_bytes, burst)) + prefetch_bytes
+        room = int(times * max(LEAST_ROOM * state.peak_inflow_bytes, burst)) + prefetch_bytes
         used = int(state.bytes_on_disk.sum())
         return max(0, used + room - int(state.high_watermark * state.capacity_bytes))
+
+
+def most_pinned_bytes(capacity_bytes: int, low_watermark: float) -> int:
+    """Most bytes that a plan ever pins in a cache."""
+    return max(0, int(low_watermark * capacity_bytes) - int(FREE_FOR_ARRIVALS * capacity_bytes))
 
 
 def _within_period(elapsed_s: int, length_s: int) -> int:

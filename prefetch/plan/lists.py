@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from prefetch.actions import Action
-from prefetch.plan.choice import head, ranked, within_groups
+from prefetch.plan.choice import best_first, head, steady, within_groups, worst_first
 from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
-from prefetch.plan.items import Cause, FloatArray, Limit, Plan
+from prefetch.plan.items import Cause, Limit, Plan
 from prefetch.plan.limits import DEMOTE, PlanLimits
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Files, Scores
@@ -69,12 +69,6 @@ class Case:
         return by_rule & files.is_here[item]
 
     @cached_property
-    def steady_density(self) -> FloatArray:
-        """The density of the files on disk; pinned ones have the benefit of doubt, so that pins stay."""
-        density = self.disk.density
-        return np.where(self.state.pinned, density * (1 + self.limits.hysteresis), density)
-
-    @cached_property
     def worth_caching(self) -> IntArray:
         """Bytes of each dataset (by code) that are worth caching, where `cached_fraction` bounds them."""
         return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
@@ -89,14 +83,15 @@ class Case:
 
 
 def pins(case: Case) -> Choice:
-    """Pins, of files on disk: first by rule, then by value."""
+    """Pins, of files on disk: first by rule, then by value; earlier pins stay while their rank is near."""
     disk, by_rule = case.disk, case.held_by_rule
     limit = case.limits.pin(case.state)
     wanted = by_rule | (case.usable(disk) & (disk.density > 0))
-    order = ranked(np.where(by_rule, np.inf, case.steady_density), disk.item, wanted)
+    order = best_first(np.where(by_rule, np.inf, disk.density), disk.last_use_s, disk.item, wanted)
     if case.limits.cached_fraction < 1:
         order = within_groups(order, disk.size_bytes, case.files.dataset[disk.item], case.worth_caching)
-    places = head(order, disk.size_bytes, limit.n_bytes)
+    placed, slack = by_rule | case.state.pinned, case.limits.hysteresis
+    places = steady(order, disk.size_bytes, placed, limit.n_bytes, slack)
     cause = np.where(by_rule, int(Cause.PIN_RULE), disk.cause)
     return Choice(places, cause[places], limit, places.size < order.size)
 
@@ -107,27 +102,36 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     may_go = (treatment == Treatment.PLANNED) | (treatment == Treatment.NEVER)
     may_go &= ~case.state.is_open & ~files.is_control[disk.item]
     may_go[pinned] = False
-    key = np.where(files.is_here[disk.item], case.steady_density, ELSEWHERE)
+    key = np.where(files.is_here[disk.item], disk.density, ELSEWHERE)
     key = np.where(treatment == Treatment.NEVER, FORBIDDEN, key)
-    return ranked(-key, disk.item, may_go)
+    return worst_first(key, disk.last_use_s, disk.item, may_go)
 
 
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
-    """Evictions: the head of `order` that makes the room needed, and some files beyond it.
+    """Evictions: what makes room, unless the purge would choose the same, and what a rule keeps out.
 
-    Those are what a rule keeps out and, for bursts, what is likely never read again.
+    The cache's own purge takes the files used least recently, and only when it must.
     """
-    disk, limits = case.disk, case.limits
-    needed = limits.evict_bytes(case.state, prefetch_bytes)
-    for_bursts = limits.evict_bytes(case.state, prefetch_bytes, times=DEMOTE)
-    size = disk.size_bytes[order]
-    freed_before = np.cumsum(size) - size
-    is_finished = disk.longest[order] < limits.read_once_below
-    is_forbidden = case.treatment[order] == Treatment.NEVER
-    goes = (freed_before < needed) | (is_finished & (freed_before < for_bursts)) | is_forbidden
+    needed = case.limits.evict_bytes(case.state, prefetch_bytes)
+    goes = makes_room(case, order, prefetch_bytes)
+    if _is_purged(case.disk, order, goes):
+        goes[:] = False
+    goes |= case.treatment[order] == Treatment.NEVER
     places = order[goes]
     limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
     return Choice(places, _why_it_goes(case)[places], limit, places.size < order.size)
+
+
+def makes_room(case: Case, order: IntArray, prefetch_bytes: int) -> BoolArray:
+    """Which of `order` make the room needed: its head and, for bursts, what is likely never read again."""
+    needed, for_bursts = (
+        case.limits.evict_bytes(case.state, prefetch_bytes, times=times) for times in (1.0, DEMOTE)
+    )
+    size = case.disk.size_bytes[order]
+    freed_before = np.cumsum(size) - size
+    is_finished = case.disk.longest[order] < case.limits.read_once_below
+    goes: BoolArray = (freed_before < needed) | (is_finished & (freed_before < for_bursts))
+    return goes
 
 
 def fetches(case: Case, order: IntArray) -> Choice:
@@ -141,8 +145,8 @@ def fetches(case: Case, order: IntArray) -> Choice:
         if limits.dataset_bonus > 0
         else by_the_file(candidates, likely)
     )
-    best_first = affordable(case, wanted.order(candidates, case.files))
-    queued_first = _queued_first(case, best_first, limit)
+    may_come = affordable(case, wanted.order(candidates, case.files))
+    queued_first = _queued_first(case, may_come, limit)
     places = whole(queued_first, candidates, case.files, wanted.as_whole, limit.n_bytes)
     cause = np.where(wanted.as_whole, int(Cause.WHOLE_DATASET), candidates.cause)
     return Choice(places, cause[places], limit, places.size < queued_first.size)
@@ -179,11 +183,15 @@ def affordable(case: Case, order: IntArray) -> IntArray:
 
 
 def _displaced_density(case: Case, order: IntArray, limit: Limit) -> float:
-    """The density that a prefetched file must beat: of the best that it could drive out, and some more."""
-    out = evictions(case, order, limit.n_bytes).places
-    if not out.size:
-        return 0.0
-    return max(0.0, float(case.disk.density[out[-1]])) * (1 + case.limits.hysteresis)
+    """The density that a prefetched file must beat: of the best that it, and some more, could drive out."""
+    out = order[makes_room(case, order, int((1 + case.limits.hysteresis) * limit.n_bytes))]
+    return max(0.0, float(case.disk.density[out[-1]])) if out.size else 0.0
+
+
+def _is_purged(disk: Valued, order: IntArray, chosen: BoolArray) -> bool:
+    """Whether the files `chosen` of `order` are those of them that were used least recently."""
+    by_use = np.lexsort((disk.item[order], disk.last_use_s[order]))
+    return bool(chosen[by_use[: int(chosen.sum())]].all())
 
 
 def _queued_first(case: Case, order: IntArray, limit: Limit) -> IntArray:

@@ -55,7 +55,8 @@ class ValuePlanner:
     """Plans by expected value within `limits`.
 
     `scores_at(as_of_s)` gives the latest predictions at a boundary, `files` what else is known. `horizon_s`:
-    the horizon that counts where the cache's eviction age is not known.
+    the horizon that counts where the cache's eviction age is not known. `model_weight`: of the models in a
+    file's value, for a cache of so many bytes; the rest is recency (`prefetch.plan.value`).
     """
 
     scores_at: Callable[[int], Scores]
@@ -63,6 +64,7 @@ class ValuePlanner:
     files: Files
     horizon_s: int
     objective: Objective = Objective.BYTES
+    model_weight: Callable[[int], float] = lambda _: 1.0
 
     def actions(self, state: CacheState) -> Actions:
         """What to do with a cache in `state`."""
@@ -77,8 +79,17 @@ class ValuePlanner:
         scores, files = self.scores_at(state.as_of_s), self.files
         age_s = eviction_age_s(state, self.limits.cycle_s)
         shown = shown_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
-        disk = on_disk(state, scores, files, self.objective, shown, recent_s=self.limits.cycle_s)
-        candidates = absent(state, scores, files, self.objective, shown)
+        weight = self.model_weight(state.capacity_bytes)
+        disk = on_disk(
+            state,
+            scores,
+            files,
+            self.objective,
+            shown,
+            recent_s=self.limits.cycle_s,
+            model_weight=weight,
+        )
+        candidates = absent(state, scores, files, self.objective, shown, model_weight=weight)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 
 from prefetch.actions import Action
-from prefetch.plan.choice import head, ranked
+from prefetch.plan.choice import best_first, head
 from prefetch.plan.items import Limit, Plan, joined, least
 from prefetch.plan.lists import Case, Choice, affordable
 from prefetch.plan.rules import Treatment
@@ -49,14 +49,15 @@ def prefill(case: Case) -> Prefill:
 
 
 def _within(case: Case, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: Limit) -> Choice:
-    order = ranked(case.disk.density, case.disk.item, wanted)
+    order = best_first(case.disk.density, case.disk.last_use_s, case.disk.item, wanted)
     chosen = head(order, case.disk.size_bytes, limit.n_bytes)
     return Choice(chosen, case.disk.cause[chosen], limit, chosen.size < order.size)
 
 
 def _fetches(case: Case, limit: Limit) -> Choice:
     candidates = case.candidates
-    order = ranked(candidates.density, candidates.item, case.usable(candidates))
+    usable = case.usable(candidates)
+    order = best_first(candidates.density, candidates.last_use_s, candidates.item, usable)
     payable = affordable(case, order)
     chosen = head(payable, candidates.size_bytes, limit.n_bytes)
     if chosen.size == payable.size < order.size:

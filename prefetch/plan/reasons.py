@@ -19,7 +19,7 @@ _BY_RULE = {
 }
 _JUDGED = {
     Cause.UNKNOWN: ", as nobody read it for longer than candidates are kept",
-    Cause.SIBLINGS: ", judged by the files like it: it was read since the predictions",
+    Cause.SIBLINGS: ", judged by the files like it: it came after the predictions",
     Cause.WHOLE_DATASET: ", and it makes its dataset whole",
 }
 _ENDS = {

@@ -12,6 +12,8 @@ from prefetch.plan.items import FloatArray
 from replay.planner import BoolArray, IntArray
 
 UNKNOWN = -1
+NEVER_S = -(2**60)
+"""The last read of a file that was never read."""
 KEPT = 4
 """Scores whose derived columns stay in memory: several caches plan by the same ones."""
 
@@ -20,9 +22,9 @@ KEPT = 4
 class Scores:
     """What is predicted at `as_of_s`, one entry per candidate file; `item` is unique, in no order.
 
-    `probability`: float64[k, n], of a read within each of `horizons_s` (rising). `was_read`: read at least
-    once before. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue known). Raises
-    InputError if the shapes do not fit.
+    `probability`: float64[k, n], of a read within each of `horizons_s` (rising). `last_read_s`: int64[n],
+    s since 1970, or NEVER_S. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue
+    known). Raises InputError if the shapes do not fit.
     """
 
     as_of_s: int
@@ -30,7 +32,7 @@ class Scores:
     size_bytes: IntArray
     horizons_s: tuple[int, ...]
     probability: FloatArray
-    was_read: BoolArray
+    last_read_s: IntArray
     n_jobs: IntArray | None = None
 
     def __post_init__(self) -> None:
@@ -46,6 +48,12 @@ class Scores:
     def never_falling(self) -> FloatArray:
         """`probability` made never to fall from one horizon to the next, as each model knows only its own."""
         return np.maximum.accumulate(self.probability, axis=0)
+
+    @functools.cached_property
+    def was_read(self) -> BoolArray:
+        """Which files were read at least once before."""
+        read: BoolArray = self.last_read_s > NEVER_S
+        return read
 
     @functools.cached_property
     def queued(self) -> IntArray:

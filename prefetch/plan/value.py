@@ -4,6 +4,9 @@ A file kept saves one fetch, at its next read: after that it is on disk anyway. 
 its worth is a rate: the chance of a read within a time, over the time it is expected to lie there for it,
 taken at the horizon where that is best (Gittins' index for the next read; of caches, hit density). With
 perfect knowledge it orders files as the clairvoyant does, by their next read.
+
+Predictions may know less than the time of the last use does. So the worth per byte is a weighted geometric
+mean of what the models say and of recency, 1 over that time: with a weight of 0 a plan keeps what LRU keeps.
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ import functools
 
 import numpy as np
 
+from prefetch.plan.cycle import OLDEST_S
 from prefetch.plan.items import FloatArray
 from prefetch.plan.scores import KEPT, Files, Scores
 from replay.planner import IntArray
+
+YOUNGEST_S = 60
+"""The last use counts as at least this long ago."""
 
 
 class Objective(enum.StrEnum):
@@ -65,3 +72,14 @@ def saved_per_hit(objective: Objective, files: Files, item: IntArray, size_bytes
     if objective is Objective.BYTES:
         return read_bytes
     return read_bytes * files.saved_hours_per_byte[item]
+
+
+def recency(as_of_s: int, last_use_s: IntArray) -> FloatArray:
+    """1 over the time since the last use, per second, float64[n]."""
+    return 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S)
+
+
+def blended(density: FloatArray, recency: FloatArray, model_weight: float) -> FloatArray:
+    """log value = model_weight * log density + (1 - model_weight) * log recency, float64[n]."""
+    value: FloatArray = density**model_weight * recency ** (1 - model_weight)
+    return value

@@ -46,6 +46,11 @@ class AccessRecord:
     bytes_missed: int
     bytes_bypassed: int
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that clients read, from disk or through the cache."""
+        return self.bytes_hit + self.bytes_missed + self.bytes_bypassed
+
 
 @dataclasses.dataclass(frozen=True)
 class CInfo:
@@ -92,6 +97,15 @@ class CInfo:
     def last_detach_s(self) -> int | None:
         """End of the last ended access, or None."""
         return max((access.detach_s for access in self.accesses if access.detach_s), default=None)
+
+    @property
+    def last_use_s(self) -> int:
+        """End of the last ended access by a job, else when the file came.
+
+        Prefetches and touches, which read at most a byte of each block, are no uses.
+        """
+        by_jobs = (one.detach_s for one in self.accesses if one.bytes_read > self.n_blocks)
+        return max(by_jobs, default=0) or self.created_s
 
 
 def parse(content: bytes) -> CInfo:

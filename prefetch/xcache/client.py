@@ -269,4 +269,5 @@ def _unreadable(name: str) -> Held:
 
 def _held(name: str, info: cinfo.CInfo) -> Held:
     on_disk, size = info.bytes_on_disk, info.size_bytes
-    return Held(name, size, on_disk, info.complete, info.last_detach_s, info.is_open)
+    last_s, used_s = info.last_detach_s, info.last_use_s
+    return Held(name, size, on_disk, info.complete, last_s, info.is_open, last_use_s=used_s)

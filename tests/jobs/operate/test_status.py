@@ -100,7 +100,7 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
     assert alarms(settings) == {("above-high-watermark", "xc1")}
     tables.replace_rows(CONTENTS, [], key)
-    pin(settings, 721 * 10**9)  # the limit is 0.8 of 0.9
+    pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
     assert alarms(settings) == {("pins-over-limit", "xc1")}
     tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
     assert ("not-pushed", "xc1") in alarms(settings)

@@ -77,7 +77,7 @@ def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
 
 
 def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables) -> None:
-    summary = run(tables, [held(i) for i in range(92)])
+    summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
     planned = {
         name: not flag
         for name, flag in zip(
@@ -99,7 +99,8 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
 def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:
     told = [dict(row, cache="xc1", bytes_missed=600 * MB) for row in one_access()]
     tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
-    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"cycle": 4 * 3600})})
+    followed = {"cycle": 4 * 3600, "model_weight": 1.0}
+    slow = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update=followed)})
     summary = run(tables, [held(i) for i in range(80)], settings=slow)
     fetched = rows(tables, "prefetch")
     assert 0 < summary.prefetch_bytes <= 0.05 * 100 * MB
@@ -120,7 +121,7 @@ def test_a_file_nobody_predicts_leaves_unless_it_came_just_now(tables: Tables) -
         Held("/store/x/old.root", MB, MB, True, AS_OF - 10**6, False),
         Held("/store/x/new.root", MB, MB, True, AS_OF - 60, False),
     )
-    run(tables, [held(i) for i in range(92)] + [old, new])
+    run(tables, [held(i, ago_s=7200 + i) for i in range(92)] + [old, new])
     evicted = [row["did"] for row in rows(tables, "evict")]
     assert "cms:/store/x/old.root" in evicted or is_control(["cms:/store/x/old.root"], 0.05)[0]
     assert "cms:/store/x/new.root" not in evicted

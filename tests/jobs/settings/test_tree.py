@@ -27,21 +27,21 @@ def test_the_shipped_defaults_are_complete_and_on_the_grid() -> None:
 
 def test_the_environment_wins_over_the_site_and_the_site_over_the_defaults(tmp_path: Path) -> None:
     site = tmp_path / "site.toml"
-    site.write_text('[plan]\nhorizon = "12h"\npin_share = 0.5\n')
-    settings = load(site, CACHECAST_PLAN__PIN_SHARE="0.25")
-    assert (settings.plan.horizon, settings.plan.pin_share, settings.plan.evict_inflow) == (
+    site.write_text('[plan]\nhorizon = "12h"\nread_once_below = 0.5\n')
+    settings = load(site, CACHECAST_PLAN__READ_ONCE_BELOW="0.25")
+    assert (settings.plan.horizon, settings.plan.read_once_below, settings.plan.hysteresis) == (
         12 * HOUR,
         0.25,
-        load().plan.evict_inflow,
+        load().plan.hysteresis,
     )
 
 
 def test_a_site_is_laid_over_its_base(tmp_path: Path) -> None:
     base, site = tmp_path / "base.toml", tmp_path / "site.toml"
-    base.write_text('[plan]\npin_share = 0.1\n[region]\nname = "emea"\n')
-    site.write_text("[plan]\npin_share = 0.2\n")
+    base.write_text('[plan]\nread_once_below = 0.1\n[region]\nname = "emea"\n')
+    site.write_text("[plan]\nread_once_below = 0.2\n")
     settings = Settings.load(site, base=base, env={})
-    assert (settings.plan.pin_share, settings.region.name) == (0.2, "emea")
+    assert (settings.plan.read_once_below, settings.region.name) == (0.2, "emea")
 
 
 def test_the_environment_takes_lists(tmp_path: Path) -> None:
@@ -68,13 +68,17 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[plan]\nhorizon = "3h"\n', "plan.horizon", "3h is none of features.horizons (1h, 6h, 12h, 1d,"),
         ('[features]\nhorizons = ["1h", "6h"]\n', "plan.horizon", "2d is none of features.horizons (1h, 6h)"),
         ('[plan]\nhorizon = "soon"\n', "plan.horizon", "not a duration"),
-        ("[plan]\npin_shre = 0.5\n", "unknown key plan.pin_shre", "did you mean pin_share?"),
+        (
+            "[plan]\nread_once_belw = 0.5\n",
+            "unknown key plan.read_once_belw",
+            "did you mean read_once_below?",
+        ),
         ('[plan]\nHorizon = "2d"\n', "unknown key plan.Horizon", "did you mean horizon?"),
-        ("[plna]\npin_share = 0.5\n", "unknown key plna", "did you mean plan?"),
+        ("[plna]\nread_once_below = 0.5\n", "unknown key plna", "did you mean plan?"),
         ("[queue]\nxyz = 1\n", "unknown key queue.xyz", "write one of stale, timeout, token"),
         ("[serve.sites.A]\nslotz = 1\n", "unknown key serve.sites.A.slotz", "did you mean slots?"),
         ('[plan.cluster]\nnetwrk = "1MB"\n', "plan.cluster", "n_nodes"),
-        ("[plan]\npin_share = 2\n", "plan.pin_share", "2 should be less than or equal to 1"),
+        ("[plan]\nread_once_below = 2\n", "plan.read_once_below", "2 should be less than or equal to 1"),
         (
             '[plan]\nobjective = "byte"\n',
             "plan.objective",
@@ -110,7 +114,7 @@ def test_an_error_names_file_key_and_remedy(tmp_path: Path, text: str, key: str,
 
 def test_an_error_names_the_layer_that_has_the_key(tmp_path: Path) -> None:
     (tmp_path / "caches").mkdir()
-    (tmp_path / "base.toml").write_text("[plan]\npin_share = 0.5\n")
+    (tmp_path / "base.toml").write_text("[plan]\nread_once_below = 0.5\n")
     (tmp_path / "caches" / "xc1.toml").write_text('name = "xc1"\nkind = "xcache"\n')
     with pytest.raises(ConfigError, match=r"xc1\.toml: caches\.xc1\.url, caches\.xc1\.capacity are missing"):
         load(tmp_path)

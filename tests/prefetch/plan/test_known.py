@@ -22,9 +22,7 @@ from replay.planner import CacheState
 N = 40
 HOUR_S, DAY_S = 3600, 86400
 HORIZONS = (HOUR_S, DAY_S, 7 * DAY_S)
-ROOMY = PlanLimits(
-    cycle_s=HOUR_S, pin_share=0.8, evict_inflow=0.4, prefetch_share=1.0, min_prefetch_probability=0.6
-)
+ROOMY = PlanLimits(cycle_s=HOUR_S, prefetch_share=1.0, min_prefetch_probability=0.6)
 
 
 def ids(*values: int) -> Any:
@@ -39,7 +37,7 @@ def work(**changes: Any) -> KnownWork:
 def scores(item: Any, probability: float = 0.1) -> Scores:
     n = len(item)
     chance = np.full((len(HORIZONS), n), probability)
-    return Scores(0, np.array(item, np.int64), np.full(n, 10), HORIZONS, chance, np.ones(n, bool))
+    return Scores(0, np.array(item, np.int64), np.full(n, 10), HORIZONS, chance, np.zeros(n, np.int64))
 
 
 def state(held: int, **changes: Any) -> CacheState:
@@ -131,8 +129,8 @@ def test_known_work_obeys_the_limits_of_any_plan() -> None:
         (plain_files(N, is_control=np.ones(N, bool)), ROOMY),
         (plain_files(N, treatment=np.full(N, int(Treatment.NEVER))), ROOMY),
         (plain_files(N, is_here=np.zeros(N, bool)), ROOMY),
-        (plain_files(N), PlanLimits(HOUR_S, 0.8, 0.4, 0.0, 0.6)),
-        (plain_files(N), PlanLimits(HOUR_S, 0.8, 0.4, 1.0, 0.6, wan_bytes_per_hour=100)),
+        (plain_files(N), PlanLimits(HOUR_S, 0.0, 0.6)),
+        (plain_files(N), PlanLimits(HOUR_S, 1.0, 0.6, wan_bytes_per_hour=100)),
     ):
         plan = ValuePlanner(lambda _: known, limits, files, DAY_S).plan(state(20))
         assert not plan.of(Action.PREFETCH).size
@@ -168,7 +166,7 @@ def test_a_prefill_is_never_over_its_limits(
     told = KnownWork(ids(*asked), np.full(n, 10), np.ones(n, np.int64), np.zeros(n, np.int64))
     pinned = np.arange(held) % 3 == 0
     at = state(held, capacity_bytes=max(1, capacity), pinned=pinned, peak_inflow_bytes=0, inflow_bytes=0)
-    limits = PlanLimits(HOUR_S, 0.8, 0.4, 0.0, 0.6, wan_bytes_per_hour=wan)
+    limits = PlanLimits(HOUR_S, 0.0, 0.6, wan_bytes_per_hour=wan)
     got = prefilled(told, at, limits)
     others = sum(10 for item in range(held) if pinned[item] and item not in asked)
     brought = got.plan.bytes_of(Action.PREFETCH)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from features.errors import ConfigError
 from prefetch.plan import PlanLimits, Rule, Treatment, treatments
-from prefetch.plan.choice import within_groups
+from prefetch.plan.choice import steady, within_groups
 from prefetch.plan.cycle import fitting_cycle_s
 from prefetch.plan.federation import belongs
 from prefetch.plan.value import best_rate, shown_horizon
@@ -88,7 +88,7 @@ def test_a_cycle_is_at_most_a_tenth_of_the_age_and_divides_the_grid(age_s: int, 
 
 @given(st.integers(0, 24), st.integers(0, 24), st.integers(0, 10**6), st.integers(1, 50))
 def test_quiet_seconds_are_those_of_the_clock(begin: int, end: int, start_h: int, hours: int) -> None:
-    limits = PlanLimits(hours * 3600, 0.5, 1.0, 0.1, 0.5, quiet_hours=(begin, end))
+    limits = PlanLimits(hours * 3600, 0.1, 0.5, quiet_hours=(begin, end))
     if begin == end:
         expected = 0
     elif begin < end:
@@ -130,3 +130,22 @@ def test_a_new_server_gets_its_share_and_the_others_swap_little() -> None:
     gained = belongs(NAMES, after, "c").sum()
     assert gained == pytest.approx(80, abs=25)
     assert gained <= moved <= gained + 0.05 * len(NAMES)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12),
+    st.integers(0, 60),
+    st.sampled_from([0, 0.1, 0.5, 1.0]),
+)
+def test_a_placed_file_stays_until_its_rank_has_fallen_behind(
+    files: list[tuple[int, bool]], limit: int, slack: float
+) -> None:
+    size = np.array([n for n, _ in files], np.int64)
+    placed = np.array([was for _, was in files], bool)
+    order = np.arange(size.size)[::-1]
+    expected, down_to = [], 0
+    for i in order.tolist():
+        down_to += files[i][0]
+        if down_to <= limit and (files[i][1] or down_to <= int(limit / (1 + slack))):
+            expected.append(i)
+    assert steady(order, size, placed, limit, slack).tolist() == expected

@@ -19,19 +19,18 @@ from prefetch.plan import (
 )
 from prefetch.plan.explain import explain
 from prefetch.plan.reasons import reasons
+from prefetch.plan.scores import NEVER_S
 from replay.planner import CacheState
 
 DAY_S = 86400
-LIMITS = PlanLimits(
-    cycle_s=3600, pin_share=0.6, evict_inflow=1.0, prefetch_share=0.1, min_prefetch_probability=0.5
-)
+LIMITS = PlanLimits(cycle_s=3600, prefetch_share=0.1, min_prefetch_probability=0.5)
 
 
 def cache(**changed: Any) -> CacheState:
     state = CacheState(
         as_of_s=0,
         capacity_bytes=100,
-        low_watermark=0.9,
+        low_watermark=0.74,
         high_watermark=0.95,
         item=np.array([0, 1, 2]),
         bytes_on_disk=np.array([30, 30, 30]),
@@ -47,7 +46,7 @@ def cache(**changed: Any) -> CacheState:
 
 def one_horizon(item: list[int], size: list[int], probability: list[float], was_read: list[bool]) -> Scores:
     ids, sizes = np.array(item, np.int64), np.array(size, np.int64)
-    return Scores(0, ids, sizes, (DAY_S,), np.array([probability]), np.array(was_read, bool))
+    return Scores(0, ids, sizes, (DAY_S,), np.array([probability]), np.where(was_read, -DAY_S, NEVER_S))
 
 
 FEW = one_horizon([2, 0, 3], [30, 30, 1], [0.9, 0.004, 0.8], [True, True, False])
@@ -65,7 +64,7 @@ def test_the_likeliest_are_pinned_and_reasons_say_so() -> None:
         "90 % chance of a read within 1d; no. 1 most worth its room: among the best on disk",
         "80 % chance of a read within 1d; unread file of a dataset in use",
     ]
-    assert plan.bound_by[Action.PIN] == "pin_share of the low watermark"
+    assert plan.bound_by[Action.PIN] == "a fifth of the capacity stays free of pins"
 
 
 def test_every_file_can_be_explained() -> None:
@@ -77,10 +76,32 @@ def test_every_file_can_be_explained() -> None:
     assert told[2].predictions == {"1d": 0.9} and told[2].value == pytest.approx(27)
     assert "within the pin limit" in told[0].because and "nothing predicts" in told[4].because
     assert "rule excludes" in told[5].because and "out of the cache" in told[6].because
-    assert told[0].limits["pin"] == "54 B: pin_share of the low watermark"
+    assert told[0].limits["pin"] == "54 B: a fifth of the capacity stays free of pins"
 
 
-def test_a_file_read_since_the_predictions_is_judged_by_its_siblings() -> None:
+@pytest.mark.parametrize("objective", list(Objective))
+def test_without_weight_the_models_order_nothing(objective: Objective) -> None:
+    scores = one_horizon([0, 1, 2, 3], [10, 30, 30, 1], [0.9, 0.1, 0.5, 1.0], [True] * 4)
+    state = cache(
+        low_watermark=0.9,
+        bytes_on_disk=np.array([10, 30, 30]),
+        last_access_s=np.array([-300, -100, -200]),
+    )
+    planner = ValuePlanner(
+        lambda _: scores, LIMITS, plain_files(4), DAY_S, objective, model_weight=lambda _: 0.0
+    )
+    plan = planner.plan(state)
+    assert plan.of(Action.PIN).tolist() == [1, 2, 0]
+    assert not plan.of(Action.PREFETCH).size
+    queued = dataclasses.replace(scores, n_jobs=np.array([1, 0, 0, 1]))
+    plan = dataclasses.replace(planner, scores_at=lambda _: queued).plan(
+        dataclasses.replace(state, last_access_s=state.last_access_s - DAY_S)
+    )
+    assert plan.of(Action.PIN)[0] == 0
+    assert plan.of(Action.PREFETCH).tolist() == [3]
+
+
+def test_a_file_that_came_after_the_predictions_is_judged_by_its_siblings() -> None:
     scores = dataclasses.replace(
         one_horizon([0, 3, 4, 5], [30] * 4, [0.9, 0.1, 0.3, 0.8], [True] * 4), as_of_s=-600
     )
@@ -91,8 +112,17 @@ def test_a_file_read_since_the_predictions_is_judged_by_its_siblings() -> None:
     assert disk.cause.tolist() == [Cause.VALUE, Cause.SIBLINGS, Cause.SIBLINGS]
 
 
+def test_a_file_read_since_the_predictions_is_judged_by_its_own_state() -> None:
+    scores = dataclasses.replace(one_horizon([0, 1, 2], [30] * 3, [0.4] * 3, [True] * 3), as_of_s=-600)
+    state = cache(last_access_s=np.array([-10_000, -60, -600]))
+    planner = ValuePlanner(lambda _: scores, LIMITS, plain_files(3), DAY_S, model_weight=lambda _: 0.5)
+    disk = planner.judge(state).case.disk
+    assert disk.cause.tolist() == [Cause.VALUE] * 3
+    assert disk.density[1] / disk.density[0] == pytest.approx((10_000 / 60) ** 0.5)
+
+
 @pytest.mark.parametrize("pinned", [0, 3])
-def test_an_empty_forecast_plans_only_evictions(pinned: int) -> None:
+def test_an_empty_forecast_leaves_the_cache_to_its_purge(pinned: int) -> None:
     state = cache(
         as_of_s=100_000,
         last_access_s=np.array([0, 0, 100_000]),
@@ -103,7 +133,7 @@ def test_an_empty_forecast_plans_only_evictions(pinned: int) -> None:
     )
     none = dataclasses.replace(one_horizon([], [], [], []), as_of_s=100_000)
     plan = ValuePlanner(lambda _: none, LIMITS, plain_files(3), DAY_S).plan(state)
-    assert plan.of(Action.EVICT).tolist() == [0, 1]  # a job reads the third
+    assert not plan.of(Action.EVICT).size
     assert len(plan.of(Action.UNPIN)) == pinned
 
 

@@ -24,7 +24,7 @@ from replay.workload.report import trace_of
 ROOT = Path(__file__).parents[3]
 CYCLE_S = 4 * 3600
 HORIZONS = (3600, 12 * 3600, DAY_S, 4 * DAY_S, 30 * DAY_S)
-LIMITS = PlanLimits(CYCLE_S, 0.8, 0.4, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
+LIMITS = PlanLimits(CYCLE_S, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,9 @@ def perfect(trace: Trace, at_s: int) -> Scores:
     first = np.full(trace.n_items, 2**60)
     np.minimum.at(first, trace.item[now:], trace.time_s[now:])
     chance = np.array([first[item] < at_s + h for h in HORIZONS], float)
-    return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, np.ones(item.size, bool))
+    last_read_s = np.zeros(trace.n_items, np.int64)
+    np.maximum.at(last_read_s, trace.item[:now], trace.time_s[:now])
+    return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, last_read_s[item])
 
 
 def pushed_world(*, days: int = 24, scale: float = 0.02, seed: int = 11, share: float = 0.1) -> PushedWorld:

@@ -33,6 +33,7 @@ class File:
         self.use = NEVER
         self.session: tuple[int, int] | None = None
         self.asked = NEVER[0]
+        self.arrived = NEVER[0]
 
     def is_open(self, now: int) -> bool:
         return self.session is not None and self.use[0] >= now
@@ -59,6 +60,7 @@ class Brute:
         self.sequence = self.inflow = self.wasted = self.read = self.peak = self.checks = 0
         self.age: int | None = None
         self.inflows: list[int] = []
+        self.closes: dict[int, list[int]] = {}
 
     @property
     def used(self) -> int:
@@ -125,6 +127,7 @@ class Brute:
             want = min(want, -(-asked // block) * block)
         again, record = file in self.away, self.files.get(file)
         self.away.discard(file)
+        self.closes.setdefault(file, []).append(close)
         have = record.held if record else 0
         if file in self.fresh:
             self.fresh.remove(file)
@@ -170,6 +173,7 @@ class Brute:
                 continue
             self.files[file] = File()
             self.files[file].use = (-1, 1, 0)
+            self.files[file].arrived = now
             self.touch(file, now)
             self.hold(file, size)
             self.fresh.add(file)
@@ -191,6 +195,13 @@ class Brute:
         below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
         return int(below + (above - below) * (at - int(at)))
 
+    def last_use(self, file: int, now: int) -> int:
+        """The last close or the arrival, never a touch."""
+        record = self.files[file]
+        if record.use[1] == 0:
+            return record.use[0]
+        return max([record.arrived, *(close for close in self.closes.get(file, []) if close < now)])
+
     def state(self, now: int, cycle_s: int) -> CacheState:
         files = ids(sorted(self.files))
         return CacheState(
@@ -200,7 +211,7 @@ class Brute:
             high_watermark=self.config.high_watermark,
             item=files,
             bytes_on_disk=ids([self.files[f].held for f in files]),
-            last_access_s=ids([self.files[f].use[0] for f in files]),
+            last_access_s=ids([self.last_use(f, now) for f in files]),
             pinned=np.array([f in self.pins for f in files], bool),
             is_open=np.array([self.files[f].is_open(now) for f in files], bool),
             inflow_bytes=self.inflow,

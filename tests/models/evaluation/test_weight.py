@@ -1,0 +1,72 @@
+"""The weight of the models is the one with which plans bring the fewest bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from models.evaluation.rivals import day_rows, replay_rivals
+from models.evaluation.weight import choose_weight
+from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
+from replay.config import CacheConfig
+from replay.trace import Trace
+
+DAY_S, HOUR_S = 86400, 3600
+START_S = 20_000 * DAY_S
+HORIZONS = (HOUR_S, 6 * HOUR_S, DAY_S)
+
+
+def reads() -> Trace:
+    """Files that are read every few hours, each in its own rhythm, among many that are read once."""
+    rng = np.random.default_rng(3)
+    again = [(at, file) for file in range(20) for at in range(file * 60, 8 * DAY_S, (2 + file) * HOUR_S)]
+    once = zip(np.sort(rng.integers(0, 8 * DAY_S, 800)).tolist(), range(20, 820), strict=True)
+    time_s, item = np.array(sorted([*again, *once])).T
+    return Trace(START_S + time_s, item.astype(np.int32), np.full(820, 10))
+
+
+def planner(trace: Trace, *, knows: bool) -> ValuePlanner:
+    """A planner whose scores are right about every file, or wrong about every file."""
+
+    def scores(at_s: int) -> Scores:
+        now = trace.first_at(at_s)
+        last_s, next_s = np.zeros(trace.n_items, np.int64), np.full(trace.n_items, 2**60)
+        np.maximum.at(last_s, trace.item[:now], trace.time_s[:now])
+        np.minimum.at(next_s, trace.item[now:], trace.time_s[now:])
+        item = np.flatnonzero(last_s)
+        chance = np.array([(next_s[item] < at_s + h) == knows for h in HORIZONS], float)
+        return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, last_s[item])
+
+    limits = PlanLimits(HOUR_S, 0.0, 0.6)
+    return ValuePlanner(scores, limits, plain_files(trace.n_items), DAY_S)
+
+
+@pytest.mark.parametrize(("knows", "weight"), [(True, 1.0), (False, 0.0)])
+def test_models_that_know_are_followed_and_models_that_mislead_are_not(knows: bool, weight: float) -> None:
+    trace, from_s = reads(), START_S + 4 * DAY_S
+    chosen = choose_weight(
+        trace, CacheConfig(400), planner(trace, knows=knows), cycle_s=HOUR_S, from_s=from_s
+    )
+    assert chosen == weight
+
+
+def test_an_evaluation_records_the_weight_of_its_plans_and_the_capacity() -> None:
+    trace = reads()
+    weighed = dataclasses.replace(planner(trace, knows=True), model_weight=lambda _: 0.25)
+    rivals = replay_rivals(
+        trace,
+        CacheConfig(400),
+        {"lru+x": weighed},
+        capacity_fraction=0.05,
+        cycle_s=HOUR_S,
+        from_s=START_S + 6 * DAY_S,
+        on_done=lambda name: None,
+    )
+    rows = day_rows([rivals], model_version="m/1", scored_by={"lru+x": "m/1"})
+    assert {(row["policy"], row["model_weight"]) for row in rows if row["policy"] in ("lru", "lru+x")} == {
+        ("lru", None),
+        ("lru+x", 0.25),
+    }
+    assert {row["capacity_bytes"] for row in rows} == {400}
