@@ -51,7 +51,7 @@ class Region:
         alone = np.flatnonzero(dataset >= len(self._named))
         own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", ALONE)
         self._dataset_names = pa.concat_arrays([self._named, own.cast(pa.string())])
-        n_datasets = len(self._dataset_names)
+        n_datasets = len(self._dataset_names) + 1  # the last one stands for none, which is -1
         self._files = Files(
             dataset.astype(np.int32),
             self._facts["tier"].value.astype(np.int32),
@@ -118,7 +118,7 @@ class Region:
     def _is_known(self) -> BoolArray:
         """Files that were read since their dataset began."""
         known: BoolArray = self._state.file[:, LIFE] == self._state.dataset[self._files.dataset, D_LIFE]
-        return known & (self._files.dataset >= 0)
+        return known
 
     def _candidates(self, as_of_s: int) -> Ids:
         spec, of_dataset = self._spec, self._files.dataset
@@ -129,7 +129,7 @@ class Region:
         recent = self._state.file[:, LAST] >= as_of_s - spec.candidate_s
         read = known & alive[of_dataset] & (recent | in_use[of_dataset])
         listed = (self._listed_s <= as_of_s) & (of_dataset >= 0)
-        self._files.n_files[:] = np.bincount(of_dataset[listed], minlength=len(self._dataset_names))
+        self._files.n_files[:] = np.bincount(of_dataset[listed], minlength=self._files.n_files.size)
         unread = listed & ~known & in_use[of_dataset]
         waiting = np.flatnonzero(unread)
         rank = _rank(of_dataset[waiting])
