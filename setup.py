@@ -32,6 +32,7 @@ setup(
         "hdfs-native>=0.14.7,<0.15",
         "httptools>=0.6",
         "jinja2>=3.1",
+        "joblib>=1.5",
         "lightgbm>=4.7,<5",
         "matplotlib>=3.10,<4",
         "mlflow>=3.17.2,<3.18",  # 3.18.0 cannot be installed

@@ -28,6 +28,7 @@ import duckdb  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 from features_duckdb import query  # noqa: E402
+from jobs.train.feature_state import Histories  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402
 
@@ -39,7 +40,6 @@ from jobs.spark.session import spark_session  # noqa: E402
 from jobs.spark.table_io import replace  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
 from jobs.train import features as job  # noqa: E402
-from jobs.train.feature_state import Histories  # noqa: E402
 
 START_S = 1_772_323_200
 FILES_PER_DATASET = 50

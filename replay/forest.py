@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.arrays import Float32Array, FloatArray
-from features.jit import bare
+from features.jit import bare, kernel
 from features.stream.state import Ids
 
 LEAF = -1
@@ -17,15 +17,18 @@ DEFAULT_LEFT, CATEGORICAL = 1, 2
 NO_MISSING, ZERO_MISSING, NAN_MISSING = 0, 1, 2
 ZERO = 1e-35
 """LightGBM takes a smaller magnitude for zero."""
+MOST_CATEGORIES = 2.0**31
+ROWS_AT_ONCE = 16
+"""Rows that go through a tree side by side, so that none waits for another's memory or branches."""
 
 
 class Forest(NamedTuple):
     """Trees of one model, or of several behind each other.
 
     `root`: int32[t], the first node of each tree. Of each of `n` nodes: `column` int32, -1 in a leaf;
-    `threshold` float64, the leaf's value in a leaf; `left`, `right` int32; `rule` int8, DEFAULT_LEFT |
-    CATEGORICAL; `missing` int8. A categorical node's `threshold` is the index of its first word in `words`
-    (uint32, the set of categories that go left), and `n_words` int32 their number.
+    `threshold` float64, the leaf's value in a leaf; `left`, `right` int32, in a leaf itself; `rule` int8,
+    DEFAULT_LEFT | CATEGORICAL; `missing` int8. A categorical node's `threshold` is the index of its first
+    word in `words` (uint32, the set of categories that go left), and `n_words` int32 their number.
     """
 
     root: Ids
@@ -93,6 +96,27 @@ def margin(forest: Forest, first: int, stop: int, x: Float32Array) -> float:
     return total
 
 
+@kernel
+def margins(forest: Forest, x: Float32Array, out: FloatArray) -> None:
+    """Write the sum of all trees for each row of `x`, float32[n, columns], to `out`, float64[n]."""
+    node = np.empty(ROWS_AT_ONCE, np.int32)
+    for start in range(0, x.shape[0], ROWS_AT_ONCE):
+        n_rows = min(ROWS_AT_ONCE, x.shape[0] - start)
+        out[start : start + n_rows] = 0
+        for root in forest.root:
+            node[:] = root
+            has_moved = True
+            while has_moved:
+                has_moved = False
+                for i in range(n_rows):
+                    at = node[i]
+                    left, right = forest.left[at], forest.right[at]
+                    node[i] = right + _goes_left(forest, at, x[start + i]) * (left - right)  # no branch
+                    has_moved |= node[i] != at
+            for i in range(n_rows):
+                out[start + i] += forest.threshold[node[i]]
+
+
 @bare
 def hit_rate(ladder: Ladder, x: Float32Array) -> float:
     """The best over horizons of: chance of a read, over the expected time until it or the horizon; per s."""
@@ -121,7 +145,7 @@ def _goes_left(forest: Forest, node: int, x: Float32Array) -> bool:
 
 @bare
 def _is_member(forest: Forest, node: int, value: float) -> bool:
-    if np.isnan(value) or value < 0:
+    if not 0 <= value < MOST_CATEGORIES:
         return False
     category = int(value)
     if category >> 5 >= forest.n_words[node]:

@@ -43,8 +43,12 @@ def train(
     as_of: Annotated[
         str | None, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="fit every learner of [training] learners; the best serves")
+    ] = False,
     search_minutes: Annotated[
-        float, typer.Option(min=0, help="minutes to search LightGBM's settings in; 0: keep them")
+        float,
+        typer.Option(min=0, help="with --compare: minutes to search LightGBM's settings in; 0: keep them"),
     ] = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="upload trainings that wait because MLflow was unavailable")
@@ -53,10 +57,12 @@ def train(
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Train models for every horizon, and record the comparison in MLflow."""
+    """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
     settings = options.load(conf, tables=tables)
     if resume == (as_of is not None):
         raise InputError("give either --as-of or --resume")
+    if (compare and resume) or (search_minutes and not compare):
+        raise InputError("--search-minutes needs --compare, and --compare needs --as-of")
     if as_of is None:
         answers = deliver.run(settings)
     else:
@@ -64,7 +70,13 @@ def train(
         ready.to_train(settings, until_s=until_s)
         with console.progress("training", quiet=as_json) as advance:
             answers = [
-                training.run(settings, until_s=until_s, search_s=60 * search_minutes, on_progress=advance)
+                training.run(
+                    settings,
+                    until_s=until_s,
+                    compare=compare,
+                    search_s=60 * search_minutes,
+                    on_progress=advance,
+                )
             ]
     if as_json:
         console.show(answers if resume else answers[0], as_json=True)
@@ -78,6 +90,8 @@ def train(
         )
         for within, reason in answer.dropped.items():
             console.warn(f"no model within {within}: {reason}")
+        for within, reason in answer.by_recency.items():
+            console.warn(f"recency serves within {within}: {reason}")
 
 
 def predict(

@@ -33,14 +33,12 @@ journal = "{out}/journal.db"
 
 [features]
 cycle = "4h"
-windows = ["4h", "12h", "1d", "3d", "7d", "14d"]
 horizons = ["12h", "2d"]
 candidates = "7d"
 
 [training]
 max_rows = 100000
 trees = 80
-learners = ["lightgbm", "hist_boosting"]
 spool = "{out}/trainings"
 
 [plan]

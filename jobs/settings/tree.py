@@ -63,7 +63,7 @@ class RegionSettings(Section):
 
 
 class FeatureSettings(Section):
-    """Grid, windows and horizons of features and labels."""
+    """Grid, candidates and horizons of features and labels."""
 
     cycle: Seconds
     horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)

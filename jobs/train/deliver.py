@@ -21,11 +21,12 @@ from models.training.recording import ModelReport
 class TrainingAnswer:
     """The result of a training. `version`: the region's new candidate in MLflow, like `cachecast-emea/3`.
 
-    `dropped`: horizons without a model, and why.
+    `dropped`: horizons without a model, and why; `by_recency`: horizons that recency serves, and why.
     """
 
     version: str
     dropped: dict[str, str]
+    by_recency: dict[str, str]
     models: list[ModelReport]
 
 
@@ -56,7 +57,7 @@ def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> Train
     ]
     _write(tables, training, reports_with_runs)
     training.remove()
-    return TrainingAnswer(done.version, answer["dropped"], reports_with_runs)
+    return TrainingAnswer(done.version, answer["dropped"], answer["by_recency"], reports_with_runs)
 
 
 def run(settings: Settings) -> list[TrainingAnswer]:

@@ -7,9 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from features.errors import ModelError, StaleInputError
+from features.errors import StaleInputError
 from features.schema import ACCESSES, PREDICTIONS
-from features.spec import FeatureSpec
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
 from jobs.settings.tree import Settings
@@ -18,7 +17,6 @@ from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.engines import Engines
 from jobs.train.written import check_on_grid
-from models.learning.split import time_split
 from models.serving.names import model_name, no_model
 
 _SQLITE = "sqlite:///"
@@ -38,7 +36,7 @@ def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
 
 
 def to_train(settings: Settings, *, until_s: int) -> None:
-    """Raise unless a model can be trained: StaleInputError without features, ModelError with too few."""
+    """Raise StaleInputError unless there are features, and a label of them is known by `until_s`."""
     spec, tables, region = settings.features.spec, Tables(settings.tables.root), settings.region.name
     Engines.of(settings).check(tables)
     tables.check_writable(spec.labels_table)
@@ -49,24 +47,13 @@ def to_train(settings: Settings, *, until_s: int) -> None:
     ]
     if not computed:
         raise StaleInputError(f"there are no features of region {region!r}; run `cachecast features` first")
-    _check_split(computed, spec, until_s=until_s, share=settings.training.test_share)
-
-
-def _check_split(computed: Sequence[int], spec: FeatureSpec, *, until_s: int, share: float) -> None:
-    """Raise ModelError unless a horizon has times to learn from and to test on, with labels by `until_s`."""
-    reasons = {}
-    for horizon_s in sorted(spec.horizons_s):
-        try:
-            time_split([at for at in computed if at + horizon_s <= until_s], horizon_s=horizon_s, share=share)
-        except ModelError as error:
-            reasons[horizon_s] = str(error)
-        else:
-            return
-    shortest = min(reasons)
-    raise ModelError(
-        f"no model can be trained as of {as_of_label(until_s)}, not even within {duration_label(shortest)}, "
-        f"the shortest horizon: with labels known by then, {reasons[shortest]}"
-    )
+    soonest_s = min(spec.horizons_s)
+    if min(computed) + soonest_s > until_s:
+        raise StaleInputError(
+            f"no label is known by {as_of_label(until_s)}, not even within {duration_label(soonest_s)}: the "
+            f"first features are of {as_of_label(min(computed))}; train later, or run `cachecast features` "
+            "for earlier days"
+        )
 
 
 def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> None:

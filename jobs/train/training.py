@@ -14,7 +14,7 @@ from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
 from features.units import duration_label
 from jobs.progress import Advance
-from jobs.settings.tree import MlflowSettings, Settings, TrainingSettings
+from jobs.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.store.tables import Tables
 from jobs.train import features
 from jobs.train.deliver import TrainingAnswer, deliver
@@ -26,9 +26,18 @@ from models.serving.registry import MAY_PUSH_TAG
 from models.serving.spool import Spool
 from models.training.training import Effort, train
 
+LEARNER: LearnerName = "lightgbm"
+"""The learner of a training that compares none."""
+
 
 def run(
-    settings: Settings, *, until_s: int, search_s: float = 0, sample_share: float = 1.0, on_progress: Advance
+    settings: Settings,
+    *,
+    until_s: int,
+    compare: bool = False,
+    search_s: float = 0,
+    sample_share: float = 1.0,
+    on_progress: Advance,
 ) -> TrainingAnswer:
     """Compute the labels matured by `until_s`, train and record the models; raises as `train_and_record`.
 
@@ -52,6 +61,7 @@ def run(
         training=settings.training,
         mlflow=settings.mlflow,
         until_s=until_s,
+        compare=compare,
         search_s=search_s,
         on_progress=on_progress,
     )
@@ -65,15 +75,17 @@ def train_and_record(
     training: TrainingSettings,
     mlflow: MlflowSettings,
     until_s: int,
+    compare: bool = False,
     search_s: float = 0,
     on_progress: Advance,
 ) -> TrainingAnswer:
-    """Train models of every horizon, compare them on the last `test_share` of the as_ofs, and record all.
+    """Train a model per horizon, measure it on the last `test_share` of the as_ofs, and record all.
 
-    Only labels matured by `until_s` count; a horizon without enough of them is dropped, with the reason. For
-    each horizon the learner with the least log loss on validation rows is fitted again on all rows; together
-    they become the region's `candidate`. `search_s`: seconds for the search of LightGBM's settings. Metrics
-    are also written to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels),
+    Only labels matured by `until_s` count; with too few of them recency serves the horizon. With `compare`
+    every learner of the settings is fitted, and for each horizon the one with the least log loss on
+    validation rows serves; else LightGBM does. What serves is fitted again on all rows and becomes the
+    region's `candidate`. `search_s`: seconds for the search of LightGBM's settings, which competes too.
+    Metrics are also written to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels),
     ModelError (no horizon has enough), ServiceError (MLflow is unavailable: the training waits in the spool
     for `cachecast train --resume`).
     """
@@ -84,7 +96,7 @@ def train_and_record(
     )
     effort = Effort(
         test_share=training.test_share,
-        learners=training.learners,
+        learners=training.learners if compare else (LEARNER,),
         trees=training.trees,
         seed=training.seed,
         search_s=search_s,
@@ -116,6 +128,7 @@ def train_and_record(
             answer={
                 "until_s": until_s,
                 "dropped": trained.bundle.dropped,
+                "by_recency": trained.bundle.by_recency,
                 "models": [dataclasses.asdict(report) for report in trained.reports],
                 **trained.rows,
             },

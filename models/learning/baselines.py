@@ -14,12 +14,17 @@ import numpy as np
 import pandas as pd
 
 from features.arrays import FloatArray
-from features.spec import DATASET_PREFIX, FeatureSpec
-from features.units import duration_label
+from features.spec import FeatureSpec
+from features.stream.state import GAPS, HALF_LIVES_S, HOUR_S
 from models.learning.learners import WithKnobs
 
-_MOST_READS = 3
-"""The largest value of S3-FIFO's counter, which has two bits."""
+RECENCY = "recency"
+"""Name of the score that serves where labels are few, and its flavour in a bundle: it needs no file."""
+WINDOWS_S = tuple(hours * HOUR_S for hours in (1, 6, 24, 72, 168, 336, 720))
+"""Windows that S3-FIFO's counts are taken over."""
+_LAST_GAPS = tuple(f"gap_{k}_s" for k in range(GAPS))
+_MOST_READS = 1 + GAPS
+"""Reads of a window that are known: enough for S3-FIFO's counter of two bits, which leaves out the first."""
 
 
 class Baseline(Protocol):
@@ -45,7 +50,9 @@ class Baseline(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Untrained(WithKnobs):
+class Untrained(WithKnobs):
+    """A learner that learns nothing: its scores of the rows it was fitted on are those of any other row."""
+
     def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
         """Itself."""
         del x, y
@@ -53,84 +60,81 @@ class _Untrained(WithKnobs):
 
 
 @dataclasses.dataclass(frozen=True)
-class Recency(_Untrained):
+class Recency(Untrained):
     """Higher for files read more recently; lowest for files never read."""
 
-    name: str = "recency"
+    name: str = RECENCY
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """In (0, 1]: 1 / (1 + hours since the last read); 0 for files never read."""
-        return _recency_score(x, "recency_s")
+        return _recency_score(x)
 
 
 @dataclasses.dataclass(frozen=True)
-class DecayedFrequency(_Untrained):
+class DecayedFrequency(Untrained):
     """The count of reads, decayed with a half-life."""
 
-    half_life_s: int
+    half_life_s: float
     name: str = "decayed_frequency"
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1): n / (1 + n) for the decayed count n."""
-        return _saturated(x, f"decayed_{duration_label(self.half_life_s)}")
+        return _saturated(x, f"decayed_{self.half_life_s / HOUR_S:.0f}h")
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetPopularity(_Untrained):
+class DatasetPopularity(Untrained):
     """The decayed count of the dataset's reads: all that is known of a file that was never read."""
 
-    half_life_s: int
+    half_life_s: float
     name: str = "dataset_popularity"
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1): n / (1 + n) for the dataset's decayed count n."""
-        return _saturated(x, f"{DATASET_PREFIX}decayed_{duration_label(self.half_life_s)}")
+        return _saturated(x, f"dataset_decayed_{self.half_life_s / HOUR_S:.0f}h")
 
 
 @dataclasses.dataclass(frozen=True)
-class S3FifoCounts(_Untrained):
+class S3FifoCounts(Untrained):
     """S3-FIFO's order at one time: main queue before small queue, then by the capped counter, then by age.
 
-    A file read in more than one cycle of the window counts as in the main queue. Its counter is the number of
-    reads after the first, at most 3.
+    A file read more than once in the window counts as in the main queue. Its counter is the number of reads
+    after the first, at most 3. The reads are told from the time since the last one and the gaps before it.
     """
 
-    window_s: int
+    window_s: float
     name: str = "s3fifo_counts"
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1]: (queue and counter + recency score) / 5; 0 for files never read."""
-        window = duration_label(self.window_s)
-        again = _number(x, f"n_access_{window}") - 1
-        counter = np.clip(again, 0, _MOST_READS)
-        in_main = _number(x, f"n_active_{window}") > 1
-        level = np.where(in_main, 1 + counter, 0.0)
-        return np.asarray((level + _recency_score(x, "recency_s")) / (2 + _MOST_READS), dtype=np.float64)
+        ages_s = np.cumsum(
+            [x[name].to_numpy(dtype=np.float64) for name in ("recency_s", *_LAST_GAPS)], axis=0
+        )
+        n_reads = (ages_s <= self.window_s).sum(axis=0)
+        level = np.where(n_reads > 1, n_reads, 0)
+        return np.asarray((level + _recency_score(x)) / (1 + _MOST_READS), dtype=np.float64)
 
 
 def baselines(spec: FeatureSpec, horizon_s: int) -> list[Baseline]:
     """All baselines, with the half-life and the window nearest to the horizon."""
-    window_s = _nearest(spec.windows_s, horizon_s)
-    counted: list[Baseline] = [Recency(), S3FifoCounts(window_s)]
-    if not spec.half_lives_s:
-        return counted
-    half_life_s = _nearest(spec.half_lives_s, horizon_s)
-    return [*counted, DecayedFrequency(half_life_s), DatasetPopularity(half_life_s)]
+    half_life_s = _nearest(HALF_LIVES_S, horizon_s)
+    return [
+        Recency(),
+        S3FifoCounts(_nearest(WINDOWS_S, horizon_s)),
+        DecayedFrequency(half_life_s),
+        DatasetPopularity(half_life_s),
+    ]
 
 
-def _nearest(durations: Sequence[int], wanted: int) -> int:
+def _nearest(durations: Sequence[float], wanted: float) -> float:
     return min(durations, key=lambda d: (abs(np.log(d / wanted)), d))
 
 
-def _number(x: pd.DataFrame, column: str) -> FloatArray:
-    return np.asarray(np.nan_to_num(x[column].to_numpy(dtype=np.float64), nan=0.0), dtype=np.float64)
-
-
 def _saturated(x: pd.DataFrame, column: str) -> FloatArray:
-    count = _number(x, column)
+    count = np.nan_to_num(x[column].to_numpy(dtype=np.float64), nan=0.0)
     return np.asarray(count / (1 + count), dtype=np.float64)
 
 
-def _recency_score(x: pd.DataFrame, column: str) -> FloatArray:
-    hours = x[column].to_numpy(dtype=np.float64) / 3600
+def _recency_score(x: pd.DataFrame) -> FloatArray:
+    hours = x["recency_s"].to_numpy(dtype=np.float64) / HOUR_S
     return np.asarray(np.nan_to_num(1 / (1 + hours), nan=0.0), dtype=np.float64)

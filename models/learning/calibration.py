@@ -94,6 +94,15 @@ def calibrate(probabilities: FloatArray, labels: FloatArray, as_of: IntArray) ->
     return min(lasting or [shift], key=lambda fit: by[fit].sum())(probabilities, labels)
 
 
+def calibrate_score(scores: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:
+    """As `calibrate`, for scores in [0, 1] that are no probabilities; few rows: Platt, or a shift."""
+    found = calibrate(scores, labels, as_of)
+    for fit in (platt, shift):
+        if found == IDENTITY:
+            found = fit(scores, labels)
+    return found
+
+
 def reads_if_any(probabilities: FloatArray, reads: FloatArray) -> Knots:
     """Mean reads of rows with at least one read, by probability; with it a chance gives an expected count.
 

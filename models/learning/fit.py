@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
-from features.arrays import FloatArray
+from features.arrays import FloatArray, IntArray
 from features.errors import ModelError
+from features.units import duration_label
 from models.evaluation.metrics import log_loss
-from models.learning.calibration import IDENTITY, Knots, calibrate, reads_if_any
-from models.learning.frame import Sample
+from models.learning.baselines import Untrained
+from models.learning.calibration import IDENTITY, Knots, calibrate, calibrate_score, reads_if_any
+from models.learning.frame import Known, Sample
 from models.learning.learners import Learner, Scorer
 from models.learning.split import time_split
 
 VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2
 """Number of blocks before the validation that the calibration also uses, to see other weeks."""
+FEWEST_ROWS = 100
+"""A model of fewer rows that were read, or that were not, orders files no better than recency."""
+PAST_PER_HORIZON = 3
+"""Labelled history is at least this many times as long as the horizon, so that there is a past to test on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """Rows scored by fits that saw no label within a horizon of them; one entry per row in each field."""
+
+    scores: FloatArray
+    reads: FloatArray
+    as_of: IntArray
+
+    @property
+    def y(self) -> FloatArray:
+        """1 if there was a read within the horizon, else 0."""
+        return (self.reads > 0).astype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True)
 class CalibratedModel:
-    """A scorer with its calibration, and the map to mean reads.
+    """A scorer with its calibration, the map to mean reads, and the rows that both were fitted on.
 
+    `scored`: None if the history is too short for a validation; then `calibration` is the identity.
     `validation_log_loss`: of uncalibrated probabilities, on rows at least a horizon after those fitted on;
-    None if the history is too short for a validation (then `calibration` is the identity).
+    None without a validation, and for scores that are not learned.
     """
 
     name: str
     scorer: Scorer
     calibration: Knots
     reads: Knots
+    scored: Scored | None
     validation_log_loss: float | None
 
     def predict(self, x: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
@@ -48,33 +70,74 @@ def probability_and_reads(
     return probability, probability * reads(probability)
 
 
+def check_enough(known: Known) -> None:
+    """Raise ModelError unless there are enough labels to learn from, of either kind and over enough time."""
+    history_s, needed_s = known.until_s - int(known.sample.as_of.min()), PAST_PER_HORIZON * known.horizon_s
+    if history_s < needed_s:
+        raise ModelError(
+            f"{duration_label(history_s)} of history with known labels, and a model needs "
+            f"{duration_label(needed_s)}; compute features for more days"
+        )
+    n_read = int(known.sample.y.sum())
+    if min(n_read, len(known.sample) - n_read) < FEWEST_ROWS:
+        raise ModelError(
+            f"of {len(known.sample)} rows with known labels {n_read} were read, and a model needs "
+            f"{FEWEST_ROWS} of either kind; compute features for more days"
+        )
+
+
 def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> CalibratedModel:
     """Fit `learner` on `sample`, whose labels are all known.
 
     The last quarter of the as_ofs validates a fit on those at least a horizon earlier. The calibration uses
     these scores, and scores of earlier blocks by fits on rows at least a horizon away from the block. The
-    scorer itself is fitted on all rows. Without enough history there is no calibration. Raises ModelError if
-    all rows have one label.
+    scorer itself is fitted on all rows. Without enough history there is no calibration. Scores that are not
+    learned are calibrated on all rows. Raises ModelError if all rows have one label.
     """
-    if not 0 < sample.y.sum() < len(sample):
+    if not _has_both(sample):
         raise ModelError(f"all {len(sample)} training rows have one label; train on more days")
+    if isinstance(learner, Untrained):
+        return _calibrated(learner.name, learner, _scored(learner, sample), None)
     parts = validation_parts(sample, horizon_s=horizon_s)
     scorer = learner.fit(sample.x, sample.y)
     if parts is None:
         reads = reads_if_any(scorer.score(sample.x), sample.reads)
-        return CalibratedModel(learner.name, scorer, IDENTITY, reads, None)
+        return CalibratedModel(learner.name, scorer, IDENTITY, reads, None, None)
     scored = [
-        (after, learner.fit(before.x, before.y).score(after.x))
+        _scored(learner.fit(before.x, before.y), after)
         for before, after in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
     ]
-    raw = np.concatenate([scores for _, scores in scored])
-    y, n_reads, as_of = (
-        np.concatenate(column)
-        for column in zip(*((part.y, part.reads, part.as_of) for part, _ in scored), strict=True)
+    loss = log_loss(scored[-1].y, scored[-1].scores)
+    return _calibrated(learner.name, scorer, _joined(scored), loss)
+
+
+def refitted(learner: Learner, model: CalibratedModel, later: Sample, everything: Sample) -> CalibratedModel:
+    """`learner` fitted on `everything`; calibrated on the rows that `model` was, and on `later` ones.
+
+    `model`: of the same learner, fitted on rows at least a horizon before those of `later`.
+    """
+    scored = [*([model.scored] if model.scored else []), _scored(model.scorer, later)]
+    scorer = learner.fit(everything.x, everything.y)
+    return _calibrated(learner.name, scorer, _joined(scored), model.validation_log_loss)
+
+
+def _calibrated(name: str, scorer: Scorer, scored: Scored, loss: float | None) -> CalibratedModel:
+    fit = calibrate_score if isinstance(scorer, Untrained) else calibrate
+    calibration = fit(scored.scores, scored.y, scored.as_of)
+    reads = reads_if_any(calibration(scored.scores), scored.reads)
+    return CalibratedModel(name, scorer, calibration, reads, scored, loss)
+
+
+def _scored(scorer: Scorer, rows: Sample) -> Scored:
+    return Scored(scorer.score(rows.x), rows.reads, rows.as_of)
+
+
+def _joined(parts: Sequence[Scored]) -> Scored:
+    return Scored(
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.reads for part in parts]),
+        np.concatenate([part.as_of for part in parts]),
     )
-    calibration = calibrate(raw, y, as_of)
-    loss = log_loss(parts[1].y, scored[-1][1])
-    return CalibratedModel(learner.name, scorer, calibration, reads_if_any(calibration(raw), n_reads), loss)
 
 
 def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tuple[Sample, Sample]]:

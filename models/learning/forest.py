@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
-from features.arrays import FloatArray, IntArray
-from replay.forest import CATEGORICAL, DEFAULT_LEFT, LEAF, Forest, joined
+from features.arrays import Float32Array, FloatArray, IntArray
+from replay.forest import CATEGORICAL, DEFAULT_LEFT, LEAF, Forest, joined, margins
 
 _TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
 _CATEGORICAL_BIT, _DEFAULT_LEFT_BIT, _MISSING_SHIFT = 1, 2, 2
@@ -24,6 +25,13 @@ def forest_of(text: str) -> Forest:
     return joined([_tree(_fields(block)) for block in blocks])
 
 
+def probabilities(forest: Forest, x: Float32Array) -> FloatArray:
+    """What the model of `forest` says of each row of `x`, float32[n, columns]."""
+    sums = np.empty(len(x))
+    margins(forest, np.ascontiguousarray(x), sums)
+    return np.asarray(expit(sums), dtype=np.float64)
+
+
 def _fields(block: str) -> Mapping[str, str]:
     return dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
 
@@ -33,7 +41,8 @@ def _tree(fields: Mapping[str, str]) -> Forest:
     n_splits = n_leaves - 1
     n_nodes = n_splits + n_leaves
     column = np.full(n_nodes, LEAF, np.int32)
-    threshold, left, right = np.zeros(n_nodes), np.zeros(n_nodes, np.int32), np.zeros(n_nodes, np.int32)
+    threshold = np.zeros(n_nodes)
+    left, right = np.arange(n_nodes, dtype=np.int32), np.arange(n_nodes, dtype=np.int32)
     rule, missing, n_words = (
         np.zeros(n_nodes, np.int8),
         np.zeros(n_nodes, np.int8),

@@ -120,29 +120,20 @@ class HorizonParts:
 
 
 def horizon_parts(
-    rows: pd.DataFrame,
-    spec: FeatureSpec,
-    *,
-    horizon_s: int,
-    share: float,
-    until_s: int,
-    vocabulary: dict[str, list[str]],
+    rows: pd.DataFrame, spec: FeatureSpec, everything: Known, *, share: float, until_s: int
 ) -> HorizonParts:
     """The rows of one horizon, split in time: the last `share` of the matured as_ofs is the test.
 
-    `rows`: features ⋈ labels with as_of_s, and dataset if known; `vocabulary`: of the model that serves.
-    Raises ModelError if there are too few as_ofs.
+    `rows`: features ⋈ labels with as_of_s, and dataset if known; `everything`: `known_by` of them. Raises
+    ModelError if there are too few as_ofs.
     """
+    horizon_s = everything.horizon_s
     label, matured = _matured(rows, horizon_s, until_s)
     split = time_split([int(a) for a in matured["as_of_s"].unique()], horizon_s=horizon_s, share=share)
     before = matured[matured["as_of_s"].isin(split.before)]
     train = _known(before, spec, label, horizon_s, learn_vocabulary(before, spec))
     after = matured[matured["as_of_s"].isin(split.after)]
-    return HorizonParts(
-        train=train,
-        test=_sample(after, spec, label, train.vocabulary),
-        everything=_known(matured, spec, label, horizon_s, vocabulary),
-    )
+    return HorizonParts(train, _sample(after, spec, label, train.vocabulary), everything)
 
 
 def known_by(

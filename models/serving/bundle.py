@@ -17,7 +17,7 @@ from features.units import duration_label
 from models.learning.calibration import Knots
 from models.serving.drift import Reference
 
-FORMAT = 2
+FORMAT = 3
 MAX_CHARS = 16 << 20
 """Of the JSON: a hundred columns and eight horizons take about a hundredth."""
 _MOST_READS = 1e9
@@ -50,6 +50,7 @@ class Bundle:
 
     `until_s`: time of the training; nothing known later was used. `dropped`: horizons of the settings without
     a model, with the reason. `spread`: the distribution of each column, for the detection of drift.
+    `by_recency`: horizons that recency serves, with the reason.
     """
 
     region: str
@@ -60,6 +61,7 @@ class Bundle:
     models: tuple[HorizonModel, ...]
     dropped: dict[str, str]
     spread: dict[str, Reference]
+    by_recency: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""

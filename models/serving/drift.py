@@ -24,6 +24,10 @@ _LEAST_ROWS = 200
 _USUAL_QUANTILE = 0.9
 _CHANCE = 35.6
 """The 99.99 % quantile of χ² with ten degrees of freedom."""
+_GROWING = {
+    *("n_reads", "since_first_s", "dataset_reads_per_file", "dataset_since_first_s", "dataset_n_passes")
+}
+"""Columns that count from the first record on: they always move on from the training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +77,15 @@ def reference(values: AnyFloatArray, as_of: IntArray) -> Reference:
 def references(matrix: pd.DataFrame, as_of: IntArray) -> dict[str, Reference]:
     """A reference per column of a training matrix.
 
-    Columns with one value per as_of (hour, weekday) are left out: they depend on the time alone.
+    Columns with one value per as_of (hour, weekday) are left out, and those that count from the first record
+    on: they depend on the time.
     """
     if len(np.unique(as_of)) > 1:
         steady = matrix.groupby(as_of).nunique(dropna=False).max() <= 1
     else:
         steady = matrix.nunique(dropna=False) < 0
-    kept = [str(name) for name in matrix.columns if not steady[name] or matrix[name].nunique() == 1]
+    compared = [name for name in matrix.columns if name not in _GROWING]
+    kept = [str(name) for name in compared if not steady[name] or matrix[name].nunique() == 1]
     return {name: reference(matrix[name].to_numpy(), as_of) for name in kept}
 
 

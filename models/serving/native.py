@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 
 from features.errors import ModelError
-from models.learning.learners import Fitted, FittedLightGBM, FittedSklearn, load_payload
+from models.learning.baselines import RECENCY
+from models.learning.learners import Fitted, FittedLightGBM, FittedSklearn
 from models.learning.lightgbm_text import checked_text
 from models.learning.skops_file import TRUSTED, check_skops
+from models.learning.stored import load_payload
 from models.serving.mlflow_session import infer_signature, mlflow
 from models.serving.provenance import requirements
 
@@ -46,11 +48,13 @@ def save_native(fitted: Fitted, folder: Path, example: pd.DataFrame) -> None:
 
 
 def read_native(flavour: str, folder: Path, columns: Sequence[str]) -> bytes:
-    """The model of `columns` in `folder`, in its library's format, for `learners.load_payload`.
+    """The model of `columns` in `folder`, in its library's format, for `stored.load_payload`.
 
-    Only the flavour's own file is read, and only after its content was checked: no code of it runs. Raises
-    ModelError.
+    Only the flavour's own file is read, and only after its content was checked: no code of it runs. Recency
+    has no file, but needs its column. Raises ModelError.
     """
+    if flavour == RECENCY and "recency_s" in columns:
+        return b""
     if flavour not in MODEL_FILES:
         raise ModelError(f"unknown model flavour {flavour[:40]!r}; train again with this version")
     path = folder / MODEL_FILES[flavour]

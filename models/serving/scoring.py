@@ -13,7 +13,8 @@ from features.arrays import Float32Array, FloatArray
 from features.schema import PREDICTIONS, arrow_schema
 from models.learning.fit import probability_and_reads
 from models.learning.frame import arrow_matrix
-from models.learning.learners import Scorer, load_payload
+from models.learning.learners import Scorer
+from models.learning.stored import load_payload
 from models.serving.bundle import Bundle, HorizonModel
 
 ROWS_AT_A_TIME = 10_000
@@ -30,7 +31,8 @@ PREDICTION_SCHEMA = pa.schema(
 class ServedModels:
     """A region's models as bytes, to be sent to Spark's workers.
 
-    `payloads`: by horizon, each in its library's format; `version`: of the bundle in MLflow.
+    `payloads`: by horizon, each in its library's format, empty for recency; `version`: of the bundle in
+    MLflow.
     """
 
     bundle: Bundle

@@ -4,7 +4,7 @@
         training.json           name, parameters, tags, and per run: name, parameters, tags, metrics
         runs/<number>/…         one run's files: plots, importance.csv, model/ in its native MLflow flavour
         bundle/bundle.json      what `models.serving.bundle` says
-        bundle/<horizon>/       that horizon's model in its native MLflow flavour
+        bundle/<horizon>/       that horizon's model in its native MLflow flavour; none if recency serves it
 
 A folder is written under a hidden name and renamed when complete: a crash leaves no half training.
 """
@@ -32,7 +32,7 @@ from models.serving.native import read_native, save_native
 
 MODEL_FOLDER = "model"
 _FILE = "training.json"
-_FORMAT = 1
+_FORMAT = 2
 _RUN_FOLDER = re.compile(r"runs/\d{3,}")
 
 
@@ -122,7 +122,9 @@ class Spool:
         answer: Mapping[str, Any],
     ) -> Training:
         """Complete the training, and rename its folder to its id."""
-        (self._folder / BUNDLE_FOLDER / BUNDLE_FILE).write_text(bundle.to_json())
+        folder = self._folder / BUNDLE_FOLDER
+        folder.mkdir(exist_ok=True)
+        (folder / BUNDLE_FILE).write_text(bundle.to_json())
         body = {
             "format": _FORMAT,
             "name": name,

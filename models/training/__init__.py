@@ -1,1 +1,1 @@
-"""Compares learners and baselines on held-out days, and keeps the best learner of each horizon."""
+"""Measures learners and baselines on held-out days, and keeps the best learner of each horizon."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from features.arrays import FloatArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
-from models.learning.baselines import Baseline
+from models.learning.baselines import RECENCY, Baseline
 from models.learning.fit import CalibratedModel, fit_calibrated
 from models.learning.frame import Known, Sample
 from models.learning.learners import Learner
@@ -62,8 +62,14 @@ def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluat
     )
 
 
-def best(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """The evaluation with the least log loss on validation rows (never test); None if none was validated."""
+def best(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The evaluation with the least log loss on validation rows (never test), and what serves without one.
+
+    The first learner serves if none could be validated, and recency if no learner is among them.
+    """
     losses = [(e.model.validation_log_loss, e) for e in evaluations if e.model]
     validated = [(loss, evaluation) for loss, evaluation in losses if loss is not None]
-    return min(validated, key=lambda pair: pair[0])[1] if validated else None
+    if validated:
+        return min(validated, key=lambda pair: pair[0])[1]
+    learned = [e for e in evaluations if e.learner]
+    return learned[0] if learned else next(e for e in evaluations if e.name == RECENCY)

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from features.errors import ModelError
 from features.units import duration_label
 from models.evaluation.figures import calibration_figure, precision_recall_figure, roc_figure
-from models.learning.fit import CalibratedModel, fit_calibrated
+from models.learning.baselines import RECENCY, Recency
+from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample
-from models.learning.learners import Fitted, FittedLightGBM, FittedSklearn, Learner
+from models.learning.learners import Fitted, FittedLightGBM, FittedSklearn
 from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
 from models.serving.spool import Spool
@@ -29,8 +30,8 @@ _NAMES = {"auc", "average_precision", "log_loss", "brier", "calibration_error"}
 class ModelReport:
     """Figures of one model at one horizon on the test days; None where a figure is undefined.
 
-    `serves`: whether the region's candidate uses this learner at this horizon. `run_id`: of the MLflow run;
-    None until the training is uploaded.
+    `serves`: whether the region's candidate uses this learner, or recency, at this horizon. `run_id`: of the
+    MLflow run; None until the training is uploaded.
     """
 
     model: str
@@ -54,15 +55,14 @@ def record(
     region: str,
     tags: Mapping[str, str],
 ) -> tuple[list[ModelReport], HorizonModel]:
-    """Keep a run per evaluation, and the model that serves: the best learner, fitted on all rows.
+    """Keep a run per evaluation, and the model that serves: that of the best one, fitted on all rows.
 
-    The best learner has the least log loss on validation rows; the test days only measure it. Raises
-    ModelError if no learner could be validated.
+    The best learner has the least log loss on validation rows; the test days only measure it. Without a
+    learner among `evaluations` recency serves. Raises ModelError if all rows have one label.
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
-    if chosen is None or chosen.learner is None:
-        raise ModelError(f"too few days to validate a model for {within}; compute features for more days")
+    model = _to_serve(chosen, part)
     for evaluation in evaluations:
         spool.add(
             f"{evaluation.name} {within}",
@@ -73,8 +73,13 @@ def record(
             fitted=portable(evaluation.model),
             example=_example(part.train.sample),
         )
+    fitted = portable(model)
+    if fitted is not None:
+        spool.add_to_bundle(within, fitted, _example(part.everything.sample))
+    elif model.name != RECENCY:
+        raise ModelError(f"MLflow has no flavour for a model of {model.name}; train with another learner")
     reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
-    return reports, _keep_to_serve(spool, chosen.learner, part.everything)
+    return reports, horizon_model(model, part.everything, fitted.flavour if fitted else RECENCY)
 
 
 def portable(model: CalibratedModel | None) -> Fitted | None:
@@ -84,14 +89,11 @@ def portable(model: CalibratedModel | None) -> Fitted | None:
     return model.scorer
 
 
-def _keep_to_serve(spool: Spool, learner: Learner, known: Known) -> HorizonModel:
-    """Fit `learner` on all rows with known labels, and keep the model in the bundle."""
-    model = fit_calibrated(learner, known.sample, horizon_s=known.horizon_s)
-    fitted = portable(model)
-    if fitted is None:
-        raise ModelError(f"MLflow has no flavour for a model of {learner.name}; train with another learner")
-    spool.add_to_bundle(duration_label(known.horizon_s), fitted, _example(known.sample))
-    return horizon_model(model, known, fitted.flavour)
+def _to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
+    everything = part.everything.sample
+    if chosen.learner is None or chosen.model is None:
+        return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)
+    return refitted(chosen.learner, chosen.model, part.test, everything)
 
 
 def horizon_model(model: CalibratedModel, known: Known, flavour: str) -> HorizonModel:

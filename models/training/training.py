@@ -1,4 +1,4 @@
-"""Training of a model per horizon: learners and baselines are compared, and the best learner is kept."""
+"""Training of a model per horizon: learners and baselines are measured, and the best learner is kept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from features.errors import ModelError
 from features.spec import FeatureSpec
 from features.times import as_of_label
 from features.units import duration_label
-from models.learning.baselines import baselines
-from models.learning.fit import fit_calibrated
+from models.learning.baselines import Recency, Untrained, baselines
+from models.learning.fit import check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import HistBoosting, Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import Forest, Logistic
@@ -37,9 +37,9 @@ T = TypeVar("T")
 class Effort:
     """What is compared, and how much time it may take.
 
-    `test_share`: the last part of the as_ofs, used for the test; `learners`: names of `LEARNERS`; `search_s`:
-    seconds for the search of LightGBM's settings, divided among the horizons, 0 for no search;
-    `search_trials`: most trials per horizon.
+    `test_share`: the last part of the as_ofs, used for the test; `learners`: names of `LEARNERS`, of which
+    the best serves; `search_s`: seconds for the search of LightGBM's settings, divided among the horizons, 0
+    for no search; `search_trials`: most trials per horizon.
     """
 
     test_share: float
@@ -90,20 +90,27 @@ def train(
     tags: Mapping[str, str],
     on_progress: OnProgress,
 ) -> Trained:
-    """Compare learners at every horizon; keep all runs, and a bundle of the best learners, in `spool`.
+    """Measure learners and baselines at every horizon; keep all runs, and a bundle of the best, in `spool`.
 
-    `rows`: features ⋈ labels, with as_of_s and dataset. A horizon that cannot be trained is dropped, with the
-    reason. Raises ModelError if none can.
+    `rows`: features ⋈ labels, with as_of_s and dataset. Recency serves a horizon with too few labels to learn
+    from; a horizon with none, or with one kind of label, is dropped. Both with the reason. Raises ModelError
+    if all are dropped.
     """
     vocabulary = learn_vocabulary(rows, spec)
+    by_recency: dict[str, str] = {}
 
     def compare(horizon_s: int) -> _Compared:
-        part = horizon_parts(
-            rows, spec, horizon_s=horizon_s, share=effort.test_share, until_s=until_s, vocabulary=vocabulary
-        )
+        known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
         place = spec.horizons_s.index(horizon_s)
         progress = functools.partial(on_progress, place, len(spec.horizons_s))
-        evaluations = _evaluations(part, spec, effort, progress)
+        try:
+            check_enough(known)
+            part = horizon_parts(rows, spec, known, share=effort.test_share, until_s=until_s)
+            evaluations = _evaluations(part, spec, effort, progress)
+        except ModelError as error:
+            part = HorizonParts(known, known.sample, known)  # baselines learn nothing: any row may test them
+            evaluations = _of_baselines(part, spec)
+            by_recency[duration_label(horizon_s)] = str(error)
         reports, model = record(spool, evaluations, part, region=region, tags=tags)
         return _Compared(model, reports, _rows(evaluations, horizon_s))
 
@@ -118,6 +125,7 @@ def train(
         models=tuple(one.model for one in compared),
         dropped=dropped,
         spread=references(matrix, rows["as_of_s"].to_numpy()),
+        by_recency={within: why for within, why in by_recency.items() if within not in dropped},
     )
     return Trained(
         bundle,
@@ -138,20 +146,27 @@ def fit_in_memory(
     """Fit a model per horizon on what is known by `until_s`, ready to score; nothing is recorded.
 
     For evaluations that retrain as they move through time. `learner`: the learner of a horizon (in seconds).
-    A baseline is a learner too, and gets calibrated probabilities this way. Horizons that cannot be trained
-    are dropped, with the reason. Raises ModelError if none can.
+    A baseline is a learner too, and gets calibrated probabilities this way. Horizons with few labels, or
+    none, are treated as by `train`. Raises ModelError if all are dropped.
     """
     vocabulary = learn_vocabulary(rows, spec)
+    by_recency: dict[str, str] = {}
 
     def fit(horizon_s: int) -> tuple[HorizonModel, Scorer]:
         known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
-        model = fit_calibrated(learner(horizon_s), known.sample, horizon_s=horizon_s)
+        chosen = learner(horizon_s)
+        try:
+            if not isinstance(chosen, Untrained):
+                check_enough(known)
+        except ModelError as error:
+            chosen, by_recency[duration_label(horizon_s)] = Recency(), str(error)
+        model = fit_calibrated(chosen, known.sample, horizon_s=horizon_s)
         return horizon_model(model, known, "in memory"), model.scorer
 
     fitted, dropped = _by_horizon(spec, until_s, fit)
     columns = (*spec.numeric_columns, *spec.categorical_columns)
     models = tuple(model for model, _ in fitted)
-    bundle = Bundle(region, spec, columns, vocabulary, until_s, models, dropped, {})
+    bundle = Bundle(region, spec, columns, vocabulary, until_s, models, dropped, {}, by_recency)
     return LoadedModels(bundle, tuple(fitted), version)
 
 
@@ -174,10 +189,7 @@ def _evaluations(
     part: HorizonParts, spec: FeatureSpec, effort: Effort, on_progress: Callable[[str], None]
 ) -> list[Evaluation]:
     within = duration_label(part.train.horizon_s)
-    evaluations = [
-        evaluate_baseline(baseline, part.train, part.test)
-        for baseline in baselines(spec, part.train.horizon_s)
-    ]
+    evaluations = _of_baselines(part, spec)
     learners = [LEARNERS[name](effort) for name in effort.learners]
     if effort.search_s:
         on_progress(f"{within} search")
@@ -189,6 +201,13 @@ def _evaluations(
         on_progress(f"{within} {learner.name}")
         evaluations.append(evaluate_learner(learner, part.train, part.test))
     return evaluations
+
+
+def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:
+    return [
+        evaluate_baseline(baseline, part.train, part.test)
+        for baseline in baselines(spec, part.train.horizon_s)
+    ]
 
 
 def _rows(evaluations: Sequence[Evaluation], horizon_s: int) -> dict[str, Rows]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from features.spark.features import features
+from features.spark.labels import labels
 from pyspark.sql import functions as F
 
 from features.schema import ACCESSES, FILES
-from features.spark.features import features
 from features.spark.grid import as_of_text, day_text, hour_of_day, instant_of_text, weekday
-from features.spark.labels import labels
 from features.units import duration_label
 from jobs.spark.table_io import read, replace
 from jobs.store.tables import Tables

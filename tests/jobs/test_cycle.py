@@ -26,16 +26,12 @@ SITE = """\
 root = "{folder}/tables"
 [features]
 cycle = "12h"
-windows = ["12h", "1d", "3d"]
-half_lives = ["1d"]
 horizons = ["1d"]
-n_gaps = 2
 candidates = "3d"
 kept_at = 0
 [training]
 every = "12h"
 span = "5d"
-learners = ["lightgbm"]
 trees = 20
 spool = "{folder}/trainings"
 [mlflow]

@@ -34,7 +34,6 @@ SITE = """\
 root = "{root}"
 [features]
 cycle = "4h"
-windows = ["4h", "1d", "3d"]
 horizons = ["12h"]
 candidates = "3d"
 kept_at = 0

@@ -26,6 +26,7 @@ def cachecast(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str
         (["features"], "give either --as-of or --day"),
         (["train"], "give either --as-of or --resume"),
         (["train", "--resume"], "no training waits"),
+        (["train", "--as-of", "2026-03-01", "--search-minutes", "5"], "--search-minutes needs --compare"),
         (["promote"], "cachecast evaluate"),
         (["promote", "--why"], "nothing was decided"),
         (["features", "--as-of", "2026-03-01T01:30:00Z"], "2026-03-01T01:00:00Z"),

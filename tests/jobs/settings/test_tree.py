@@ -87,7 +87,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             ".sample",
         ),
         ('[caches.x]\nname = "y"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n', "caches.x.name", "'x'"),
-        ('[features]\nwindows = ["100m", "30d"]\n', "features", "multiples of cycle"),
+        ('[features]\nhorizons = ["100m", "30d"]\n', "features", "multiples of cycle"),
         ("[plan\n", "site.toml", "not TOML"),
         ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),
         (

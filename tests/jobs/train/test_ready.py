@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.errors import CachecastError, InputError, ModelError, StaleInputError
+from features.errors import CachecastError, InputError, StaleInputError
 from features.schema import ACCESSES
 from features.times import DAY_S, parse_as_of, parse_day
 from jobs.settings.tree import Settings
@@ -60,16 +60,14 @@ def test_features_of_a_day_that_no_access_is_near_are_refused(tmp_path: Path) ->
         ready.to_compute(settings(tmp_path), as_ofs=[AT + 60])
 
 
-def test_a_training_without_features_or_with_too_few_is_refused(tmp_path: Path) -> None:
+def test_a_training_without_features_or_known_labels_is_refused(tmp_path: Path) -> None:
     made, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
     with pytest.raises(StaleInputError, match=r"no table features at .*; run `cachecast features` first"):
         ready.to_train(at, until_s=AT)
-    features(made, at, AT - DAY_S)
-    with pytest.raises(
-        ModelError, match=r"as of 2026-03-05.* within 1h, .*: with labels known by then, 1 decision"
-    ):
+    features(made, at, AT)
+    with pytest.raises(StaleInputError, match=r"no label is known by 2026-03-05.*, not even within 1h: the"):
         ready.to_train(at, until_s=AT)
-    features(made, at, AT - 2 * DAY_S)
+    features(made, at, AT - DAY_S)
     ready.to_train(at, until_s=AT)
     other = settings(tmp_path, CACHECAST_REGION__NAME="emea")
     with pytest.raises(StaleInputError, match="no features of region 'emea'"):

@@ -6,7 +6,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
-from models.learning.forest import forest_of
+from models.learning.forest import forest_of, probabilities
 from replay.forest import hit_rate, ladder, margin
 
 
@@ -46,6 +46,9 @@ def test_sums_of_trees_are_lightgbms(categorical: bool, missing: bool, zero_as_m
     expected = booster.predict(rows.astype(np.float64), raw_score=True)
     found = [margin(forest, 0, forest.root.size, x) for x in rows]
     assert np.abs(np.array(found) - expected).max() < 1e-12
+    assert np.abs(probabilities(forest, rows) - booster.predict(rows.astype(np.float64))).max() < 1e-12
+    assert probabilities(forest, rows[:0]).shape == (0,)
+    np.testing.assert_array_equal(probabilities(forest, rows[3:20]), probabilities(forest, rows)[3:20])
 
 
 def test_a_ladder_takes_each_horizon_s_own_trees() -> None:

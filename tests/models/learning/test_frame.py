@@ -17,6 +17,7 @@ from models.learning.frame import (
     HorizonParts,
     arrow_matrix,
     horizon_parts,
+    known_by,
     learn_vocabulary,
     model_matrix,
     sampled,
@@ -25,10 +26,7 @@ from models.learning.split import time_split
 
 SPEC = FeatureSpec(
     cycle_s=3600,
-    windows_s=(3600, 86400),
-    half_lives_s=(3600,),
     horizons_s=(3600, 7200),
-    n_gaps=1,
     candidate_s=86400,
     active_dataset_s=3600,
 )
@@ -109,7 +107,8 @@ def test_a_sample_is_the_same_whatever_else_there_is() -> None:
 
 def _parts(rows: pd.DataFrame, until_h: int) -> HorizonParts:
     words = {name: ["AOD", "RAW", "LATE"] for name in SPEC.categorical_columns}
-    return horizon_parts(rows, SPEC, horizon_s=7200, share=0.3, until_s=until_h * 3600, vocabulary=words)
+    everything = known_by(rows, SPEC, horizon_s=7200, until_s=until_h * 3600, vocabulary=words)
+    return horizon_parts(rows, SPEC, everything, share=0.3, until_s=until_h * 3600)
 
 
 def test_the_parts_of_a_horizon_learn_nothing_from_the_test() -> None:

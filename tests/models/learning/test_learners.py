@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,19 +13,17 @@ from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
 from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
 from models.learning.calibration import IDENTITY
-from models.learning.fit import earlier_parts, fit_calibrated
-from models.learning.frame import Known, Sample, horizon_parts, model_matrix
-from models.learning.learners import HistBoosting, Learner, LightGBM, load_payload
+from models.learning.fit import earlier_parts, fit_calibrated, refitted
+from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
+from models.learning.learners import HistBoosting, Learner, LightGBM, threads_for
 from models.learning.sklearn_learners import Forest, Logistic
+from models.learning.stored import load_payload
 from models.training.compare import best, evaluate_baseline, evaluate_learner
 from models.training.search import search
 
 SPEC = FeatureSpec(
     cycle_s=3600,
-    windows_s=(3600, 86400),
-    half_lives_s=(3600, 86400),
     horizons_s=(3600,),
-    n_gaps=1,
     candidate_s=86400,
     active_dataset_s=3600,
 )
@@ -40,12 +40,13 @@ def planted(n_as_ofs: int = 40, n_files: int = 150, *, seed: int = 7) -> Sample:
     x = pd.DataFrame(
         {
             "recency_s": recency,
-            "gap_1_s": gap,
-            "decayed_1h": rng.random(n),
-            "decayed_1d": 20 * rng.random(n),
-            "n_access_1h": rng.integers(0, 3, n),
-            "n_active_1h": rng.integers(0, 3, n),
-            "dataset_decayed_1h": rng.random(n),
+            "gap_0_s": gap,
+            "gap_1_s": rng.integers(2, 30, n) * 3600.0,
+            "gap_2_s": np.nan,
+            "decayed_2h": rng.random(n),
+            "decayed_48h": 20 * rng.random(n),
+            "n_reads": rng.integers(1, 4, n),
+            "dataset_decayed_2h": rng.random(n),
             "size_bytes": rng.integers(1, 100, n) * 1e8,
             "tier": tier,
         }
@@ -86,8 +87,8 @@ def test_a_planted_signal_is_found_and_beats_the_baselines(learner: Learner) -> 
 )
 def test_a_payload_brings_back_the_same_model(learner: LightGBM | HistBoosting | Forest | Logistic) -> None:
     sample = planted(10, 60)
-    sample.x.loc[::3, ["recency_s", "gap_1_s"]] = np.nan
-    sample.x["decayed_1d"] = np.float32(np.nan)
+    sample.x.loc[::3, ["recency_s", "gap_0_s"]] = np.nan
+    sample.x["decayed_48h"] = np.float32(np.nan)
     fitted = learner.fit(sample.x, sample.y)
     again = load_payload(fitted.flavour, fitted.payload())
     np.testing.assert_array_equal(
@@ -109,6 +110,17 @@ def test_constraints_make_recent_files_likelier() -> None:
     probe["recency_s"] = (np.arange(30) * 3600.0).astype("float32")
     assert (np.diff(fitted.score(probe)) <= 1e-12).all()
 
+    probe = pd.concat([sample.x.head(1)] * 5, ignore_index=True)
+    probe["n_reads"] = np.arange(5).astype("float32")
+    assert (np.diff(fitted.score(probe)) >= -1e-12).all()
+
+
+@pytest.mark.parametrize(("n_rows", "most"), [(100, 8), (10**6, 1), (10**6, 10**4)])
+def test_a_fit_never_takes_more_threads_than_there_are_cores(n_rows: int, most: int) -> None:
+    threads = threads_for(n_rows, most)
+    assert 1 <= threads <= min(most, len(os.sched_getaffinity(0)))
+    assert n_rows > 100 or threads == 1
+
 
 def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
     train, test = planted(), planted(seed=8)
@@ -117,13 +129,37 @@ def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
     evaluations = [evaluate_learner(one, known(train), flipped) for one in (weak, strong)]
     assert evaluations[0].quality.log_loss < evaluations[1].quality.log_loss
     chosen = best([evaluate_baseline(Recency(), known(train), flipped), *evaluations])
-    assert chosen is not None
     assert chosen.name == "strong"
+    assert (
+        best([evaluate_baseline(one, known(train), test) for one in baselines(SPEC, 3600)]).name == "recency"
+    )
 
 
 def test_a_short_past_leaves_the_learner_uncalibrated() -> None:
     model = fit_calibrated(LightGBM(trees=5, threads=1), planted(4, 100), horizon_s=4 * 3600)
     assert (model.name, model.calibration, model.validation_log_loss) == ("lightgbm", IDENTITY, None)
+
+
+def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_seen() -> None:
+    learner = LightGBM(trees=30, threads=1)
+    sample = planted(60, 100)
+    before, later = sample.where(sample.as_of < 39 * 3600), sample.where(sample.as_of >= 40 * 3600)
+    model = fit_calibrated(learner, before, horizon_s=3600)
+    found = refitted(learner, model, later, sample)
+    probe = planted(seed=9).x
+    np.testing.assert_array_equal(found.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
+    assert model.scored is not None
+    assert found.scored is not None
+    assert len(found.scored.y) == len(model.scored.y) + len(later)
+    np.testing.assert_array_equal(found.scored.scores[-len(later) :], model.scorer.score(later.x))
+    assert found.predict(probe)[0].mean() == pytest.approx(planted(seed=9).y.mean(), abs=0.03)
+
+
+def test_recency_is_calibrated_even_by_a_few_rows() -> None:
+    sample = planted(2, 30)
+    model = fit_calibrated(Recency(), sample, horizon_s=3600)
+    assert model.calibration != IDENTITY
+    assert model.predict(sample.x)[0].mean() == pytest.approx(sample.y.mean(), abs=0.05)
 
 
 def test_no_label_reaches_into_the_block_that_is_scored() -> None:
@@ -153,21 +189,24 @@ def test_never_read_is_the_least_recent() -> None:
 
 
 def test_files_in_the_main_queue_come_before_those_in_the_small_one() -> None:
-    x = pd.DataFrame(
+    hours = pd.DataFrame(
         {
-            "recency_s": [3600.0, 86400.0, 60.0, np.nan, 7200.0],
-            "n_access_1h": [2.0, 5.0, 4.0, 0.0, 3.0],
-            "n_active_1h": [2.0, 2.0, 1.0, 0.0, 2.0],
+            "recency_s": [1, 20, 0.1, np.nan, 2, 25],
+            "gap_0_s": [23, 1, 30, np.nan, 2, 1],
+            "gap_1_s": [5, 1, np.nan, np.nan, 20, 1],
+            "gap_2_s": [np.nan, 1, np.nan, np.nan, 9, 1],
         }
     )
-    scores = S3FifoCounts(3600).score(x)
-    assert np.argsort(-scores).tolist() == [1, 4, 0, 2, 3]
+    scores = S3FifoCounts(24 * 3600).score(hours * 3600)
+    n_reads = [2, 4, 1, 0, 3, 0]  # in the last 24 hours
+    assert np.argsort(-scores).tolist() == [1, 4, 0, 2, 5, 3]
+    assert np.floor(5 * scores).tolist() == [n if n > 1 else 0 for n in n_reads]
     assert scores[3] == 0
     assert ((scores >= 0) & (scores <= 1)).all()
 
 
 def test_a_baseline_can_be_calibrated_and_planned_with() -> None:
-    model = fit_calibrated(DatasetPopularity(3600), planted(), horizon_s=3600)
+    model = fit_calibrated(DatasetPopularity(7200), planted(), horizon_s=3600)
     later = planted(seed=9)
     probability, _ = model.predict(later.x)
     assert probability.mean() == pytest.approx(later.y.mean(), abs=0.05)
@@ -177,11 +216,11 @@ def test_files_never_read_are_told_apart_by_their_dataset() -> None:
     def cold(seed: int) -> Sample:
         rng = np.random.default_rng(seed)
         n = 6000
-        own = pd.DataFrame({c: rng.random(n) for c in ("recency_s", "gap_1_s", "decayed_1h", "n_access_1h")})
+        own = pd.DataFrame({c: rng.random(n) for c in ("recency_s", "gap_0_s", "since_first_s")})
         never = rng.random(n) < 0.5
         own[never] = np.nan
-        x = own.assign(dataset_decayed_1h=5 * rng.random(n), n_active_1h=1.0, size_bytes=1e9)
-        p = np.where(never, np.where(x["dataset_decayed_1h"] > 4, 0.7, 0.02), 0.3)
+        x = own.assign(dataset_decayed_2h=5 * rng.random(n), n_reads=np.where(never, 0, 2), size_bytes=1e9)
+        p = np.where(never, np.where(x["dataset_decayed_2h"] > 4, 0.7, 0.02), 0.3)
         reads = (rng.random(n) < p).astype(float)
         return Sample(x.astype("float32"), reads, np.repeat(np.arange(20) * 3600, n // 20))
 
@@ -209,7 +248,7 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
     rows = rows.assign(
         as_of_s=np.repeat(np.arange(40) * 3600, 30), **dict.fromkeys(words, ["AOD", "RAW", "DST"] * 400)
     )
-    rows["n_access_within_1h"] = (rows["decayed_1h"] > 0.6).astype(float)
+    rows["n_access_within_1h"] = (rows["decayed_2h"] > 0.6).astype(float)
     until_s = 25 * 3600
     later = rows["as_of_s"] + 3600 > until_s
     shuffled = rows.copy()
@@ -220,7 +259,8 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
     assert not shuffled.equals(rows)
 
     def predicted(seen: pd.DataFrame) -> list[np.ndarray]:
-        part = horizon_parts(seen, SPEC, horizon_s=3600, share=0.3, until_s=until_s, vocabulary=words)
+        everything = known_by(seen, SPEC, horizon_s=3600, until_s=until_s, vocabulary=words)
+        part = horizon_parts(seen, SPEC, everything, share=0.3, until_s=until_s)
         past = model_matrix(rows[~later], SPEC, words)
         return [
             fit_calibrated(LightGBM(trees=10, min_rows=5, threads=1), one.sample, horizon_s=3600).predict(

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from features.errors import ModelError
-from models.learning.learners import LightGBM, load_payload
+from models.learning.learners import LightGBM
 from models.learning.lightgbm_text import checked_text
+from models.learning.stored import load_payload
 
-COLUMNS = ["recency_s", "n_access_1h", "tier"]
+COLUMNS = ["recency_s", "n_reads", "tier"]
 
 
 @pytest.fixture(scope="module")

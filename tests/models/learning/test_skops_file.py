@@ -19,9 +19,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from features.errors import ModelError
-from models.learning.learners import FittedSklearn, HistBoosting, load_payload
+from models.learning.learners import FittedSklearn, HistBoosting
 from models.learning.sklearn_learners import Forest, Logistic
 from models.learning.skops_file import check_skops
+from models.learning.stored import load_payload
 
 COLUMNS = ["recency_s", "gap_1_s", "tier"]
 LEARNERS: dict[str, Any] = {

@@ -19,10 +19,7 @@ from models.serving.drift import Reference
 
 SPEC = FeatureSpec(
     cycle_s=3600,
-    windows_s=(3600, 86400),
-    half_lives_s=(3600, 86400),
     horizons_s=(3600,),
-    n_gaps=1,
     candidate_s=86400,
     active_dataset_s=3600,
 )

@@ -93,6 +93,7 @@ def test_what_training_days_differed_by_is_no_alarm() -> None:
     restless = rng.normal(3 * (as_of % 2), 1)
     steady = rng.normal(0, 1, len(as_of))
     matrix = pd.DataFrame({"restless": restless, "steady": steady, "hour": (as_of % 24) * 1.0})
+    matrix["since_first_s"] = as_of + rng.random(len(as_of))  # it grows with the records
     then = references(matrix.astype("float32"), as_of)
     assert set(then) == {"restless", "steady"}
     one_day = {"restless": rng.normal(3, 1, 5000), "steady": rng.normal(0, 1, 5000)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,17 @@ import pytest
 
 from features.errors import ModelError
 from features.spec import FeatureSpec
+from features.units import duration_label
+from models.learning.frame import model_matrix
 from models.serving import spool
+from models.serving.bundle_files import BUNDLE_FOLDER, read_bundle
+from models.serving.scoring import ServedModels
 from models.training.training import LEARNERS, Effort, train
 
 HOUR = 3600
 SPEC = FeatureSpec(
     cycle_s=HOUR,
-    windows_s=(HOUR, 24 * HOUR),
-    half_lives_s=(HOUR,),
     horizons_s=(HOUR, 48 * HOUR),
-    n_gaps=1,
     candidate_s=24 * HOUR,
     active_dataset_s=HOUR,
 )
@@ -35,7 +37,7 @@ def rows(n_as_ofs: int = 24, n_files: int = 60) -> pd.DataFrame:
     n = n_as_ofs * n_files
     frame = pd.DataFrame({name: rng.random(n) for name in SPEC.numeric_columns})
     frame = frame.assign(**dict.fromkeys(SPEC.categorical_columns, ["AOD", "RAW"] * (n // 2)))
-    read = (frame["decayed_1h"] > 0.7).to_numpy() & (rng.random(n) < 0.9)
+    read = (frame["decayed_2h"] > 0.7).to_numpy() & (rng.random(n) < 0.9)
     return frame.assign(
         as_of_s=np.repeat(np.arange(n_as_ofs) * HOUR, n_files),
         dataset=[f"d{i % 7}" for i in range(n)],
@@ -86,13 +88,70 @@ def test_a_training_without_any_horizon_says_why(tmp_path: Path) -> None:
             kept,
             spec=SPEC,
             region="emea",
-            until_s=HOUR,
+            until_s=0,
             effort=effort(search_s=0.0),
             tags={},
             on_progress=lambda *_: None,
         )
     kept.discard()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("horizon_s", "n_read", "why"),
+    [
+        (12 * HOUR, 400, "24h of history with known labels, and a model needs 36h"),
+        (HOUR, 99, "of 1440 rows with known labels 99 were read, and a model needs 100 of either kind"),
+    ],
+    ids=["short past", "few reads"],
+)
+def test_recency_serves_a_horizon_with_few_labels(
+    tmp_path: Path, horizon_s: int, n_read: int, why: str
+) -> None:
+    spec, within = dataclasses.replace(SPEC, horizons_s=(horizon_s,)), duration_label(horizon_s)
+    seen = rows().sort_values("recency_s", ignore_index=True)
+    seen["recency_s"] *= 24 * HOUR
+    seen["as_of_s"] = np.arange(len(seen)) % 24 * HOUR
+    seen[f"n_access_within_{within}"] = (seen.index < n_read).astype(float)
+    kept, until_s = spool.Spool(tmp_path), 24 * HOUR
+    trained = train(
+        seen,
+        kept,
+        spec=spec,
+        region="emea",
+        until_s=until_s,
+        effort=effort(),
+        tags={},
+        on_progress=lambda *_: None,
+    )
+    assert list(trained.bundle.by_recency) == [within]
+    assert why in trained.bundle.by_recency[within]
+    assert [report.model for report in trained.reports if report.serves] == ["recency"]
+    assert len(trained.reports) == 4  # the baselines
+    found = kept.finish("t", trained.bundle, params={}, tags={}, answer={})
+    assert [run.name for run in found.runs if run.tags["serves"] == "true"] == [f"recency {within}"]
+    bundle, payloads = read_bundle(found.folder / BUNDLE_FOLDER)
+    assert bundle == trained.bundle
+    matrix = model_matrix(seen[seen["as_of_s"] + horizon_s <= until_s], spec, bundle.vocabulary)
+    ((model, p, _),) = ServedModels(bundle, payloads, "1").load().probabilities(matrix.to_numpy())
+    assert (model.learner, model.trained_until_s) == ("recency", until_s)
+    assert (np.diff(p[np.argsort(matrix["recency_s"].to_numpy())]) <= 0).all()
+    assert p.sum() == pytest.approx(min(n_read, n_read * len(matrix) / len(seen)), rel=0.1)
+
+
+def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
+    seen = rows().assign(n_access_within_1h=1.0)
+    with pytest.raises(ModelError, match="all 1440 training rows have one label"):
+        train(
+            seen,
+            spool.Spool(tmp_path),
+            spec=SPEC,
+            region="emea",
+            until_s=24 * HOUR,
+            effort=effort(),
+            tags={},
+            on_progress=lambda *_: None,
+        )
 
 
 def test_every_learner_of_the_settings_exists() -> None:

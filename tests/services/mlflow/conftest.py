@@ -42,8 +42,8 @@ def knobs(tmp_path_factory: pytest.TempPathFactory) -> Knobs:
 
 @pytest.fixture(scope="session")
 def trained(server: Mlflow, tables: Tables, knobs: Knobs) -> TrainingAnswer:
-    """The first training on the server: version 1."""
-    return fit(tables, server, knobs)
+    """The first training on the server, a comparison: version 1."""
+    return fit(tables, server, knobs, compare=True)
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
         planted(folder / "tables"),
         Mlflow(uri=f"sqlite:///{folder}/mlflow.db", artifacts=str(folder / "artifacts")),
     )
-    small = Knobs(spool=str(folder / "spool"), learners=("lightgbm",), trees=5)
+    small = Knobs(spool=str(folder / "spool"), trees=5)
     assert [fit(tables, at, small).version for _ in range(2)] == [FIRST, SECOND]
     return at
 

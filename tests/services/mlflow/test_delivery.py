@@ -30,7 +30,7 @@ def test_a_training_waits_for_a_server_that_is_away(
     assert trained.version == FIRST
     last = registry(server).version_at("emea", "candidate")
     assert last is not None
-    waiting = Knobs(spool=str(tmp_path / "spool"), learners=("lightgbm",))
+    waiting = Knobs(spool=str(tmp_path / "spool"))
     with pytest.raises(ServiceError, match="cachecast train --resume"):
         fit(own_tables, away(patience=2), waiting)
     assert own_tables.read_arrow(MODEL_METRICS).num_rows
@@ -49,7 +49,7 @@ def test_an_upload_that_broke_off_leaves_nothing_twice(
     server: Mlflow, own_tables: Tables, trained: TrainingAnswer, tmp_path: Path
 ) -> None:
     assert trained.version
-    waiting = Knobs(spool=str(tmp_path / "spool"), learners=("lightgbm",))
+    waiting = Knobs(spool=str(tmp_path / "spool"))
     with pytest.raises(ServiceError, match="--resume"):
         fit(own_tables, away(patience=1), waiting)
     (training,) = spool.waiting(Path(waiting.spool))

@@ -209,7 +209,7 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     spark: SparkSession, server: Mlflow, own_tables: Tables, tmp_path: Path
 ) -> None:
     small = Knobs(spool=str(tmp_path / "spool"), learners=("hist_boosting",), trees=5)
-    version = fit(own_tables, server, small).version
+    version = fit(own_tables, server, small, compare=True).version
     client = mlflow.tracking.MlflowClient(server.uri)
     run_id = str(client.get_model_version(*version.split("/")).run_id)
     assert registry(server).load_version(version).load().fitted

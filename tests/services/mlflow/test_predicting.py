@@ -15,7 +15,6 @@ from planted_region import HOUR, MLFLOW_WARNINGS, N_AS_OFS, N_FILES, SPEC, Mlflo
 from features.errors import ModelError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
-from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
 from jobs.store.tables import Tables
 from jobs.train import predict
@@ -59,13 +58,13 @@ def test_spark_predicts_as_the_bundle_says(
 ) -> None:
     last = (N_AS_OFS - 1) * HOUR
     answer = predictions(spark, tables, server, last, last - HOUR)
-    assert answer.snapshot.n_rows == 2 * 2 * N_FILES
+    assert answer.snapshot.n_rows == 2 * 3 * N_FILES
     assert answer.model_version == trained.version
     assert predictions(spark, tables, server, last, last - HOUR).snapshot.id == answer.snapshot.id
     found = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
     rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
     served = registry(server).load("emea", ["candidate"])
-    assert [model.within for model in served.bundle.models] == ["1h", "3h"]
+    assert [model.within for model in served.bundle.models] == ["1h", "3h", "1d"]
     (batch,) = rows.combine_chunks().to_batches()
     expected = pa.Table.from_batches(served.load().predictions(batch)).to_pandas()
     key = ["did", "horizon_s"]
@@ -107,7 +106,7 @@ def test_drift_is_told_where_the_features_have_moved(
     assert "recency_s" in alarm
     found = {row["column"]: row for row in own_tables.read_arrow(DRIFT, as_of=as_of_label(later)).to_pylist()}
     assert {name for name, row in found.items() if row["drifted"]} >= {"recency_s"}
-    assert found["gap_1_s"]["psi"] < 0.25
+    assert found["gap_0_s"]["psi"] < 0.25
     assert "probability_1h" in found
 
 
@@ -128,7 +127,7 @@ def test_no_model_is_used_where_it_must_not_be(
         predictions(spark, tables, server, 10**6 * HOUR)
     bundle = registry(server).load("emea", ["champion", "candidate"]).bundle
     with pytest.raises(ModelError, match="other settings"):
-        bundle.check(spec=FeatureSpec(**{**vars(SPEC), "n_gaps": 2}), region="emea")
+        bundle.check(spec=dataclasses.replace(SPEC, unread_per_dataset=2), region="emea")
     with pytest.raises(ModelError, match="none of the horizons 2d"):
         bundle.check(spec=dataclasses.replace(SPEC, horizons_s=(48 * HOUR,)), region="emea")
     assert tables.snapshot(PREDICTIONS).id == before

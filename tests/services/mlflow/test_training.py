@@ -20,10 +20,11 @@ from planted_region import (
     registry,
 )
 
-from features.errors import ModelError, StaleInputError
+from features.errors import StaleInputError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from jobs.store.tables import Tables
 from jobs.train.deliver import TrainingAnswer
+from models.learning.baselines import Recency
 from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS
@@ -33,7 +34,7 @@ pytestmark = MLFLOW_WARNINGS
 def test_a_real_server_keeps_what_was_compared(
     server: Mlflow, tables: Tables, trained: TrainingAnswer
 ) -> None:
-    check_answer(trained, FIRST)
+    check_answer(trained, FIRST, LEARNERS)
     metrics = tables.read_arrow(MODEL_METRICS).to_pylist()
     assert {row["run_id"] for row in metrics} == {row.run_id for row in trained.models}
     assert {row["model"] for row in tables.read_arrow(RELIABILITY).to_pylist()} == set(LEARNERS)
@@ -71,7 +72,7 @@ def check_artifacts(client: mlflow.tracking.MlflowClient, boosted: str, forest: 
     for run_id in (boosted, forest):
         gains = mlflow.artifacts.load_text(f"runs:/{run_id}/importance.csv").splitlines()
         assert gains[0] == "column,gain_share"
-        assert {line.split(",")[0] for line in gains[1:3]} == {"recency_s", "gap_1_s"}
+        assert {line.split(",")[0] for line in gains[1:3]} == {"recency_s", "gap_0_s"}
         loaded = mlflow.pyfunc.load_model(f"runs:/{run_id}/model")
         example = loaded.input_example
         assert len(np.asarray(loaded.predict(example))) == len(example)
@@ -82,19 +83,27 @@ def test_sqlite_keeps_models_too(
     own_tables: Tables, knobs: Knobs, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     in_sqlite = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
-    check_answer(fit(own_tables, in_sqlite, knobs), FIRST)
+    check_answer(fit(own_tables, in_sqlite, knobs), FIRST, {"lightgbm"})
     served = registry(in_sqlite).load("emea", ["candidate"])
     for model in served.bundle.models:
         assert TRAIN_UNTIL_S - model.horizon_s <= model.trained_until_s <= TRAIN_UNTIL_S
-    assert len(served.load().fitted) == 2
+    assert [model.learner for model in served.bundle.models] == ["lightgbm", "lightgbm", "recency"]
+    assert len(served.load().fitted) == 3
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")
 
 
-def test_too_few_days_are_a_model_error(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
+def test_recency_alone_serves_after_two_hours(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
+    at = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
+    answer = fit(own_tables, at, knobs, until_s=2 * HOUR)
+    assert (set(answer.by_recency), set(answer.dropped)) == ({"1h"}, {"3h", "1d", "2d"})
+    served = registry(at).load("emea", ["candidate"])
+    ((model, scorer),) = served.load().fitted
+    assert (model.learner, scorer) == ("recency", Recency())
+
+
+def test_no_known_label_is_an_error(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
     nowhere = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
-    with pytest.raises(ModelError, match=r"no horizon can be trained.*more days"):
-        fit(own_tables, nowhere, knobs, until_s=2 * HOUR)
     with pytest.raises(StaleInputError, match="cachecast features"):
         fit(own_tables, nowhere, knobs, until_s=-10 * HOUR)
     assert not list(Path(knobs.spool).iterdir())

@@ -48,7 +48,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     (tmp_path / "site.toml").write_text(
         f'region = {{ name = "emea" }}\nplan = {{ horizon = "1h" }}\n'
         f'[mlflow]\nuri = "{local.uri}"\nartifacts = "{local.artifacts}"\nexperiment = "cachecast-test"\n'
-        '[features]\ncycle = "1h"\nwindows = ["1h", "1d"]\nhalf_lives = ["1h", "1d"]\nn_gaps = 1\n'
+        '[features]\ncycle = "1h"\n'
         'horizons = ["1h", "3h", "2d"]\ncandidates = "1d"\nactive_datasets = "1h"\n'
     )
     settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
