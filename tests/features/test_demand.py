@@ -14,8 +14,8 @@ from features.spark.demand import demand
 from features.spec import FeatureSpec
 from jobs.ingest import raw_input
 from jobs.ingest.local_engine import LocalEngine
-from jobs.store.tables import Tables
 from jobs.settings.tree import SparkSettings
+from jobs.store.tables import Tables
 from jobs.train import features
 from jobs.train.engines import Engines
 
@@ -58,9 +58,7 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
         **{"data.start_time": (start + 10) * 1000, "data.end_time": (start + 20) * 1000},
     }
     (tmp_path / "pop").write_text(json.dumps(record))
-    spec = FeatureSpec(
-        cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=86400
-    )
+    spec = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=86400)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 1)
 
     def counted(**sources: str) -> float:

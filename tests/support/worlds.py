@@ -1,16 +1,14 @@
-"""Small random worlds of reads and files, and how they become the tables' frames."""
+"""Small random worlds of reads and files, and how they become tables."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.spec import FeatureSpec
@@ -180,15 +178,3 @@ def tables_of(worlds: Worlds) -> tuple[pa.Table, pa.Table]:
 def _arrow(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
     stored = [*arrow_schema(table), *(pa.field(name, pa.string()) for name in table.partition)]
     return pa.Table.from_pylist(rows, pa.schema(stored))
-
-
-@pytest.fixture(scope="session")
-def frames() -> Callable[[Worlds], tuple[pa.Table, pa.Table]]:
-    """See `tables_of`."""
-    return tables_of
-
-
-@pytest.fixture(scope="session")
-def make_worlds() -> Callable[..., Worlds]:
-    """Random worlds by seed; see `random_worlds`."""
-    return random_worlds
