@@ -19,7 +19,7 @@ from jobs.store.tables import Tables
 from jobs.train import features
 from jobs.train.engines import Engines
 
-ENGINES = Engines(10**6, SparkSettings())
+ENGINES = Engines(10**6, SparkSettings(master="local[1]", driver_memory="1g", shuffle_partitions=1, conf={}))
 SHAPE = "cache string, site string, source string"
 ROWS = [
     (cache, site, source) for cache in ("xc", None) for site in ("S", "T", None) for source in ("traces", "g")

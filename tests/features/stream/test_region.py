@@ -1,4 +1,4 @@
-"""A region's features: against lists and loops, without leaks, carried as rebuilt, whatever the records say."""
+"""Features of a region: equal to plain loops, without leaks, carried as rebuilt, also from absurd records."""
 
 from __future__ import annotations
 

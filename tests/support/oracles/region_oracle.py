@@ -43,7 +43,7 @@ def in_order(reads: Iterable[Any], cycle_s: int) -> list[Any]:
         reads,
         key=lambda r: (
             *(usable_s(r, cycle_s), r.at, r.did.encode(), reader_of(r)),
-            *(text(value) for value in (r.dataset, r.tier, r.campaign, r.size, r.n)),
+            *(text(value) for value in (r.n, r.size, r.campaign, r.tier, r.dataset)),
         ),
     )
 
