@@ -36,10 +36,7 @@ FROM_S = START_S + 8 * DAY_S
 CONF = """
 [features]
 cycle = "6h"
-windows = ["6h", "2d"]
-half_lives = ["12h"]
 horizons = ["6h", "1d", "2d"]
-n_gaps = 2
 candidates = "2d"
 active_datasets = "12h"
 unread_per_dataset = 5
