@@ -15,7 +15,7 @@ import pandas as pd
 
 from features.arrays import FloatArray
 from features.spec import FeatureSpec
-from features.stream.state import GAPS, HALF_LIVES_S, HOUR_S
+from features.stream.columns import GAPS, HALF_LIVES_S, HOUR_S
 from models.learning.learners import WithKnobs
 
 RECENCY = "recency"

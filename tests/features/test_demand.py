@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from local_engines import LOCAL
 from pyspark.sql import SparkSession
 
 from features.demand import demand as demand_of_arrow
@@ -14,12 +15,9 @@ from features.spark.demand import demand
 from features.spec import FeatureSpec
 from jobs.ingest import raw_input
 from jobs.ingest.local_engine import LocalEngine
-from jobs.settings.tree import SparkSettings
 from jobs.store.tables import Tables
 from jobs.train import features
-from jobs.train.engines import Engines
 
-ENGINES = Engines(10**6, SparkSettings(master="local[1]", driver_memory="1g", shuffle_partitions=1, conf={}))
 SHAPE = "cache string, site string, source string"
 ROWS = [
     (cache, site, source) for cache in ("xc", None) for site in ("S", "T", None) for source in ("traces", "g")
@@ -62,9 +60,7 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 1)
 
     def counted(**sources: str) -> float:
-        features.compute(
-            ENGINES, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources
-        )
+        features.compute(LOCAL, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources)
         (row,) = tables.read_arrow(spec.features_table, columns=["did", "n_reads"]).to_pylist()
         assert row["did"] == f"cms:{path}"
         return float(row["n_reads"])

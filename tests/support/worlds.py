@@ -95,14 +95,21 @@ def random_worlds(
 
 
 def _agreed(worlds: Worlds, start: int) -> Worlds:
-    same = {"tier": "AOD", "campaign": "2018", "size": 7}
     homes = {read.did: f"{read.did.partition(':')[0]}:d{len(read.did) % 2}" for read in worlds.reads}
     for k, read in enumerate(worlds.reads):
-        worlds.reads[k] = dataclasses.replace(read, **same, dataset=homes[read.did])
+        worlds.reads[k] = dataclasses.replace(
+            read, tier="AOD", campaign="2018", size=7, dataset=homes[read.did]
+        )
     for k, file in enumerate(worlds.files):
         dataset = homes.get(file.did, file.dataset)
         worlds.files[k] = dataclasses.replace(
-            file, **same, dataset=dataset, created=None, known=start * SECOND_US - 1
+            file,
+            tier="AOD",
+            campaign="2018",
+            size=7,
+            dataset=dataset,
+            created=None,
+            known=start * SECOND_US - 1,
         )
     return worlds
 

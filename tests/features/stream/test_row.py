@@ -51,7 +51,14 @@ def world(seed: int, *, n_reads: int = 60) -> tuple[Files, list[Read]]:
 
 
 def known_of(files: Files) -> Known:
-    return Known(*(part.tolist() for part in files[:-1]), files.history_s)
+    return Known(
+        dataset=files.dataset.tolist(),
+        tier=files.tier.tolist(),
+        size=files.size_bytes.tolist(),
+        rank=files.rank.tolist(),
+        n_files=files.n_files.tolist(),
+        history_s=files.history_s,
+    )
 
 
 def after(files: Files, reads: list[Read]) -> State:
@@ -123,7 +130,8 @@ def test_a_late_read_counts_as_of_its_time_and_changes_no_last_read() -> None:
 
 
 def test_a_task_may_pause_for_twelve_hours_and_a_user_for_three() -> None:
-    for reader, pause_h in ((int(task_number(7)), 12), (int(user_number(7)), 3), (0, 3)):
+    (task,), (user,) = task_number(np.array([7])).tolist(), user_number(np.array([7])).tolist()
+    for reader, pause_h in ((task, 12), (user, 3), (0, 3)):
         for hours, n_passes in ((pause_h, 1), (pause_h + 0.1, 2)):
             reads = [Read(0.0, 0, reader), Read(hours * 3600, 0, reader)]
             files = one_dataset(1)

@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from labels_oracle import US, expected
+from local_engines import LOCAL
 from region_oracle import usable_s
 from worlds import Worlds, random_worlds, tables_of
 
 from features.schema import ACCESSES, CONSUMED, FILES, STATES, Table
 from features.times import as_of_label, parse_as_of
-from jobs.settings.tree import SparkSettings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.train import features as job
-from jobs.train.engines import Engines
 from jobs.train.local_engine import LocalEngine
 from jobs.train.states import States
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from jobs.train.work import Engine
-
-LOCAL = Engines(10**9, SparkSettings(master="local[2]", driver_memory="1g", shuffle_partitions=2, conf={}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +120,7 @@ def test_labels_of_stored_features_equal_plain_loops(tmp_path: Path) -> None:
 def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
     worlds = random_worlds(7, n_worlds=20)
     carried, times = Tables(str(tmp_path / "carried")), instants(worlds, 5, 6, 9, 20)
-    since = None
+    since: MomentKey | None = None
     for as_of_s in times:
         fill(carried, worlds, known_by_s=as_of_s)
         states = States(carried, worlds.spec, "r", {})
@@ -134,8 +131,7 @@ def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
         for table in (worlds.spec.features_table, STATES):
             assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
         kept = sorted(key[1] for key in carried.head(STATES).partitions)
-        since_label = [] if since is None else [since.as_of]
-        assert kept == [*since_label, as_of_label(as_of_s)]
+        assert kept == [key.as_of for key in (since,) if key is not None] + [as_of_label(as_of_s)]
         since = MomentKey.at(as_of_s, "r")
     before = carried.head(worlds.spec.features_table).id
     compute(carried, worlds, [as_of_s])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 HOUR = 3600.0
 NAN = math.nan
@@ -18,7 +19,7 @@ class Read:
     """`n` reads of a file: when, by whom, and from when on they count (None: at once)."""
 
     at_s: float
-    file: int
+    file: Any
     reader: int
     n: float = 1.0
     from_s: float | None = None
@@ -51,7 +52,7 @@ class Pass:
     last_s: float
     n_read: int = 0
     front: float = 0.0
-    remembered: list[int] = dataclasses.field(default_factory=list)
+    remembered: list[Any] = dataclasses.field(default_factory=list)
 
     @property
     def pause_s(self) -> float:
@@ -74,11 +75,11 @@ def life_of(reads: Sequence[Read], history_s: float) -> list[Read]:
     return life
 
 
-def passes_of(reads: Sequence[Read], position: dict[int, float]) -> tuple[list[Pass], list[Pass]]:
+def passes_of(reads: Sequence[Read], position: dict[Any, float]) -> tuple[list[Pass], list[Pass]]:
     """All passes of a dataset in the order of counting, and the four that are kept, newest first."""
     begun: list[Pass] = []
     kept: list[Pass] = []
-    readers_of: dict[int, list[int]] = {}
+    readers_of: dict[Any, list[int]] = {}
     for read in reads:
         current = next((p for p in kept if p.has(read)), None)
         if current is None:
@@ -100,10 +101,10 @@ def passes_of(reads: Sequence[Read], position: dict[int, float]) -> tuple[list[P
     return begun, kept
 
 
-def gaps_of(reads: Sequence[Read]) -> dict[int, list[float]]:
+def gaps_of(reads: Sequence[Read]) -> dict[Any, list[float]]:
     """For each file the time between each read and the latest counted before, in the order of counting."""
-    last: dict[int, float] = {}
-    gaps: dict[int, list[float]] = {}
+    last: dict[Any, float] = {}
+    gaps: dict[Any, list[float]] = {}
     for read in reads:
         if read.file in last:
             gaps.setdefault(read.file, []).append(abs(read.at_s - last[read.file]))
@@ -113,7 +114,7 @@ def gaps_of(reads: Sequence[Read]) -> dict[int, list[float]]:
 
 def shift_of(reads: Sequence[Read]) -> float:
     """The running mean of all gaps of a dataset, in the order of counting; a new one weighs a fifth."""
-    last: dict[int, float] = {}
+    last: dict[Any, float] = {}
     mean = NAN
     for read in reads:
         if read.file in last:
@@ -128,7 +129,7 @@ def row(reads: Sequence[Read], file: int, now_s: float, known: Known) -> dict[st
     dataset = known.dataset[file]
     life = life_of([r for r in reads if known.dataset[r.file] == dataset], known.history_s)
     own = [r for r in life if r.file == file]
-    position: dict[int, float] = {}
+    position: dict[Any, float] = {}
     for r in life:
         position.setdefault(r.file, float(len(position)))
     n_files = max(1, len(position), known.n_files[dataset])
@@ -189,7 +190,7 @@ def _of_dataset(life: Sequence[Read], begun: Sequence[Pass], n_files: int, now_s
 
 
 def _progress(
-    in_progress: list[Pass], dues: dict[int, float], n_files: int, now_s: float
+    in_progress: list[Pass], dues: dict[Any, float], n_files: int, now_s: float
 ) -> dict[str, float]:
     coming = [p for p in in_progress if p.serial in dues]
     share = [p.n_read / n_files for p in coming]
@@ -204,7 +205,7 @@ def _progress(
 
 
 def _last_three(
-    kept: list[Pass], file: int, dues: dict[int, float], n_files: int, now_s: float
+    kept: list[Pass], file: int, dues: dict[Any, float], n_files: int, now_s: float
 ) -> dict[str, float]:
     found: dict[str, float] = {}
     for k in range(3):
