@@ -46,8 +46,8 @@ class Region:
             name: fact(name, m, [before, catalogue, reads])
             for name in ("tier", "campaign", "size_bytes", "created_at")
         }
-        self._listed_s = listed_from(catalogue, m, cycle_s=spec.cycle_s)
-        dataset, self._named = _datasets(before, catalogue, reads, m)
+        dataset, dataset_s, self._named = _datasets(before, catalogue, reads, m)
+        self._listed_s = np.maximum(dataset_s, listed_from(catalogue, m, cycle_s=spec.cycle_s))
         alone = np.flatnonzero(dataset >= len(self._named))
         own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", ALONE)
         self._dataset_names = pa.concat_arrays([self._named, own.cast(pa.string())])
@@ -145,10 +145,12 @@ class Region:
 
 def _datasets(
     before: Statements, catalogue: Statements, reads: Statements, n_files: int
-) -> tuple[IntArray, pa.Array]:
-    """The dataset of each file, as a code into the names returned; -1: not read, and listed in none.
+) -> tuple[IntArray, IntArray, pa.Array]:
+    """The dataset of each file, as a code into the names returned, and from when on the file is in it.
 
-    It is that of the state to be carried on; else of the catalogue, if that knew it when the file was first
+    The code is -1 for a file that is not read, and listed in no dataset.
+
+    The dataset is that of the state to be carried on; else of the catalogue, if that knew it when the file was first
     read (or if nobody read it); else the first by name of those that the reads of that time state. Else the
     file is alone: its code is a number of its own after those of the names.
     """
@@ -157,18 +159,19 @@ def _datasets(
     first_s = np.append(reads.from_s, NEVER)[everything]
     by_catalogue = fact("dataset", n_files, [catalogue])
     dataset = np.where(by_catalogue.from_s <= first_s, _recoded(by_catalogue, names), -1)
+    from_s = np.where(dataset < 0, first_s, by_catalogue.from_s)
     stated = numbers(reads.rows["dataset"], names).astype(np.int64)
     rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
     rows = rows[np.argsort(-stated[rows], kind="stable")]
     by_reads = np.full(n_files, -1, np.int64)
     by_reads[reads.item[rows]] = stated[rows]
     dataset = np.where(dataset < 0, by_reads, dataset)
-    dataset[before.item] = numbers(before.rows["dataset"], names)
+    dataset[before.item], from_s[before.item] = numbers(before.rows["dataset"], names), before.from_s
     is_read = first_s != NEVER
     is_read[before.item] = True
     alone = np.flatnonzero(is_read & (dataset < 0))
     dataset[alone] = len(names) + np.arange(alone.size)
-    return dataset, names
+    return dataset, from_s, names
 
 
 def _recoded(one: Fact, words: pa.Array) -> IntArray:

@@ -98,7 +98,7 @@ class SparkEngine:
             reads.join(homes, "did").withColumn("row", F.lit(_READ)),
             files.join(homes, "did").withColumn("row", F.lit(_LISTED)),
             stored.withColumn(
-                "home", F.when(F.col("kind") == FILE, F.col("dataset")).otherwise("entity")
+                "home", F.when(F.col("kind") == FILE, F.col("dataset")).otherwise(F.col("entity"))
             ).withColumn("row", F.lit(_STATE)),
         ]
         return _together(kinds).withColumn("part", _part(F.col("home"), n_parts)).drop("home")

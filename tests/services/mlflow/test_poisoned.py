@@ -8,12 +8,11 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cloudpickle
 import pytest
-from local_engines import LOCAL
 import yaml
+from local_engines import LOCAL
 from planted_region import (
     DAY,
     FIRST,
@@ -36,8 +35,6 @@ from jobs.train import predict
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, read_bundle
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import DIGEST_PARAM
-
-if TYPE_CHECKING:
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"

@@ -59,10 +59,12 @@ def features_of(worlds: Any, as_of_s: int) -> dict[str, dict[str, Any]]:
     lives = {name: life_of(some, spec.history_s) for name, some in counted.items()}
     last_s = {name: max(r.at_s for r in life) for name, life in lives.items()}
     of_file = {r.file: name for name, life in lives.items() for r in life}
+    read = {r.did for r in reads}
     listed = {
         f.did
         for f in worlds.files
         if max(_after(f.known, spec.cycle_s), _after(f.created or 0, spec.cycle_s)) <= as_of_s
+        and (f.dataset is not None or f.did in read)
     }
     in_use = {name for name, at in last_s.items() if at >= as_of_s - spec.active_dataset_s}
     alive = {name for name, at in last_s.items() if at >= as_of_s - spec.history_s}
