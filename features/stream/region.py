@@ -150,9 +150,9 @@ def _datasets(
 
     The code is -1 for a file that is not read, and listed in no dataset.
 
-    The dataset is that of the state to be carried on; else of the catalogue, if that knew it when the file was first
-    read (or if nobody read it); else the first by name of those that the reads of that time state. Else the
-    file is alone: its code is a number of its own after those of the names.
+    The dataset is that of the state to be carried on; else of the catalogue, if that knew it when the file
+    was first read (or if nobody read it); else the first by name of those that the reads of that time state.
+    Else the file is alone: its code is a number of its own after those of the names.
     """
     names = distinct([one.rows["dataset"] for one in (before, catalogue, reads)])
     everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
