@@ -159,7 +159,7 @@ def _duckdb(tables: Tables, spec: FeatureSpec, as_of_s: int) -> None:
     connection.execute("set threads = 2")
     with tempfile.NamedTemporaryFile(suffix=".parquet") as out:
         connection.execute(query(files, out.name, as_of_s=as_of_s, spec=spec))
-        found = duckdb.sql(f"select count(*), sum(n_reads) from '{out.name}'").fetchone()
+        found = connection.execute(f"select count(*), sum(n_reads) from '{out.name}'").fetchone()
     ours = tables.read_arrow(spec.features_table, as_of=as_of_label(as_of_s), columns=["n_reads"])
     if found != (ours.num_rows, pc.sum(ours["n_reads"]).as_py()):
         raise SystemExit(f"DuckDB's rows {found} are not those of the features table: nothing is compared")
