@@ -64,7 +64,7 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/xcache.py
 	$(BIN)/python bench/replay.py --exact
 	$(BIN)/python bench/replay.py
-	$(BIN)/python bench/features.py --reads-a-day 20000 --runs 1
+	$(BIN)/python bench/features.py
 	$(BIN)/python bench/readers.py 120000
 	$(BIN)/python bench/collect.py
 	$(BIN)/python bench/plan.py

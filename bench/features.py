@@ -1,11 +1,10 @@
-"""What a cycle of features costs: carried or rebuilt, early or late, in Spark or in DuckDB; as ratios.
+"""What features cost: kernels, both engines, DuckDB for the counts alone, and cycles; rates and ratios.
 
-bench/features.py                    equal daily volume; days 10, 60 and 90 of daily cycles
-bench/features.py --reads-a-day N    another volume (default 100 000); --runs 1 for a quick look
-bench/features.py --accesses N       one rebuild of N accesses in 30 days, with 4 GB for Spark's driver
+bench/features.py                    2 M accesses in 30 days; cycles of 20 000 reads a day at days 10, 60, 90
+bench/features.py --accesses N       another rebuild; --reads-a-day N another volume of the cycles
 
 Every file is read at least once on the day it appears; two in five are read again, on days after it that fall
-off as 1/age; files come in datasets of 50. The state's expiry is the longest window, 30 days.
+off as 1/age; files come in datasets of 50.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/features.py
 """
@@ -14,233 +13,224 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import duckdb  # noqa: E402
+import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 from features_duckdb import query  # noqa: E402
-from jobs.train.feature_state import Histories  # noqa: E402
-from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from pyspark.sql import functions as F  # noqa: E402
 
-from features.schema import ACCESSES, HISTORIES  # noqa: E402
+from features.schema import ACCESSES, FILES, STATES, arrow_schema  # noqa: E402
 from features.spec import FeatureSpec  # noqa: E402
+from features.stream import events, kernels  # noqa: E402
+from features.stream.columns import COLUMNS  # noqa: E402
+from features.stream.facts import CATALOGUE  # noqa: E402
+from features.stream.region import Region  # noqa: E402
+from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, new_state  # noqa: E402
+from features.stream.stored import Stored  # noqa: E402
 from features.times import DAY_S, as_of_label, day_label  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
-from jobs.spark.session import spark_session  # noqa: E402
-from jobs.spark.table_io import replace  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
 from jobs.train import features as job  # noqa: E402
+from jobs.train.local_engine import LocalEngine  # noqa: E402
+from jobs.train.work import Engine  # noqa: E402
 
-START_S = 1_772_323_200
+START_S = 1_772_323_200 // DAY_S * DAY_S
 FILES_PER_DATASET = 50
 REREAD_SHARE = 0.4
 SPREAD_DAYS = 30
-
-
-# By name: the least and the most that the ratio may be.
-PROMISED = {
-    "day 90 / day 10": (0.0, 2.0),
-    "rebuild / carried, day 60": (5.0, 1e9),
-    "rebuild / DuckDB, day 60": (0.0, 6.0),
-}
+RUNS = 3
+ROW_BYTES = 8 * (FILE_WIDTH + DATASET_WIDTH + PASSES * PASS_WIDTH) + 4 * len(COLUMNS)
+"""What a row is made from and written to; an update touches the same state, to read and to write it."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
-    """One bench's tables and knobs."""
+class Only:
+    """Always this engine."""
 
-    spark: SparkSession
-    tables: Tables
-    spec: FeatureSpec
-    runs: int
+    chosen: Engine
 
-    def cycle(self, day: int) -> float:
-        """Seconds of the features at the end of `day`, from what state there is."""
-        started = time.perf_counter()
-        job.compute(self.spark, self.tables, spec=self.spec, region="r", as_ofs=[_as_of(day)])
-        return time.perf_counter() - started
-
-    def prepare(self, day: int) -> None:
-        """Have the state of the end of `day`, and no other."""
-        self.forget()
-        Histories(self.spark, self.tables, self.spec, "r", {}).at(_as_of(day))
-
-    def forget(self) -> None:
-        """Have no state."""
-        states = self.tables.head(HISTORIES)
-        self.tables.commit(HISTORIES, {}, base=states, drop=list(states.partitions))
-
-    def carried(self, day: int) -> float:
-        """Median seconds of the cycle of `day`, from the state of the day before."""
-        return _told(f"carried, day {day}", [self._once(day) for _ in range(self.runs)])
-
-    def _once(self, day: int) -> float:
-        self.prepare(day - 1)
-        return self.cycle(day)
-
-    def rebuilt(self, day: int) -> float:
-        """Median seconds of the features at the end of `day` without any state."""
-
-        def once() -> float:
-            self.forget()
-            return self.cycle(day)
-
-        return _told(f"rebuilt, day {day}", [once() for _ in range(self.runs)])
+    def engine(self, n_rows: int) -> Engine:
+        return self.chosen
 
 
 def main() -> int:
-    """Print a table of ratios; 1 if one is worse than promised."""
+    """Print rates and ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--reads-a-day", type=int, default=100_000)
-    parser.add_argument("--accesses", type=int)
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--accesses", type=int, default=2_000_000)
+    parser.add_argument("--reads-a-day", type=int, default=20_000)
     chosen = parser.parse_args()
-    memory = "4g"
     settings = Settings.load(None)
-    spark = spark_session(settings.spark.model_copy(update={"driver_memory": memory, "master": "local[2]"}))
+    spec = settings.features.spec
+    bandwidth = _bandwidth()
+    print(f"memory, one core                   {bandwidth / 1e9:8.1f} GB/s read and written")
     with tempfile.TemporaryDirectory(prefix="cachecast-bench-") as folder:
-        spec = dataclasses.replace(settings.features.spec, cycle_s=DAY_S, **_daily())
-        bench = Bench(spark, Tables(folder), spec, chosen.runs)
-        return _large(bench, chosen.accesses) if chosen.accesses else _cycles(bench, chosen.reads_a_day)
-
-
-def _daily() -> dict[str, tuple[int, ...]]:
-    return {"windows_s": tuple(n * DAY_S for n in (1, 3, 7, 14, 30)), "horizons_s": (DAY_S,)}
-
-
-def _cycles(bench: Bench, reads_a_day: int) -> int:
-    replace(_accesses(bench.spark, range(90), reads_a_day), bench.tables, ACCESSES)
-    bench.carried(4)  # compile
-    told: dict[str, float] = {}
-    early, late = bench.carried(10), bench.carried(90)
-    incremental, rebuilt = bench.carried(60), bench.rebuilt(60)
-    duck = _told("DuckDB, day 60", [_duckdb(bench, 60) for _ in range(bench.runs)])
-    told["day 90 / day 10"] = late / early
-    told["rebuild / carried, day 60"] = rebuilt / incremental
-    told["rebuild / DuckDB, day 60"] = rebuilt / duck
-    kept = True
-    for name, ratio in told.items():
-        least, most = PROMISED[name]
-        is_kept = least <= ratio <= most
-        kept &= is_kept
-        print(f"{name:28} {ratio:6.2f}  {'as promised' if is_kept else 'NOT as promised'}")
-    return 0 if kept else 1
-
-
-def _large(bench: Bench, n_accesses: int) -> int:
-    replace(_accesses(bench.spark, range(30), n_accesses // 30), bench.tables, ACCESSES)
-    seconds = bench.cycle(30)
-    rows = bench.tables.head(bench.spec.features_table).partitions
-    n_rows = sum(part.n_rows for part in rows.values())
-    told = f"{n_accesses:,} accesses, {n_rows:,} candidates: {seconds:.0f} s"
-    print(f"{told}; Spark's driver held at most {_peak_bytes(bench.spark) / 1e9:.1f} GB")
+        tables = Tables(f"{folder}/rebuild")
+        reads = _accesses(range(30), chosen.accesses // 30)
+        tables.replace_arrow(ACCESSES, reads)
+        _kernels(reads, spec, bandwidth)
+        _rebuilds(tables, spec, settings, chosen.accesses)
+        _cycles(Tables(f"{folder}/cycles"), spec, chosen.reads_a_day)
     return 0
 
 
-def _peak_bytes(spark: SparkSession) -> int:
-    """The most memory that the JVM of a local session has held (Linux)."""
-    jvm = spark.sparkContext._gateway.proc.pid
-    (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{jvm}/status").read_text(), re.MULTILINE)
-    return int(peak) * 1024
+def _bandwidth() -> float:
+    """Bytes per second that one core copies, read and written."""
+    source, target = np.ones(32_000_000), np.zeros(32_000_000)
+    return 2 * source.nbytes / _median(lambda: np.copyto(target, source))
 
 
-def _told(what: str, seconds: list[float]) -> float:
-    """The median of `seconds`, printed with all of them."""
-    median = statistics.median(seconds)
-    print(f"{what:28} {median:6.1f} s  of {', '.join(f'{s:.1f}' for s in sorted(seconds))}", flush=True)
-    return median
-
-
-def _as_of(day: int) -> int:
-    return START_S + day * DAY_S
-
-
-def _accesses(spark: SparkSession, days: range, reads_a_day: int) -> DataFrame:
-    """`reads_a_day` on each day, as the table; half a minute after a read it is known."""
-    rows = spark.range(len(days) * reads_a_day).select(
-        (F.col("id") / reads_a_day).cast("long").alias("n_day"),
-        (F.rand(1) * DAY_S * 0.99).alias("second"),
-        F.rand(2).alias("again"),
-        F.rand(3).alias("age"),
-        F.rand(4).alias("which"),
-        F.rand(5).alias("who"),
-        "id",
+def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
+    """Both kernels on one core, beside what memory would allow if nothing were in the processor's caches."""
+    dids = events.distinct([reads["did"]])
+    known, order = events.ordered(reads, dids, cycle_s=spec.cycle_s)
+    names = events.distinct([reads["dataset"]])
+    dataset = np.zeros(len(dids), np.int32)
+    dataset[known.item] = events.numbers(reads["dataset"], names)[order]
+    m, d = len(dids), len(names)
+    files = Files(
+        dataset,
+        np.zeros(m, np.int32),
+        np.ones(m, np.int64),
+        np.full(m, -1, np.int32),
+        np.zeros(d, np.int64),
+        float(spec.history_s),
     )
-    age = F.floor(F.pow(F.lit(float(SPREAD_DAYS)), F.col("age")))
-    born = F.col("n_day") - F.when(F.col("again") < REREAD_SHARE, age).otherwise(0)
-    number = F.floor(F.col("which") * reads_a_day * (1 - REREAD_SHARE)).cast("long")
-    rows = rows.withColumn("file", F.greatest(born, F.lit(0)) * reads_a_day + number)
-    dataset = F.concat(F.lit("s:data"), F.floor(F.col("file") / FILES_PER_DATASET).cast("string"))
-    at = F.timestamp_micros(((F.col("n_day") * DAY_S + F.col("second") + START_S) * 1e6).cast("long"))
-    told = {
-        "name": F.concat(
-            F.lit("AOD."), F.lpad(F.col("file").cast("string"), 12, "0"), F.lit("._000001.pool.root.1")
-        ),
-        "scope": F.lit("s"),
-        "dataset": dataset,
-        "tier": F.concat(F.lit("T"), (F.col("file") % 7).cast("string")),
-        "campaign": F.concat(F.lit("C"), (F.col("file") % 5).cast("string")),
-        "accessed_at": at,
-        "known_at": at + F.expr("interval 30 seconds"),
-        "size_bytes": F.lit(2_000_000_000).cast("long"),
-        "n_reads": F.lit(1).cast("long"),
-        "user": F.concat(F.lit("u"), F.floor(F.col("who") * 300).cast("string")),
-        "task": F.concat(F.lit("t"), F.floor(F.col("who") * 5000).cast("string")),
-        "source": F.lit("bench"),
-        "event_id": F.col("id").cast("string"),
-        "day": F.date_format(at, "yyyy-MM-dd"),
-    }
-    rows = rows.select(*(column.alias(name) for name, column in told.items()))
-    rows = rows.withColumn("did", F.concat(F.lit("s:"), "name"))
-    kinds = {
-        "long": "long",
-        "double": "double",
-        "string": "string",
-        "timestamp": "timestamp",
-        "bool": "boolean",
-    }
-    missing = [column for column in ACCESSES.columns if column.name not in rows.columns]
-    return rows.withColumns({c.name: F.lit(None).cast(kinds[c.kind]) for c in missing})
+    states = []
+
+    def count(stop: int) -> None:
+        states[:] = [new_state(m, d)]
+        kernels.count(states[0], files, known, 0, stop)
+
+    count(1)
+    seconds = _median(lambda: count(known.item.size))
+    _rate("update, one core", known.item.size, seconds, bandwidth / (2 * ROW_BYTES))
+    item = np.arange(m, dtype=np.int32)
+    now_s, x = float(START_S + 31 * DAY_S), np.empty((m, len(COLUMNS)), np.float32)
+    kernels._write(states[0], files, item[:1], now_s, x)
+    seconds = _median(lambda: kernels._write(states[0], files, item, now_s, x))
+    _rate("row, one core", m, seconds, bandwidth / ROW_BYTES)
+    empty = arrow_schema(FILES).empty_table().select(list(CATALOGUE))
+    seconds = _median(lambda: Region(reads, empty, Stored.empty(), spec).features(int(now_s)))
+    _rate("a region, in memory", reads.num_rows, seconds)
 
 
-def _duckdb(bench: Bench, day: int) -> float:
-    """Seconds of the same columns by DuckDB, from the same files to a Parquet file."""
-    chosen = bench.tables.head(ACCESSES).select(
-        since=day_label(_as_of(day) - bench.spec.history_s), until=day_label(_as_of(day))
-    )
-    root = bench.tables.head(ACCESSES).root
-    files = [f"{root}/{part.path}/{name}" for part in chosen.values() for name in part.files]
+def _rebuilds(tables: Tables, spec: FeatureSpec, settings: Settings, n_accesses: int) -> None:
+    """One as_of from all accesses, written: in this process, with Spark on two cores, and DuckDB's part."""
+    as_of_s = START_S + 30 * DAY_S
+    local = _median(lambda: _rebuilt(tables, spec, as_of_s, LocalEngine()))
+    n_rows = tables.read_arrow(spec.features_table, columns=["did"]).num_rows
+    _rate(f"rebuild, {n_rows} rows: here", n_accesses, local)
+    duck = _median(lambda: _duckdb(tables, spec, as_of_s))
+    from jobs.spark.session import spark_session  # noqa: PLC0415  Spark starts after what needs none
+    from jobs.train.spark_engine import SparkEngine  # noqa: PLC0415
+
+    spark = spark_session(settings.spark.model_copy(update={"master": "local[2]"}))
+    distributed = _median(lambda: _rebuilt(tables, spec, as_of_s, SparkEngine(spark)))
+    spark.stop()
+    _rate("rebuild: Spark, two cores", n_accesses, distributed)
+    _rate("counts alone: DuckDB, two cores", n_accesses, duck)
+    print(f"rebuild here / DuckDB              {local / duck:8.2f}")
+    print(f"rebuild with Spark / DuckDB        {distributed / duck:8.2f}")
+
+
+def _rebuilt(tables: Tables, spec: FeatureSpec, as_of_s: int, engine: Engine) -> None:
+    states = tables.head(STATES)
+    if states.partitions:
+        tables.commit(STATES, {}, base=states, drop=list(states.partitions))
+    job.compute(Only(engine), tables, spec=spec, region="r", as_ofs=[as_of_s])  # type: ignore[arg-type]
+
+
+def _duckdb(tables: Tables, spec: FeatureSpec, as_of_s: int) -> None:
+    accesses = tables.head(ACCESSES)
+    files = [f"{accesses.root}/{p.path}/{name}" for p in accesses.partitions.values() for name in p.files]
     connection = duckdb.connect()
     connection.execute("set threads = 2")
-    started = time.perf_counter()
     with tempfile.NamedTemporaryFile(suffix=".parquet") as out:
-        connection.execute(query(files, out.name, as_of_s=_as_of(day), spec=bench.spec))
-        seconds = time.perf_counter() - started
-        _same_figures(bench, day, pa.parquet.read_table(out.name))
-    return seconds
+        connection.execute(query(files, out.name, as_of_s=as_of_s, spec=spec))
+        found = connection.execute(f"select count(*), sum(n_reads) from '{out.name}'").fetchone()
+    ours = tables.read_arrow(spec.features_table, as_of=as_of_label(as_of_s), columns=["n_reads"])
+    if found != (ours.num_rows, pc.sum(ours["n_reads"]).as_py()):
+        raise SystemExit(f"DuckDB's rows {found} are not those of the features table: nothing is compared")
 
 
-def _same_figures(bench: Bench, day: int, rows: pa.Table) -> None:
-    """Stop if DuckDB's candidates or counts are not those of the table."""
-    ours = bench.tables.read_arrow(
-        bench.spec.features_table, as_of=as_of_label(_as_of(day)), columns=["n_access_7d"]
-    )
-    if (len(ours), pc.sum(ours["n_access_7d"]).as_py()) != (len(rows), pc.sum(rows["n_access_7d"]).as_py()):
-        raise SystemExit(
-            "DuckDB's rows are not those of the features table: the comparison would be of nothing"
-        )
+def _cycles(tables: Tables, spec: FeatureSpec, reads_a_day: int) -> None:
+    """An hour's cycle, from the state of the hour before."""
+    tables.replace_arrow(ACCESSES, _accesses(range(91), reads_a_day))
+    seconds = {}
+    for day in (10, 60, 90):
+        at = START_S + day * DAY_S + DAY_S // 2
+        _rebuilt(tables, spec, at, LocalEngine())
+        took = []
+        for k in range(1, 1 + RUNS):
+            started = time.perf_counter()
+            job.compute(Only(LocalEngine()), tables, spec=spec, region="r", as_ofs=[at + k * spec.cycle_s])  # type: ignore[arg-type]
+            took.append(time.perf_counter() - started)
+        seconds[day] = statistics.median(took)
+        print(f"a carried cycle, day {day}           {seconds[day]:8.2f} s")
+    print(f"day 90 / day 10                    {seconds[90] / seconds[10]:8.2f}")
+
+
+def _rate(what: str, n: int, seconds: float, limit: float | None = None) -> None:
+    far = "" if limit is None else f", {n / seconds / limit:.0%} of what memory's bandwidth allows"
+    print(f"{what:34} {n / seconds / 1e3:8.0f} k/s ({seconds:.1f} s){far}", flush=True)
+
+
+def _median(work: Callable[[], object]) -> float:
+    """Median seconds of `work`, after a first time that does not count."""
+    work()
+    took = []
+    for _ in range(RUNS):
+        started = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - started)
+    return statistics.median(took)
+
+
+def _accesses(days: range, reads_a_day: int) -> pa.Table:
+    """`reads_a_day` on each day, as the table; half a minute after a read it is known."""
+    draw = np.random.default_rng(1)
+    n = len(days) * reads_a_day
+    n_day = np.arange(n) // reads_a_day
+    age = np.where(draw.random(n) < REREAD_SHARE, np.floor(SPREAD_DAYS ** draw.random(n)), 0)
+    born = np.maximum(0, n_day - age).astype(np.int64)
+    file = born * reads_a_day + (draw.random(n) * reads_a_day * (1 - REREAD_SHARE)).astype(np.int64)
+    at = ((START_S + n_day * DAY_S + draw.random(n) * DAY_S * 0.99) * 1e6).astype(np.int64)
+    times = pa.array(at, pa.timestamp("us", tz="UTC"))
+    told = {
+        "did": _coded("s:AOD.{:012}._000001.pool.root.1", file),
+        "dataset": _coded("s:data{}", file // FILES_PER_DATASET),
+        "tier": _coded("T{}", file % 7),
+        "campaign": _coded("C{}", file % 5),
+        "accessed_at": times,
+        "known_at": pc.add(times, pa.scalar(30_000_000, pa.duration("us"))),
+        "size_bytes": pa.repeat(pa.scalar(2_000_000_000), n),
+        "n_reads": pa.repeat(pa.scalar(1), n),
+        "user": _coded("u{}", draw.integers(0, 300, n)),
+        "task": _coded("t{}", draw.integers(0, 5000, n)),
+        "event_id": pc.cast(pa.array(np.arange(n)), pa.string()),
+        **{name: pa.repeat("bench", n) for name in ("scope", "name", "source")},
+    }
+    columns = [told.get(f.name, pa.nulls(n, f.type)).cast(f.type) for f in arrow_schema(ACCESSES)]
+    rows = pa.table(columns, schema=arrow_schema(ACCESSES))
+    labels = pa.array([day_label(START_S + day * DAY_S) for day in days])
+    return rows.append_column("day", labels.take(pa.array(n_day)))
+
+
+def _coded(form: str, numbers: np.ndarray) -> pa.Array:
+    every, place = np.unique(numbers, return_inverse=True)
+    return pa.array([form.format(k) for k in every]).take(pa.array(place))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def _draw(item: ItemArray, time_s: IntArray, story: Story, plan: _Plan, rows: _D
     oldest = np.zeros(plan.windows_s.size, np.int64)
     n, due, tries = 0, 0.0, 0
     for i in range(item.size):
-        now_s = time_s[i]
+        now_s = float(time_s[i])
         due += plan.per_access if i >= plan.first else 0.0
         while due >= 1 and n < rows.file.size:
             due -= 1
@@ -104,10 +104,10 @@ def _draw(item: ItemArray, time_s: IntArray, story: Story, plan: _Plan, rows: _D
                 j = oldest[w] + int(plan.chance[tries % plan.chance.size] * (i - oldest[w]))
                 tries += 1
                 if j < i and last[item[j]] == j:
-                    row(state, story.files, item[j], float(now_s), rows.x[n])
+                    row(state, story.files, item[j], now_s, rows.x[n])
                     rows.file[n], rows.at[n] = item[j], i
                     n += 1
                     break
         last[item[i]] = i
-        update(state, story.files, Read(item[i], story.reader[i], 1.0, float(now_s)))
+        update(state, story.files, Read(item[i], story.reader[i], 1.0, now_s, now_s))
     return n

@@ -22,7 +22,8 @@ _ROWS_PER_THREAD = 4096
 def count(state: State, files: Files, events: Events, start: int, stop: int) -> None:
     """Count the events `start` … `stop` - 1."""
     for i in range(start, stop):
-        update(state, files, Read(events.item[i], events.reader[i], events.n_reads[i], events.at_s[i]))
+        n_reads, at_s, from_s = events.n_reads[i], events.at_s[i], float(events.from_s[i])
+        update(state, files, Read(events.item[i], events.reader[i], n_reads, at_s, from_s))
 
 
 def rows(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:

@@ -46,12 +46,12 @@ class Region:
             name: fact(name, m, [before, catalogue, reads])
             for name in ("tier", "campaign", "size_bytes", "created_at")
         }
-        self._listed_s = listed_from(catalogue, m, cycle_s=spec.cycle_s)
-        dataset, self._named = _datasets(before, catalogue, reads, m)
+        dataset, dataset_s, self._named = _datasets(before, catalogue, reads, m)
+        self._listed_s = np.maximum(dataset_s, listed_from(catalogue, m, cycle_s=spec.cycle_s))
         alone = np.flatnonzero(dataset >= len(self._named))
         own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", ALONE)
         self._dataset_names = pa.concat_arrays([self._named, own.cast(pa.string())])
-        n_datasets = len(self._dataset_names)
+        n_datasets = len(self._dataset_names) + 1  # the last one stands for none, which is -1
         self._files = Files(
             dataset.astype(np.int32),
             self._facts["tier"].value.astype(np.int32),
@@ -118,7 +118,7 @@ class Region:
     def _is_known(self) -> BoolArray:
         """Files that were read since their dataset began."""
         known: BoolArray = self._state.file[:, LIFE] == self._state.dataset[self._files.dataset, D_LIFE]
-        return known & (self._files.dataset >= 0)
+        return known
 
     def _candidates(self, as_of_s: int) -> Ids:
         spec, of_dataset = self._spec, self._files.dataset
@@ -129,7 +129,7 @@ class Region:
         recent = self._state.file[:, LAST] >= as_of_s - spec.candidate_s
         read = known & alive[of_dataset] & (recent | in_use[of_dataset])
         listed = (self._listed_s <= as_of_s) & (of_dataset >= 0)
-        self._files.n_files[:] = np.bincount(of_dataset[listed], minlength=len(self._dataset_names))
+        self._files.n_files[:] = np.bincount(of_dataset[listed], minlength=self._files.n_files.size)
         unread = listed & ~known & in_use[of_dataset]
         waiting = np.flatnonzero(unread)
         rank = _rank(of_dataset[waiting])
@@ -145,30 +145,33 @@ class Region:
 
 def _datasets(
     before: Statements, catalogue: Statements, reads: Statements, n_files: int
-) -> tuple[IntArray, pa.Array]:
-    """The dataset of each file, as a code into the names returned; -1: not read, and listed in none.
+) -> tuple[IntArray, IntArray, pa.Array]:
+    """The dataset of each file, as a code into the names returned, and from when on the file is in it.
 
-    It is that of the state to be carried on; else of the catalogue, if that knew it when the file was first
-    read (or if nobody read it); else the first by name of those that the reads of that time state. Else the
-    file is alone: its code is a number of its own after those of the names.
+    The code is -1 for a file that is not read, and listed in no dataset.
+
+    The dataset is that of the state to be carried on; else of the catalogue, if that knew it when the file
+    was first read (or if nobody read it); else the first by name of those that the reads of that time state.
+    Else the file is alone: its code is a number of its own after those of the names.
     """
     names = distinct([one.rows["dataset"] for one in (before, catalogue, reads)])
     everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
     first_s = np.append(reads.from_s, NEVER)[everything]
     by_catalogue = fact("dataset", n_files, [catalogue])
     dataset = np.where(by_catalogue.from_s <= first_s, _recoded(by_catalogue, names), -1)
+    from_s = np.where(dataset < 0, first_s, by_catalogue.from_s)
     stated = numbers(reads.rows["dataset"], names).astype(np.int64)
     rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
     rows = rows[np.argsort(-stated[rows], kind="stable")]
     by_reads = np.full(n_files, -1, np.int64)
     by_reads[reads.item[rows]] = stated[rows]
     dataset = np.where(dataset < 0, by_reads, dataset)
-    dataset[before.item] = numbers(before.rows["dataset"], names)
+    dataset[before.item], from_s[before.item] = numbers(before.rows["dataset"], names), before.from_s
     is_read = first_s != NEVER
     is_read[before.item] = True
     alone = np.flatnonzero(is_read & (dataset < 0))
     dataset[alone] = len(names) + np.arange(alone.size)
-    return dataset, names
+    return dataset, from_s, names
 
 
 def _recoded(one: Fact, words: pa.Array) -> IntArray:

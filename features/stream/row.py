@@ -84,7 +84,7 @@ def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) 
 @bare
 def _position(of_file: FloatArray, of_dataset: FloatArray, rank: int) -> float:
     """A file's place in the dataset: in the order of first reads; those that nobody has read come later."""
-    if of_file[READS] > 0:
+    if not np.isnan(of_file[POSITION]):
         return float(of_file[POSITION])
     return float(of_dataset[D_FILES] + rank) if rank >= 0 else np.nan
 

@@ -14,7 +14,7 @@ from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DEC
 Ids = npt.NDArray[np.int32]
 
 PASSES = 4
-"""Passes that a dataset keeps; of more, the one silent for longest is forgotten."""
+"""Passes that a dataset keeps; of more, the one silent for longest goes, of several the first begun."""
 READERS = 4
 """Last passes that a file remembers to have been read by."""
 SHIFT_WEIGHT = 0.2
@@ -51,12 +51,16 @@ class State(NamedTuple):
 
 
 class Read(NamedTuple):
-    """`n_reads` reads of a file at a time; `reader`: see `task_number`, 0 if nobody is named."""
+    """`n_reads` reads of a file at a time; `reader`: see `task_number`, 0 if nobody is named.
+
+    `from_s`: when they are counted, never before `at_s`.
+    """
 
     item: int
     reader: int
     n_reads: float
     at_s: float
+    from_s: float
 
 
 class Files(NamedTuple):
@@ -64,7 +68,8 @@ class Files(NamedTuple):
 
     `dataset`: int32[m], dense; `tier`: int32[m], a category; `size_bytes`: int64[m], -1: unknown; `n_files`:
     int64[d], files that a catalogue knows, 0: none. `rank`: int32[m], place of a file that nobody has read
-    among those of its dataset, -1: unknown. `history_s`: a dataset that is silent for longer begins anew.
+    among those of its dataset, -1: unknown. `history_s`: a dataset begins anew with a read that is counted
+    when its last read is older.
     """
 
     dataset: Ids
@@ -106,16 +111,19 @@ def user_number(code: IntArray) -> IntArray:
 
 @bare
 def update(state: State, files: Files, read: Read) -> None:
-    """Count a read.
+    """Count a read; `from_s` never decreases.
 
     Reads may become known late: one that is older than what is known counts as of its time, and changes no
-    last read.
+    last read. Whether a dataset begins anew depends on when the read is counted, not on its own time: a
+    dataset that has been forgotten by then stays forgotten.
     """
-    item, reader, _, now_s = read
+    item, reader, now_s = read.item, read.reader, read.at_s
     of_file, of_dataset = state.file[item], state.dataset[files.dataset[item]]
     passes = state.passes[files.dataset[item]]
-    if now_s - of_dataset[D_LAST] > files.history_s:
+    if read.from_s - of_dataset[D_LAST] > files.history_s and of_dataset[D_LIFE] < read.from_s:
         _forget_dataset(of_dataset, passes)
+    if of_dataset[D_PASSES] == 0:
+        of_dataset[D_LIFE] = read.from_s
     current = passes[_pass_of(of_dataset, passes, reader, now_s)]
     if is_known(of_file, of_dataset):
         _note_gap(of_file, of_dataset, now_s)
@@ -193,7 +201,7 @@ def _note_gap(of_file: FloatArray, of_dataset: FloatArray, now_s: float) -> None
 @bare
 def _count(of: FloatArray, n_reads: float, now_s: float) -> None:
     """Count reads of a file or a dataset, whose columns begin alike."""
-    if of[READS] > 0:
+    if not np.isnan(of[LAST]):
         silence_s = now_s - of[LAST]
         for k in range(DECAYS):
             weight = np.exp2(-abs(silence_s) / HALF_LIVES_S[k])
@@ -215,12 +223,12 @@ def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: flo
     for k in range(PASSES):
         if passes[k, KEY] == reader and is_within(passes[k], now_s):
             return k
-    forgotten = PASSES - 1
+    forgotten = 0
     for k in range(PASSES):
         if passes[k, KEY] < 0:
             forgotten = k
             break
-        if passes[k, P_LAST] < passes[forgotten, P_LAST]:
+        if passes[k, P_LAST] <= passes[forgotten, P_LAST]:
             forgotten = k
     for k in range(forgotten, 0, -1):
         for column in range(PASS_WIDTH):
@@ -239,7 +247,7 @@ def is_within(of: FloatArray, now_s: float) -> bool:
 @bare
 def _begin(of_dataset: FloatArray, begun: FloatArray, reader: int, now_s: float) -> None:
     if of_dataset[D_PASSES] == 0:
-        of_dataset[D_FIRST] = of_dataset[D_LIFE] = of_dataset[D_PASS_LAST] = now_s
+        of_dataset[D_FIRST] = of_dataset[D_PASS_LAST] = now_s
         for k in range(PASS_DECAYS):
             of_dataset[D_PASS_DECAYED + k] = 1
         begun[P_GAP] = np.nan

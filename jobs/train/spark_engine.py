@@ -94,12 +94,11 @@ class SparkEngine:
         """Reads, files and states, each with the part of its dataset."""
         reads, files, stored = self._reads(work), self._files(tables), self._stored(states, work)
         homes = _homes(reads, files, stored, cycle_s=work.spec.cycle_s)
+        of_state = F.when(F.col("kind") == FILE, F.col("dataset")).otherwise(F.col("entity"))
         kinds = [
             reads.join(homes, "did").withColumn("row", F.lit(_READ)),
             files.join(homes, "did").withColumn("row", F.lit(_LISTED)),
-            stored.withColumn(
-                "home", F.when(F.col("kind") == FILE, F.col("dataset")).otherwise("entity")
-            ).withColumn("row", F.lit(_STATE)),
+            stored.withColumn("home", of_state).withColumn("row", F.lit(_STATE)),
         ]
         return _together(kinds).withColumn("part", _part(F.col("home"), n_parts)).drop("home")
 

@@ -130,8 +130,8 @@ def _serve(run: Run, ladder: Ladder, share: float, start: int, stop: int) -> Non
 
 @bare
 def _note(run: Run, i: int) -> None:
-    story = run.story
-    update(run.state, story.files, Read(run.reads.item[i], story.reader[i], 1.0, float(run.time_s[i])))
+    story, now_s = run.story, float(run.time_s[i])
+    update(run.state, story.files, Read(run.reads.item[i], story.reader[i], 1.0, now_s, now_s))
 
 
 @bare

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from local_engines import LOCAL
 from pyspark.sql import SparkSession
 
 from features.demand import demand as demand_of_arrow
@@ -41,7 +42,7 @@ def test_rows_of_the_demand_source_count(spark: SparkSession, sources: dict[str,
     assert [tuple(row.values()) for row in rows] == [row for row in ROWS if counts(row)]
 
 
-def test_a_read_told_by_trace_and_g_stream_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
     """Both sources into the same tables: features as of the traces alone, rows of both kept."""
     start = 1772323200
     path = "/store/data/Run2025C/Muon0/MINIAOD/PromptReco-v1/000/1/a.root"
@@ -55,17 +56,14 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(spark: SparkSession, tmp_
         **{"data.start_time": (start + 10) * 1000, "data.end_time": (start + 20) * 1000},
     }
     (tmp_path / "pop").write_text(json.dumps(record))
-    spec = FeatureSpec(
-        cycle_s=3600, windows_s=(86400,), half_lives_s=(3600,), horizons_s=(3600,), n_gaps=0,
-        candidate_s=86400, active_dataset_s=86400,
-    )  # fmt: skip
+    spec = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=86400)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 1)
 
     def counted(**sources: str) -> float:
-        features.compute(spark, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources)
-        (row,) = tables.read_arrow(spec.features_table, columns=["did", "n_access_1d"]).to_pylist()
+        features.compute(LOCAL, tables, spec=spec, region="r", as_ofs=[start + 3600], demand_sources=sources)
+        (row,) = tables.read_arrow(spec.features_table, columns=["did", "n_reads"]).to_pylist()
         assert row["did"] == f"cms:{path}"
-        return float(row["n_access_1d"])
+        return float(row["n_reads"])
 
     raw_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
     raw_input.pull(LocalEngine(), tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)

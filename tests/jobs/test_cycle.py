@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from planted_region import MLFLOW_WARNINGS
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from features.schema import ACCESSES, FILES, PREDICTIONS
@@ -74,7 +73,7 @@ def cycle(site: Path, as_of_s: int, *more: str) -> Any:
                      *(word for given in inputs for word in ("--pull", given)))  # fmt: skip
 
 
-def test_a_cycle_trains_and_the_next_one_serves_what_was_trained(spark: SparkSession, site: Path) -> None:
+def test_a_cycle_trains_and_the_next_one_serves_what_was_trained(site: Path) -> None:
     tables, spec = Tables(str(site / "tables")), Settings.load(site).features.spec
     n_records = sum(n_lines(path) for path in (site / "raw").rglob("*.jsonl"))
     first = cycle(site, FIRST_S, "--train")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from replay.read import read_trace
-from replay.story import TASK_PAUSE_S, USER_PAUSE_S, story
+from replay.story import story
 
 ROWS = """\
 time,item,size,ds,who,job
@@ -28,16 +28,15 @@ def test_a_file_belongs_to_its_dataset_else_to_its_folder_else_to_itself(tmp_pat
     assert told.files.dataset.tolist() == [0, 1, 2, 3]
     by_folder = story(loaded(tmp_path))
     assert by_folder.files.dataset.tolist() == [0, 0, 1, 2]
-    assert by_folder.n_files.tolist() == [0, 0, 0]
+    assert by_folder.n_datasets == 3
+    assert by_folder.files.n_files.tolist() == [0, 0, 0]
 
 
-def test_tasks_tell_readers_apart_before_users(tmp_path: Path) -> None:
+def test_a_reader_is_a_task_else_a_user_else_nobody(tmp_path: Path) -> None:
     both = story(loaded(tmp_path, "who", "job"), user="who", task="job")
-    assert both.reader.tolist() == [1, 1, 0, 2, 0]
-    assert both.files.pause_s == TASK_PAUSE_S
+    assert both.reader.tolist() == [2, 2, 1, 4, 0]
     users = story(loaded(tmp_path, "who"), user="who")
-    assert users.reader.tolist() == [1, 2, 1, 0, 0]
-    assert users.files.pause_s == USER_PAUSE_S
+    assert users.reader.tolist() == [1, 3, 1, 0, 0]
     assert story(loaded(tmp_path)).reader.tolist() == [0] * 5
 
 

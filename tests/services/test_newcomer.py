@@ -28,11 +28,9 @@ DAYS = 7
 CYCLE_S = DAY_S // 2
 TIMEOUT_S = 400
 BOXES = re.compile("[│┃┏└╭╰]")
-# A week of records is little: fewer windows, one horizon, one learner. Everything else is as shipped.
+# A week of records is little: one horizon, one learner. Everything else is as shipped.
 SMALL = {
     "FEATURES__CYCLE": "12h",
-    "FEATURES__WINDOWS": '["12h", "1d", "3d"]',
-    "FEATURES__HALF_LIVES": '["1d"]',
     "FEATURES__HORIZONS": '["1d"]',
     "FEATURES__CANDIDATES": "3d",
     "FEATURES__KEPT_AT": "0",

@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
-from stream_oracle import Read
+from cases import cases
+from hypothesis import given
+from hypothesis import strategies as st
+from stream_oracle import Known, Read
 from stream_oracle import row as expected_row
 
+from features.stream import state as kernels
 from features.stream.columns import COLUMNS
 from features.stream.row import row
-from features.stream.state import Files, State, new_state, update
+from features.stream.state import Files, State, new_state, task_number, update, user_number
 
-PAUSE_S = 3 * 3600.0
 N_FILES, N_DATASETS = 12, 3
+HISTORY_S = 100_000.0
 
 
 def world(seed: int, *, n_reads: int = 60) -> tuple[Files, list[Read]]:
-    """A few files, and reads with ties, silences and several readers."""
+    """A few files, and reads with ties, silences, several readers, and some that become known late."""
     draw = np.random.default_rng(seed)
-    dataset = draw.integers(0, N_DATASETS, N_FILES).astype(np.int32)
     files = Files(
-        dataset,
-        draw.integers(0, 4, N_FILES).astype(np.int32),
-        draw.integers(1, 10**9, N_FILES),
-        np.full(N_FILES, -1, np.int32),
-        PAUSE_S,
+        draw.integers(0, N_DATASETS, N_FILES).astype(np.int32),
+        draw.integers(-1, 4, N_FILES).astype(np.int32),
+        draw.integers(-1, 10**9, N_FILES),
+        draw.integers(-1, 3, N_FILES).astype(np.int32),
+        draw.integers(0, 9, N_DATASETS),
+        HISTORY_S,
     )
-    steps = draw.choice([0.0, 7.0, 900.0, 4000.0, 40_000.0], n_reads, p=[0.2, 0.3, 0.3, 0.1, 0.1])
-    times = 1.75e9 + np.cumsum(steps)
-    n_readers = 2 + seed % 5
+    steps = draw.choice([0.0, 7.0, 900.0, 4000.0, 60_000.0], n_reads, p=[0.2, 0.3, 0.3, 0.1, 0.1])
+    counted = 1.75e9 + np.cumsum(steps)
+    late = draw.choice([0.0, 0.0, 0.0, 5000.0, 30_000.0, 150_000.0], n_reads)
+    n_readers = 2 + seed % 7
     reads = [
-        Read(float(at), int(draw.integers(0, N_FILES)), int(draw.integers(0, n_readers))) for at in times
+        Read(
+            float(from_s - late_s),
+            int(draw.integers(0, N_FILES)),
+            int(draw.integers(0, n_readers)),
+            float(draw.choice([1, 1, 2, 1000])),
+            float(from_s),
+        )
+        for from_s, late_s in zip(counted, late, strict=True)
     ]
     return files, reads
 
 
+def known_of(files: Files) -> Known:
+    return Known(
+        dataset=files.dataset.tolist(),
+        tier=files.tier.tolist(),
+        size=files.size_bytes.tolist(),
+        rank=files.rank.tolist(),
+        n_files=files.n_files.tolist(),
+        history_s=files.history_s,
+    )
+
+
 def after(files: Files, reads: list[Read]) -> State:
-    state = new_state(N_FILES, np.zeros(N_DATASETS, np.int64))
+    state = new_state(files.dataset.size, files.n_files.size)
     for read in reads:
-        update(state, files, read.file, read.reader, read.at_s)
+        update(state, files, kernels.Read(read.file, read.reader, read.n, read.at_s, read.counted_s))
     return state
 
 
@@ -48,46 +74,95 @@ def columns_of(state: State, files: Files, file: int, now_s: float) -> dict[str,
     return dict(zip(COLUMNS, out.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@cases(20, thorough=1000)
+@given(st.integers(0, 10**6))
 def test_every_column_is_what_the_list_of_reads_says(seed: int) -> None:
     files, reads = world(seed)
     for n in (1, 5, 25, len(reads)):
-        state, now_s = after(files, reads[:n]), reads[n - 1].at_s + 600.0 * (seed % 3)
+        state, now_s = after(files, reads[:n]), reads[n - 1].counted_s + 600.0 * (seed % 3)
         for file in range(N_FILES):
-            expected = expected_row(
-                reads[:n],
-                file,
-                now_s,
-                dataset=files.dataset.tolist(),
-                tier=files.tier.tolist(),
-                size=files.size_bytes.tolist(),
-                pause_s=PAUSE_S,
-            )
+            expected = expected_row(reads[:n], file, now_s, known_of(files))
             found = columns_of(state, files, file, now_s)
             assert set(found) == set(expected)
             for name, value in expected.items():
                 assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-5, nan_ok=True), (name, n, file)
 
 
-def test_a_catalogue_gives_places_and_numbers_of_files_before_they_are_read() -> None:
-    files = Files(
-        np.zeros(3, np.int32),
-        np.zeros(3, np.int32),
-        np.ones(3, np.int64),
-        np.array([2, 0, 1], np.int32),
-        PAUSE_S,
+def one_dataset(n_files: int, *, listed: int = 0, history_s: float = math.inf) -> Files:
+    return Files(
+        np.zeros(n_files, np.int32),
+        np.zeros(n_files, np.int32),
+        np.ones(n_files, np.int64),
+        np.full(n_files, -1, np.int32),
+        np.array([listed], np.int64),
+        history_s,
     )
-    state = new_state(3, np.array([10], np.int64))
-    update(state, files, 0, 5, 1000.0)
-    found = columns_of(state, files, 0, 1000.0)
-    assert found["dataset_n_files"] == 10
-    assert found["position"] == pytest.approx(0.2)
-    assert found["pass_0_share"] == pytest.approx(0.1)
+
+
+def test_a_catalogue_gives_places_and_numbers_of_files_before_they_are_read() -> None:
+    files = one_dataset(3, listed=10)
+    files.rank[:] = (-1, 0, 4)
+    state = after(files, [Read(1000.0, 0, 5)])
+    read, next_one, later = (columns_of(state, files, file, 1000.0) for file in range(3))
+    assert read["dataset_n_files"] == 10
+    assert read["pass_0_share"] == pytest.approx(0.1)
+    assert (read["position"], next_one["position"], later["position"]) == pytest.approx((0, 0.1, 0.5))
 
 
 def test_the_state_of_a_file_does_not_depend_on_other_datasets() -> None:
     files, reads = world(3)
     own = [read for read in reads if files.dataset[read.file] == files.dataset[0]]
-    now_s = reads[-1].at_s
+    now_s = reads[-1].counted_s
     alone, among = (columns_of(after(files, some), files, 0, now_s) for some in (own, reads))
     assert alone == pytest.approx(among, rel=0, abs=0, nan_ok=True)
+
+
+def test_a_late_read_counts_as_of_its_time_and_changes_no_last_read() -> None:
+    files = one_dataset(1)
+    first = Read(100_000.0, 0, 2)
+    late = Read(90_000.0, 0, 2, 1.0, 110_000.0)
+    found = columns_of(after(files, [first, late]), files, 0, 120_000.0)
+    in_order = columns_of(after(files, [dataclasses.replace(late, from_s=None), first]), files, 0, 120_000.0)
+    assert (found["recency_s"], found["since_first_s"], found["gap_0_s"]) == (20_000, 30_000, 10_000)
+    assert {name: found[name] for name in found if "decayed" in name} == pytest.approx(
+        {name: in_order[name] for name in found if "decayed" in name}
+    )
+
+
+def test_a_task_may_pause_for_twelve_hours_and_a_user_for_three() -> None:
+    (task,), (user,) = task_number(np.array([7])).tolist(), user_number(np.array([7])).tolist()
+    for reader, pause_h in ((task, 12), (user, 3), (0, 3)):
+        for hours, n_passes in ((pause_h, 1), (pause_h + 0.1, 2)):
+            reads = [Read(0.0, 0, reader), Read(hours * 3600, 0, reader)]
+            files = one_dataset(1)
+            found = columns_of(after(files, reads), files, 0, hours * 3600)
+            assert found["dataset_n_passes"] == n_passes, (reader, hours)
+
+
+def test_readers_of_both_kinds_never_share_a_number() -> None:
+    codes = np.array([0, 1, 2, 2**51 - 1])
+    tasks, users = task_number(codes), user_number(codes)
+    assert len({0, *tasks.tolist(), *users.tolist()}) == 9
+    assert (tasks.astype(np.float64).astype(np.int64) == tasks).all()
+
+
+def test_a_dataset_that_was_silent_begins_anew_when_a_read_counts() -> None:
+    """Also with a late one, from the time when it was not silent yet: its state may have been dropped."""
+    files = one_dataset(2, history_s=1000.0)
+    first, second = Read(0.0, 0, 2, 5.0), Read(10.0, 1, 2)
+    assert columns_of(after(files, [first, second]), files, 0, 1010.0)["n_reads"] == 5
+    for again in (Read(1011.0, 1, 2), Read(900.0, 1, 2, 1.0, 1011.0)):
+        state = after(files, [first, second, again])
+        forgotten, read = (columns_of(state, files, file, 1011.0) for file in (0, 1))
+        assert (forgotten["n_reads"], read["n_reads"], read["dataset_n_passes"]) == (0, 1, 1)
+        assert math.isnan(forgotten["recency_s"])
+    on_time = after(files, [first, second, Read(900.0, 1, 2, 1.0, 1010.0)])
+    assert columns_of(on_time, files, 0, 1010.0)["dataset_reads_per_file"] == 3.5
+
+
+def test_a_million_reads_of_one_file_at_one_time() -> None:
+    files = one_dataset(1)
+    many = columns_of(after(files, [Read(50.0, 0, 2)] * 100_000), files, 0, 50.0)
+    merged = columns_of(after(files, [Read(50.0, 0, 2, 1e5)]), files, 0, 50.0)
+    for name in ("n_reads", "decayed_2h", "dataset_decayed_192h", "dataset_n_passes", "pass_0_share"):
+        assert many[name] == merged[name], name

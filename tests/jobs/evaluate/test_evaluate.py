@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from local_engines import LOCAL
 from typer.testing import CliRunner
 
 from features.errors import InputError, SchemaError
@@ -28,18 +29,12 @@ from jobs.simulate.workload import load
 from jobs.simulate.workload import write as generate
 from jobs.store.tables import Tables
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 START_S = 1_772_323_200  # 2026-03-01
 FROM_S = START_S + 8 * DAY_S
 CONF = """
 [features]
 cycle = "6h"
-windows = ["6h", "2d"]
-half_lives = ["12h"]
 horizons = ["6h", "1d", "2d"]
-n_gaps = 2
 candidates = "2d"
 active_datasets = "12h"
 unread_per_dataset = 5
@@ -67,7 +62,7 @@ def conf(site: Path) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def answer(spark: SparkSession, site: Path) -> dict[str, Any]:
+def answer(site: Path) -> dict[str, Any]:
     """What the command tells as JSON; it takes the session that runs already."""
     words = ["--accesses", str(site / "accesses.parquet"), "--from", "2026-03-09", "--cycle", "6h"]
     words += ["--capacity-fraction", "0.1,0.2", "--conf", str(site / "site.toml"), "--json"]
@@ -103,7 +98,7 @@ def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) 
             assert f"{100 * row['byte_gap_closed']:.0f} % of the gap" in page
 
 
-def scored(spark: SparkSession, conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
+def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     """The scores of a walk of one day over `accesses`."""
     tables = Tables(str(folder / "tables"))
     inputs.from_file(accesses, tables)
@@ -118,7 +113,7 @@ def scored(spark: SparkSession, conf: Settings, accesses: Path, folder: Path) ->
         every_s=conf.training.every,
         span_s=conf.training.span,
     )
-    score(spark, workspace, walked, store, champion=None, on_progress=lambda *_: None)
+    score(LOCAL, workspace, walked, store, champion=None, on_progress=lambda *_: None)
     return store
 
 
@@ -153,13 +148,13 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def test_what_becomes_known_later_changes_no_score_and_a_planted_signal_gains_nothing(
-    spark: SparkSession, site: Path, conf: Settings, tmp_path: Path
+    site: Path, conf: Settings, tmp_path: Path
 ) -> None:
     moment_s = FROM_S + 12 * 3600
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    plain = scored(spark, conf, site / "accesses.parquet", tmp_path / "a")
-    planted = scored(spark, conf, rewritten(site, tmp_path / "in", moment_s), tmp_path / "b")
+    plain = scored(conf, site / "accesses.parquet", tmp_path / "a")
+    planted = scored(conf, rewritten(site, tmp_path / "in", moment_s), tmp_path / "b")
     for scorer in SCORERS:
         for at in range(FROM_S, moment_s + 1, 6 * 3600):
             one, other = by_item(plain, scorer, at), by_item(planted, scorer, at)
@@ -215,19 +210,17 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path
         (["--from", "2026-03-09", "--capacity-fraction", "3"], "not shares"),
     ],
 )
-def test_mistakes_are_told(spark: SparkSession, site: Path, words: list[str], told: str) -> None:
+def test_mistakes_are_told(site: Path, words: list[str], told: str) -> None:
     common = ["--accesses", str(site / "accesses.parquet"), "--conf", str(site / "site.toml")]
     failed = CliRunner().invoke(app, ["evaluate", *common, *words])
     assert failed.exit_code != 0
     assert re.search(told, str(failed.exception))
 
 
-def test_the_sites_days_are_copied_with_the_catalogue(
-    spark: SparkSession, site: Path, tmp_path: Path
-) -> None:
+def test_the_sites_days_are_copied_with_the_catalogue(site: Path, tmp_path: Path) -> None:
     own, copy = Tables(str(tmp_path / "own")), Tables(str(tmp_path / "copy"))
     inputs.from_file(site / "accesses.parquet", own)
-    inputs.from_tables(spark, own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
+    inputs.from_tables(own, copy, since_s=START_S + DAY_S, until_s=START_S + 3 * DAY_S)
     wanted = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
     assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(wanted.sort_by("event_id"))
     assert copy.read_arrow(FILES).sort_by("did").equals(own.read_arrow(FILES).sort_by("did"))

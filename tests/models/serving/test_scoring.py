@@ -15,6 +15,7 @@ from features.errors import ModelError
 from features.schema import PREDICTIONS
 from features.spark.schema import struct_type
 from features.spec import FeatureSpec
+from jobs.train.spark_scoring import scored as scored_by_spark
 from models.learning.baselines import S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.frame import learn_vocabulary, model_matrix
@@ -22,7 +23,7 @@ from models.learning.learners import HistBoosting, LightGBM
 from models.learning.skops_file import TRUSTED
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import Reference
-from models.serving.scoring import LoadedModels, ServedModels, score_spark
+from models.serving.scoring import LoadedModels, ServedModels
 from models.training.training import fit_in_memory
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_spark_gives_the_bits_of_this_process_and_the_numbers_of_each_library(
     frame = spark.createDataFrame(
         rows[schema.names].astype(object).where(rows[schema.names].notna(), None).to_dict("records"), schema
     )
-    found = score_spark(frame.repartition(3), models)
+    found = scored_by_spark(frame.repartition(3), models)
     assert found.schema == struct_type(PREDICTIONS, with_partition=True)
     by_spark, by_arrow = found.toPandas(), scored(rows, models.load()).to_pandas()
     same(by_spark, slowly(rows, models))
@@ -148,7 +149,7 @@ def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models
 
 def test_no_rows_give_no_predictions(spark: SparkSession, models: ServedModels) -> None:
     empty = spark.createDataFrame([], struct_type(SPEC.features_table, with_partition=True))
-    assert score_spark(empty, models).collect() == []
+    assert scored_by_spark(empty, models).collect() == []
 
 
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:

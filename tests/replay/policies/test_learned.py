@@ -29,8 +29,9 @@ def story_of(trace: Trace, *, n_datasets: int = 7) -> Story:
     m = trace.n_items
     dataset = (np.arange(m) % n_datasets).astype(np.int32)
     unknown = np.full(m, -1, np.int32)
-    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, 3.0 * HOUR_S)
-    return Story(files, np.zeros(n_datasets, np.int64), np.zeros(trace.n_accesses, np.int32))
+    listed = np.zeros(n_datasets, np.int64)
+    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
+    return Story(files, n_datasets, np.zeros(trace.n_accesses, np.int64))
 
 
 def one_split(column: str, threshold: float, low: float, high: float) -> Ladder:

@@ -8,11 +8,11 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cloudpickle
 import pytest
 import yaml
+from local_engines import LOCAL
 from planted_region import (
     DAY,
     FIRST,
@@ -35,9 +35,6 @@ from jobs.train import predict
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, read_bundle
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import DIGEST_PARAM
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"
@@ -206,7 +203,7 @@ def test_a_rollback_to_changed_files_is_told(own: Mlflow, tmp_path: Path) -> Non
 @pytest.mark.service
 @pytest.mark.usefixtures("trained")  # the first version of the server is that one, for other tests
 def test_no_predictions_by_files_that_a_server_was_given_later(
-    spark: SparkSession, server: Mlflow, own_tables: Tables, tmp_path: Path
+    server: Mlflow, own_tables: Tables, tmp_path: Path
 ) -> None:
     small = Knobs(spool=str(tmp_path / "spool"), learners=("hist_boosting",), trees=5)
     version = fit(own_tables, server, small, compare=True).version
@@ -217,7 +214,7 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     def predictions() -> None:
         at = [(N_AS_OFS - 1) * HOUR]
         region, age = {"region": "emea", "spec": SPEC}, {"max_age_s": 1000 * HOUR}
-        predict.score(lambda: spark, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
+        predict.score(LOCAL, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
 
     (tmp_path / BUNDLE_FILE).write_text("{}")
     client.log_artifact(run_id, str(tmp_path / BUNDLE_FILE), "bundle")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from local_engines import LOCAL
 from planted_region import HOUR, MLFLOW_WARNINGS, N_AS_OFS, N_FILES, SPEC, Mlflow, registry
 
 from features.errors import ModelError, StaleInputError
@@ -24,10 +24,6 @@ from models.serving.mlflow_session import mlflow
 from models.serving.names import model_name
 from models.serving.scoring import ServedModels
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 pytestmark = MLFLOW_WARNINGS
 
 
@@ -39,10 +35,10 @@ def candidate(server: Mlflow, trained: TrainingAnswer) -> None:
 
 
 def predictions(
-    spark: SparkSession, tables: Tables, mlflow_at: Mlflow, *as_ofs: int, max_age_s: int = 1000 * HOUR
+    tables: Tables, mlflow_at: Mlflow, *as_ofs: int, max_age_s: int = 1000 * HOUR
 ) -> predict.PredictAnswer:
     return predict.score(
-        lambda: spark,
+        LOCAL,
         tables,
         spec=SPEC,
         region="emea",
@@ -53,14 +49,12 @@ def predictions(
 
 
 @pytest.mark.service
-def test_spark_predicts_as_the_bundle_says(
-    spark: SparkSession, server: Mlflow, tables: Tables, trained: TrainingAnswer
-) -> None:
+def test_predictions_are_the_bundles(server: Mlflow, tables: Tables, trained: TrainingAnswer) -> None:
     last = (N_AS_OFS - 1) * HOUR
-    answer = predictions(spark, tables, server, last, last - HOUR)
+    answer = predictions(tables, server, last, last - HOUR)
     assert answer.snapshot.n_rows == 2 * 3 * N_FILES
     assert answer.model_version == trained.version
-    assert predictions(spark, tables, server, last, last - HOUR).snapshot.id == answer.snapshot.id
+    assert predictions(tables, server, last, last - HOUR).snapshot.id == answer.snapshot.id
     found = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
     rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
     served = registry(server).load("emea", ["candidate"])
@@ -86,7 +80,7 @@ def check_without_this_package(at: Mlflow, served: ServedModels, rows: pd.DataFr
 
 @pytest.mark.service
 def test_drift_is_told_where_the_features_have_moved(
-    spark: SparkSession, server: Mlflow, own_tables: Tables, trained: TrainingAnswer
+    server: Mlflow, own_tables: Tables, trained: TrainingAnswer
 ) -> None:
     last = (N_AS_OFS - 1) * HOUR
     moved = own_tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
@@ -99,7 +93,7 @@ def test_drift_is_told_where_the_features_have_moved(
         moved.column_names.index("day"), "day", pa.array([day_label(later)] * len(moved))
     )
     own_tables.replace_arrow(SPEC.features_table, moved)
-    steady, shifted = (predictions(spark, own_tables, server, as_of) for as_of in (last, later))
+    steady, shifted = (predictions(own_tables, server, as_of) for as_of in (last, later))
     assert trained.version == steady.model_version
     assert not steady.alarms
     (alarm,) = shifted.alarms
@@ -112,19 +106,19 @@ def test_drift_is_told_where_the_features_have_moved(
 
 @pytest.mark.service
 def test_no_model_is_used_where_it_must_not_be(
-    spark: SparkSession, server: Mlflow, tables: Tables, trained: TrainingAnswer
+    server: Mlflow, tables: Tables, trained: TrainingAnswer
 ) -> None:
     last = (N_AS_OFS - 1) * HOUR
     assert trained.version
     before = tables.snapshot(PREDICTIONS).id
     with pytest.raises(ModelError, match=r"no plan: caches run plain LRU.*would know the future"):
-        predictions(spark, tables, server, 0)
+        predictions(tables, server, 0)
     with pytest.raises(StaleInputError, match=r"plain LRU.*max_age"):
-        predictions(spark, tables, server, last, max_age_s=HOUR // 2)
+        predictions(tables, server, last, max_age_s=HOUR // 2)
     with pytest.raises(StaleInputError, match=r"plain LRU.*champion; train, evaluate and promote"):
-        predictions(spark, tables, server.model_copy(update={"serve": ("champion",)}), last)
+        predictions(tables, server.model_copy(update={"serve": ("champion",)}), last)
     with pytest.raises(StaleInputError, match="cachecast features"):
-        predictions(spark, tables, server, 10**6 * HOUR)
+        predictions(tables, server, 10**6 * HOUR)
     bundle = registry(server).load("emea", ["champion", "candidate"]).bundle
     with pytest.raises(ModelError, match="other settings"):
         bundle.check(spec=dataclasses.replace(SPEC, unread_per_dataset=2), region="emea")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from typing import Any
 
 HOUR = 3600.0
 NAN = math.nan
@@ -16,11 +16,29 @@ NAN = math.nan
 
 @dataclasses.dataclass(frozen=True)
 class Read:
-    """One read: when, of which file, by whom."""
+    """`n` reads of a file: when, by whom, and from when on they count (None: at once)."""
 
     at_s: float
-    file: int
+    file: Any
     reader: int
+    n: float = 1.0
+    from_s: float | None = None
+
+    @property
+    def counted_s(self) -> float:
+        return self.at_s if self.from_s is None else self.from_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What is known beside the reads: the fields of `features.stream.state.Files` as lists."""
+
+    dataset: Sequence[int]
+    tier: Sequence[int]
+    size: Sequence[int]
+    rank: Sequence[int]
+    n_files: Sequence[int]
+    history_s: float
 
 
 @dataclasses.dataclass
@@ -34,31 +52,44 @@ class Pass:
     last_s: float
     n_read: int = 0
     front: float = 0.0
-    remembered: list[int] = dataclasses.field(default_factory=list)
+    remembered: list[Any] = dataclasses.field(default_factory=list)
+
+    @property
+    def pause_s(self) -> float:
+        return 12 * HOUR if self.reader >= 2 and self.reader % 2 == 0 else 3 * HOUR
+
+    def has(self, read: Read) -> bool:
+        """Whether a read is within the pass: neither long after its last nor long before its first one."""
+        near = read.at_s - self.last_s <= self.pause_s and self.start_s - read.at_s <= self.pause_s
+        return self.reader == read.reader and near
 
 
-def decayed(times: Sequence[float], now_s: float, hours: float) -> float:
-    return sum(2 ** (-(now_s - at) / (hours * HOUR)) for at in times)
+def life_of(reads: Sequence[Read], history_s: float) -> list[Read]:
+    """The reads of one dataset since it began anew for the last time, of all in the order of counting."""
+    life: list[Read] = []
+    for read in reads:
+        is_silent = bool(life) and read.counted_s - max(r.at_s for r in life) > history_s
+        if is_silent and read.counted_s > life[0].counted_s:
+            life = []
+        life.append(read)
+    return life
 
 
-def passes_of(
-    reads: Sequence[Read], position: dict[int, float], pause_s: float
-) -> tuple[list[Pass], list[Pass]]:
-    """All passes of a dataset in the order of their starts, and the four that are kept, newest first."""
+def passes_of(reads: Sequence[Read], position: dict[Any, float]) -> tuple[list[Pass], list[Pass]]:
+    """All passes of a dataset in the order of counting, and the four that are kept, newest first."""
     begun: list[Pass] = []
     kept: list[Pass] = []
-    readers_of: dict[int, list[int]] = {}
+    readers_of: dict[Any, list[int]] = {}
     for read in reads:
-        current = next((p for p in kept if p.reader == read.reader and read.at_s - p.last_s <= pause_s), None)
+        current = next((p for p in kept if p.has(read)), None)
         if current is None:
-            gap_s = read.at_s - begun[-1].start_s if begun else NAN
+            gap_s = abs(read.at_s - max(p.start_s for p in begun)) if begun else NAN
+            if len(kept) == 4:
+                kept.remove(min(kept, key=lambda p: (p.last_s, p.serial)))
             current = Pass(read.reader, len(begun), read.at_s, gap_s, read.at_s)
             begun.append(current)
             kept.insert(0, current)
-            if len(kept) > 4:
-                # Of several that were silent alike, the one that began last goes first.
-                kept.remove(min(kept[1:], key=lambda p: p.last_s))
-        current.last_s = read.at_s
+        current.last_s = max(current.last_s, read.at_s)
         current.front = max(current.front, position[read.file])
         serials = readers_of.setdefault(read.file, [])
         if current.serial not in serials:
@@ -70,74 +101,96 @@ def passes_of(
     return begun, kept
 
 
-def row(
-    reads: Sequence[Read],
-    file: int,
-    now_s: float,
-    *,
-    dataset: Sequence[int],
-    tier: Sequence[int],
-    size: Sequence[int],
-    pause_s: float,
-) -> dict[str, float]:
-    """The columns, by name."""
-    own = [r.at_s for r in reads if r.file == file]
-    of_dataset = [r for r in reads if dataset[r.file] == dataset[file]]
-    position: dict[int, float] = {}
-    for r in of_dataset:
-        position.setdefault(r.file, float(len(position)))
-    n_files = max(1, len(position))
-    found: dict[str, float] = {
-        "size_bytes": size[file],
-        "tier": tier[file],
-        "n_reads": len(own),
-        "since_first_s": now_s - own[0] if own else NAN,
-        "recency_s": now_s - own[-1] if own else NAN,
-        "position": position.get(file, NAN) / n_files,
-        "hour": now_s % 86400 // 3600,
-        "weekday": now_s // 86400 % 7,
-    }
-    times = [r.at_s for r in of_dataset]
-    for hours in (2, 12, 48, 192):
-        found[f"decayed_{hours}h"] = decayed(own, now_s, hours) if own else NAN
-        found[f"dataset_decayed_{hours}h"] = decayed(times, now_s, hours) / n_files if times else NAN
-    gaps = [after - before for before, after in pairwise(own)][::-1]
-    for k in range(3):
-        found[f"gap_{k}_s"] = gaps[k] if k < len(gaps) else NAN
-    found |= {
-        "dataset_recency_s": now_s - times[-1] if times else NAN,
-        "dataset_n_files": n_files,
-        "dataset_reads_per_file": len(times) / n_files,
-        "dataset_since_first_s": now_s - times[0] if times else NAN,
-    }
+def gaps_of(reads: Sequence[Read]) -> dict[Any, list[float]]:
+    """For each file the time between each read and the latest counted before, in the order of counting."""
+    last: dict[Any, float] = {}
+    gaps: dict[Any, list[float]] = {}
+    for read in reads:
+        if read.file in last:
+            gaps.setdefault(read.file, []).append(abs(read.at_s - last[read.file]))
+        last[read.file] = max(read.at_s, last.get(read.file, read.at_s))
+    return gaps
+
+
+def shift_of(reads: Sequence[Read]) -> float:
+    """The running mean of all gaps of a dataset, in the order of counting; a new one weighs a fifth."""
+    last: dict[Any, float] = {}
     mean = NAN
-    last: dict[int, float] = {}
-    for r in of_dataset:
-        if r.file in last:
-            gap = r.at_s - last[r.file]
+    for read in reads:
+        if read.file in last:
+            gap = abs(read.at_s - last[read.file])
             mean = gap if math.isnan(mean) else mean + 0.2 * (gap - mean)
-        last[r.file] = r.at_s
-    found["due_s"] = mean - (now_s - own[-1]) if own else NAN
-    begun, kept = passes_of(of_dataset, position, pause_s)
-    starts = [p.start_s for p in begun]
-    found |= {
-        "dataset_n_passes": len(starts),
-        "dataset_since_pass_s": now_s - starts[-1] if starts else NAN,
-        "dataset_passes_per_day": len(starts) / (now_s - starts[0] + 86400) * 86400 if starts else NAN,
-    }
-    for hours in (24, 96, 384):
-        found[f"dataset_passes_{hours}h"] = decayed(starts, now_s, hours) if starts else NAN
-    in_progress = [p for p in kept if now_s - p.last_s <= pause_s]
-    dues = {
-        p.serial: _due(p, position.get(file, NAN), now_s) for p in in_progress if file not in p.remembered
-    }
+        last[read.file] = max(read.at_s, last.get(read.file, read.at_s))
+    return mean
+
+
+def row(reads: Sequence[Read], file: int, now_s: float, known: Known) -> dict[str, float]:
+    """The columns by name; `reads`: all that are counted by `now_s`, in the order of counting."""
+    dataset = known.dataset[file]
+    life = life_of([r for r in reads if known.dataset[r.file] == dataset], known.history_s)
+    own = [r for r in life if r.file == file]
+    position: dict[Any, float] = {}
+    for r in life:
+        position.setdefault(r.file, float(len(position)))
+    n_files = max(1, len(position), known.n_files[dataset])
+    unread = len(position) + known.rank[file] if known.rank[file] >= 0 else NAN
+    place = position.get(file, unread)
+    begun, kept = passes_of(life, position)
+    in_progress = [p for p in kept if now_s - p.last_s <= p.pause_s]
+    dues = {p.serial: _due(p, place, now_s) for p in in_progress if file not in p.remembered}
     return (
-        found | _progress(in_progress, dues, n_files, now_s) | _last_three(kept, file, dues, n_files, now_s)
+        {
+            "size_bytes": known.size[file] if known.size[file] >= 0 else NAN,
+            "tier": known.tier[file] if known.tier[file] >= 0 else NAN,
+            "position": place / n_files,
+            "hour": now_s % 86400 // 3600,
+            "weekday": now_s // 86400 % 7,
+            "due_s": shift_of(life) - (now_s - max((r.at_s for r in own), default=NAN)),
+        }
+        | _of_file(own, gaps_of(life).get(file, []), now_s)
+        | _of_dataset(life, begun, n_files, now_s)
+        | _progress(in_progress, dues, n_files, now_s)
+        | _last_three(kept, file, dues, n_files, now_s)
     )
 
 
+def _decayed(reads: Sequence[Read], now_s: float, hours: float) -> float:
+    return sum(r.n * 2 ** (-(now_s - r.at_s) / (hours * HOUR)) for r in reads)
+
+
+def _of_file(own: Sequence[Read], gaps: list[float], now_s: float) -> dict[str, float]:
+    times = [r.at_s for r in own]
+    found = {
+        "n_reads": sum(r.n for r in own),
+        "since_first_s": now_s - min(times, default=NAN),
+        "recency_s": now_s - max(times, default=NAN),
+    }
+    last = gaps[::-1]
+    found |= {f"gap_{k}_s": last[k] if k < len(last) else NAN for k in range(3)}
+    return found | {f"decayed_{hours}h": _decayed(own, now_s, hours) for hours in (2, 12, 48, 192)}
+
+
+def _of_dataset(life: Sequence[Read], begun: Sequence[Pass], n_files: int, now_s: float) -> dict[str, float]:
+    starts = [p.start_s for p in begun]
+    since_first_s = now_s - min(starts, default=NAN)
+    found = {
+        "dataset_recency_s": now_s - max((r.at_s for r in life), default=NAN),
+        "dataset_n_files": n_files,
+        "dataset_reads_per_file": sum(r.n for r in life) / n_files,
+        "dataset_since_first_s": since_first_s,
+        "dataset_n_passes": len(starts),
+        "dataset_since_pass_s": now_s - max(starts, default=NAN),
+        "dataset_passes_per_day": len(starts) / (since_first_s + 86400) * 86400,
+    }
+    for hours in (2, 12, 48, 192):
+        found[f"dataset_decayed_{hours}h"] = _decayed(life, now_s, hours) / n_files
+    for hours in (24, 96, 384):
+        found[f"dataset_passes_{hours}h"] = sum(2 ** (-(now_s - at) / (hours * HOUR)) for at in starts)
+    return found
+
+
 def _progress(
-    in_progress: list[Pass], dues: dict[int, float], n_files: int, now_s: float
+    in_progress: list[Pass], dues: dict[Any, float], n_files: int, now_s: float
 ) -> dict[str, float]:
     coming = [p for p in in_progress if p.serial in dues]
     share = [p.n_read / n_files for p in coming]
@@ -152,7 +205,7 @@ def _progress(
 
 
 def _last_three(
-    kept: list[Pass], file: int, dues: dict[int, float], n_files: int, now_s: float
+    kept: list[Pass], file: int, dues: dict[Any, float], n_files: int, now_s: float
 ) -> dict[str, float]:
     found: dict[str, float] = {}
     for k in range(3):

@@ -1,21 +1,17 @@
-"""Small random worlds of reads and files, and how they become the tables' frames."""
+"""Small random worlds of reads and files, and how they become tables."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
+import pyarrow as pa
 
-from features.schema import ACCESSES, FILES, Table
-from features.spark.schema import struct_type
+from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.spec import FeatureSpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 HOUR, DAY, SECOND_US = 3600, 86400, 1_000_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -61,23 +57,26 @@ class Worlds:
     files: list[File]
 
 
-def spec_of(cycle_s: int) -> FeatureSpec:
+def spec_of(cycle_s: int, history_cycles: int) -> FeatureSpec:
     return FeatureSpec(
         cycle_s=cycle_s,
-        windows_s=(cycle_s, 3 * cycle_s, 12 * cycle_s),
-        half_lives_s=(cycle_s * 3 // 2, 6 * cycle_s),
         horizons_s=(cycle_s, 3 * cycle_s),
-        n_gaps=3,
         candidate_s=6 * cycle_s,
         active_dataset_s=2 * cycle_s,
         unread_per_dataset=1,
+        history_s=history_cycles * cycle_s,
     )
 
 
-def random_worlds(seed: int, *, n_worlds: int, cycle_s: int = 4 * HOUR, datasets: bool = True) -> Worlds:
-    """Reads over 20 cycles: at boundaries and a microsecond beside them, tied, late, of unknown size."""
+def random_worlds(
+    seed: int, *, n_worlds: int, cycle_s: int = 4 * HOUR, history_cycles: int = 100, agreed: bool = False
+) -> Worlds:
+    """Reads over 20 cycles: at boundaries and a microsecond beside them, tied, late, of unknown size.
+
+    `agreed`: all that is stated of a file, and whenever, is the same.
+    """
     start = 1_772_323_200 // cycle_s * cycle_s
-    worlds = Worlds(spec_of(cycle_s), start, [], [])
+    worlds = Worlds(spec_of(cycle_s, history_cycles), start, [], [])
     for number in range(n_worlds):
         rng = random.Random(seed * 1000 + number)
         names = [f"w{number}:f{i}" for i in range(rng.randint(1, 6))]
@@ -85,15 +84,33 @@ def random_worlds(seed: int, *, n_worlds: int, cycle_s: int = 4 * HOUR, datasets
         home = {name: rng.choice(homes) for name in names}
         for _ in range(rng.choice((1, 5, 30, 60))):
             name = rng.choice(names)
-            worlds.reads.append(
-                _read(rng, name, home[name] if datasets else None, _instant(rng, start, cycle_s), cycle_s)
-            )
+            worlds.reads.append(_read(rng, name, home[name], _instant(rng, start, cycle_s), cycle_s))
         for name in (
             n
             for n in [*names, f"w{number}:cold0", f"w{number}:cold1", f"w{number}:cold2"]
             if rng.random() < 0.6
         ):
             worlds.files.append(_file(rng, name, home.get(name, homes[0]), start, cycle_s))
+    return _agreed(worlds, start) if agreed else worlds
+
+
+def _agreed(worlds: Worlds, start: int) -> Worlds:
+    homes = {read.did: f"{read.did.partition(':')[0]}:d{len(read.did) % 2}" for read in worlds.reads}
+    for k, read in enumerate(worlds.reads):
+        worlds.reads[k] = dataclasses.replace(
+            read, tier="AOD", campaign="2018", size=7, dataset=homes[read.did]
+        )
+    for k, file in enumerate(worlds.files):
+        dataset = homes.get(file.did, file.dataset)
+        worlds.files[k] = dataclasses.replace(
+            file,
+            tier="AOD",
+            campaign="2018",
+            size=7,
+            dataset=dataset,
+            created=None,
+            known=start * SECOND_US - 1,
+        )
     return worlds
 
 
@@ -105,6 +122,7 @@ def _instant(rng: random.Random, start: int, cycle_s: int) -> int:
 
 def _read(rng: random.Random, did: str, dataset: str | None, at: int, cycle_s: int) -> Read:
     lateness = rng.choice((0, 1, HOUR * SECOND_US, cycle_s * SECOND_US, 7 * cycle_s * SECOND_US, -SECOND_US))
+    lateness = -3 * cycle_s * SECOND_US if rng.random() < 0.05 else lateness
     world = did.partition(":")[0]
     stray = dataset and rng.random() < 0.05
     return Read(
@@ -158,25 +176,12 @@ def file_row(file: File) -> dict[str, Any]:
     }  # fmt: skip
 
 
-Frames = Callable[[Worlds], "tuple[DataFrame, DataFrame]"]
-
-
-@pytest.fixture(scope="session")
-def frames(spark: SparkSession) -> Frames:
+def tables_of(worlds: Worlds) -> tuple[pa.Table, pa.Table]:
     """The accesses and the files of worlds, as the table store gives them."""
-
-    def frame(table: Table, rows: list[dict[str, Any]]) -> DataFrame:
-        schema = struct_type(table, with_partition=True)
-        return spark.createDataFrame([tuple(row.get(f.name) for f in schema) for row in rows], schema)
-
-    def both(worlds: Worlds) -> tuple[DataFrame, DataFrame]:
-        accesses = [access_row(read, number) for number, read in enumerate(worlds.reads)]
-        return frame(ACCESSES, accesses), frame(FILES, [file_row(file) for file in worlds.files])
-
-    return both
+    accesses = [access_row(read, number) for number, read in enumerate(worlds.reads)]
+    return _arrow(ACCESSES, accesses), _arrow(FILES, [file_row(file) for file in worlds.files])
 
 
-@pytest.fixture(scope="session")
-def make_worlds() -> Callable[..., Worlds]:
-    """Random worlds by seed; see `random_worlds`."""
-    return random_worlds
+def _arrow(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
+    stored = [*arrow_schema(table), *(pa.field(name, pa.string()) for name in table.partition)]
+    return pa.Table.from_pylist(rows, pa.schema(stored))

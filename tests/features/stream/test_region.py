@@ -1,0 +1,214 @@
+"""Features of a region: equal to plain loops, without leaks, carried as rebuilt, also from absurd records."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from cases import cases
+from hypothesis import given
+from hypothesis import strategies as st
+from region_oracle import US, features_of, usable_s
+from worlds import Worlds, random_worlds, tables_of
+
+from features.stream import events
+from features.stream.facts import CATALOGUE
+from features.stream.region import Region
+from features.stream.stored import Stored
+
+SEEDS = st.integers(0, 10**6)
+TIMES = (0, 1, 5, 6, 11, 15, 16, 24, 40)
+
+
+def region_of(worlds: Worlds, stored: Stored | None = None) -> Region:
+    accesses, files = tables_of(worlds)
+    return Region(
+        accesses.select(list(events.COLUMNS)),
+        files.select(list(CATALOGUE)),
+        stored or Stored.empty(),
+        worlds.spec,
+    )
+
+
+def rows_of(table: pa.Table) -> dict[str, dict[str, Any]]:
+    rows = {row.pop("did"): row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows
+    return rows
+
+
+def bits(table: pa.Table) -> dict[str, list[Any]]:
+    """The columns, with lists of numbers as they are in memory: NaN equals NaN."""
+    columns = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if pa.types.is_list(column.type):
+            column = pa.array(column.flatten().to_numpy().view(np.int64))
+        columns[name] = column.to_pylist()
+    return columns
+
+
+def instants(worlds: Worlds, times: tuple[int, ...] = TIMES) -> list[int]:
+    return [worlds.start + k * worlds.spec.cycle_s for k in times]
+
+
+@cases(5, thorough=300)
+@given(seed=SEEDS, history_cycles=st.sampled_from((8, 100)))
+def test_every_candidate_and_column_equals_plain_loops(seed: int, history_cycles: int) -> None:
+    worlds = random_worlds(seed, n_worlds=4, history_cycles=history_cycles)
+    region = region_of(worlds)
+    n_rows = 0
+    for as_of_s in instants(worlds):
+        found, wanted = rows_of(region.features(as_of_s)), features_of(worlds, as_of_s)
+        assert found.keys() == wanted.keys()
+        n_rows += len(wanted)
+        for did, row in wanted.items():
+            for name, value in found[did].items():
+                expected = row[name]
+                if isinstance(expected, str) or name in {"dataset", "tier", "campaign"}:
+                    assert value == expected, (did, name)
+                else:
+                    is_there = np.nan if value is None else value
+                    about = pytest.approx(expected, rel=1e-5, abs=1e-5, nan_ok=True)
+                    assert is_there == about, (did, name, as_of_s)
+    assert n_rows > 0
+
+
+@cases(5, thorough=300)
+@given(seed=SEEDS)
+def test_nothing_known_at_as_of_or_later_changes_a_row(seed: int) -> None:
+    worlds = random_worlds(seed, n_worlds=4)
+    cycle_s, rng = worlds.spec.cycle_s, random.Random(seed)
+    as_of_s = instants(worlds)[rng.randrange(1, 7)]
+    past = [r for r in worlds.reads if usable_s(r, cycle_s) <= as_of_s]
+    later = [dataclasses.replace(r, known=as_of_s * US, n=9, task="spy", tier="spy", size=1) for r in past]
+    files = [f for f in worlds.files if f.known < as_of_s * US]
+    new = [dataclasses.replace(f, did=f"{f.did}-new", known=as_of_s * US) for f in worlds.files]
+    reads = [*past, *later]
+    rng.shuffle(reads)
+    without = dataclasses.replace(worlds, reads=past, files=files)
+    among = dataclasses.replace(worlds, reads=reads, files=[*files, *new])
+    for world in (without, among):
+        found = bits(region_of(world).features(as_of_s))
+        assert found == bits(region_of(worlds).features(as_of_s))
+
+
+def carried(worlds: Worlds, cuts: list[int]) -> Stored:
+    """The state at the last cut, carried from each one to the next."""
+    stored, since_s = Stored.empty(), None
+    for as_of_s in cuts:
+        new = [
+            r
+            for r in worlds.reads
+            if usable_s(r, worlds.spec.cycle_s) <= as_of_s
+            and (since_s is None or usable_s(r, worlds.spec.cycle_s) > since_s)
+        ]
+        random.Random(as_of_s).shuffle(new)
+        region = region_of(dataclasses.replace(worlds, reads=new), stored)
+        region.features(as_of_s)
+        stored, since_s = region.stored(as_of_s), as_of_s
+    return stored
+
+
+@cases(8, thorough=1000)
+@given(seed=SEEDS, cuts=st.sets(st.integers(0, 40), min_size=1, max_size=8), forgets=st.booleans())
+def test_a_carried_state_is_the_rebuilt_one_bit_by_bit(seed: int, cuts: set[int], forgets: bool) -> None:
+    """With datasets that are forgotten, as long as what is stated of a file does not change."""
+    worlds = random_worlds(seed, n_worlds=4, history_cycles=6 if forgets else 100, agreed=forgets)
+    times = instants(worlds, tuple(sorted(cuts)))
+    stored, rebuilt = carried(worlds, times), region_of(worlds)
+    assert bits(stored.rows) == bits(rebuilt.stored(times[-1]).rows)
+    nothing_new = region_of(dataclasses.replace(worlds, reads=[]), stored)
+    assert bits(nothing_new.features(times[-1])) == bits(rebuilt.features(times[-1]))
+
+
+def test_late_records_change_a_state_wherever_they_are_counted() -> None:
+    """Worlds hold late reads, and reads by clocks that are ahead: both kinds reach the tests above."""
+    worlds = random_worlds(1, n_worlds=20)
+    late = [r for r in worlds.reads if r.known - r.at > worlds.spec.cycle_s * US]
+    ahead = [r for r in worlds.reads if r.at - r.known > worlds.spec.cycle_s * US]
+    assert len(late) > 50
+    assert len(ahead) > 10
+
+
+def test_a_dataset_is_in_one_part_and_then_parts_equal_the_whole() -> None:
+    worlds = random_worlds(9, n_worlds=6)
+    as_of_s = instants(worlds)[5]
+
+    def part(k: int) -> Any:
+        def is_in(did: str) -> bool:
+            return int(did[1 : did.index(":")]) % 2 == k
+
+        reads = [r for r in worlds.reads if is_in(r.did)]
+        return dataclasses.replace(worlds, reads=reads, files=[f for f in worlds.files if is_in(f.did)])
+
+    whole = rows_of(region_of(worlds).features(as_of_s))
+    parts: dict[str, Any] = {}
+    for k in (0, 1):
+        parts |= rows_of(region_of(part(k)).features(as_of_s))
+    assert parts == whole
+
+
+def test_a_sample_holds_some_candidates_as_they_are() -> None:
+    worlds = random_worlds(3, n_worlds=60)
+    some = dataclasses.replace(worlds, spec=dataclasses.replace(worlds.spec, sample_share=0.3))
+    n_all, n_sampled = 0, 0
+    whole, sample = region_of(worlds), region_of(some)
+    for as_of_s in instants(worlds):
+        every, sampled = (rows_of(region.features(as_of_s)) for region in (whole, sample))
+        assert sampled == {did: every[did] for did in sampled}
+        n_all, n_sampled = n_all + len(every), n_sampled + len(sampled)
+    assert n_sampled == pytest.approx(0.3 * n_all, rel=0.2)
+
+
+@pytest.mark.parametrize("has_reads", [True, False])
+@pytest.mark.parametrize("has_files", [True, False])
+def test_tables_may_be_empty(has_reads: bool, has_files: bool) -> None:
+    worlds = random_worlds(2, n_worlds=3)
+    nameless = [dataclasses.replace(f, dataset=None) for f in worlds.files]
+    some = dataclasses.replace(
+        worlds, reads=worlds.reads if has_reads else [], files=nameless if has_files else []
+    )
+    for as_of_s in instants(some):
+        found = region_of(some).features(as_of_s)
+        assert found.num_rows == len(features_of(some, as_of_s))
+        assert bool(region_of(some).stored(as_of_s).rows.num_rows) <= has_reads
+
+
+def test_absurd_records_harm_no_other_dataset() -> None:
+    """Times at both ends, negative sizes, and more reads than a float can count, of one dataset."""
+    worlds = random_worlds(5, n_worlds=3)
+    model = dataclasses.replace(
+        worlds.reads[0], did="z:hostile", dataset="z:d", tier="z" * 9999, user="\x00", task=None
+    )
+    absurd = [
+        dataclasses.replace(model, at=at, known=at, size=size, n=n)
+        for at in (0, worlds.start * US, (worlds.start + 1) * US, 4 * 10**15, 253 * 10**15)
+        for size, n in ((-1, 1), (-(2**63), 2**62), (2**62, 2**62))
+    ]
+    liar = dataclasses.replace(
+        worlds.files[0], did="z:hostile", dataset="z:d", size=-5, created=-(10**15), known=0
+    )
+    with_them = dataclasses.replace(worlds, reads=[*worlds.reads, *absurd], files=[*worlds.files, liar])
+    seen = []
+    for as_of_s in instants(worlds):
+        found = rows_of(region_of(with_them).features(as_of_s))
+        hostile = found.pop("z:hostile", {})
+        assert found == rows_of(region_of(worlds).features(as_of_s))
+        seen += [value for value in hostile.values() if isinstance(value, float)]
+    assert seen
+    assert np.isfinite(seen).all()
+
+
+def test_a_file_read_a_million_times() -> None:
+    worlds = random_worlds(6, n_worlds=2)
+    accesses, files = tables_of(dataclasses.replace(worlds, reads=worlds.reads[:1]))
+    as_of_s = usable_s(worlds.reads[0], worlds.spec.cycle_s)
+    many = accesses.take(pa.array(np.zeros(1_000_000, np.int64))).select(list(events.COLUMNS))
+    region = Region(many, files.select(list(CATALOGUE)), Stored.empty(), worlds.spec)
+    row = region.features(as_of_s).filter(pc.field("did") == worlds.reads[0].did)
+    assert row["n_reads"].to_pylist() == [1e6 * worlds.reads[0].n]

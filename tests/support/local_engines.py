@@ -1,0 +1,8 @@
+"""Engines of this process alone, for any number of rows."""
+
+from __future__ import annotations
+
+from jobs.settings.tree import SparkSettings
+from jobs.train.engines import Engines
+
+LOCAL = Engines(10**9, SparkSettings(master="local[2]", driver_memory="1g", shuffle_partitions=2, conf={}))
