@@ -137,7 +137,7 @@ class FittedLightGBM:
 
     @functools.cached_property
     def _forest(self) -> Forest:
-        return forest_of(self.payload().decode())
+        return forest_of(self.payload().decode(), self.booster.feature_name())
 
     @property
     def flavour(self) -> str:

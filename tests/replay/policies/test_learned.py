@@ -143,10 +143,11 @@ def test_a_story_of_another_trace_never_reaches_the_kernels() -> None:
     ]
     hostile += [
         fitting._replace(reader=np.zeros(n - 1, np.int32)),
-        fitting._replace(n_files=np.zeros(6, np.int64)),
+        fitting._replace(n_datasets=6),
+        fitting._replace(files=files._replace(n_files=np.zeros(6, np.int64))),
         *(
             fitting._replace(files=files._replace(**{name: getattr(files, name)[:-1]}))
-            for name in ("dataset", "tier", "size_bytes", "position")
+            for name in ("dataset", "tier", "size_bytes", "rank")
         ),
     ]
     for story in hostile:
