@@ -26,12 +26,18 @@ from jobs.store.traces import from_tables
 from jobs.train.engines import Engines
 from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
 from models.evaluation.weight import UNPROVEN, choose_weight
-from models.learning.order import KEPT_FOR_CHOICE
+from models.learning.order import KEPT_FOR_CHOICE, Learning
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
+from replay.policies.learned import Learned
+from replay.story import Story, story
 from replay.trace import Trace
 
 WATCHED_EVERY_S = 3600
+WARM_AGES = 3
+"""Plans begin this many eviction ages before counting does."""
+BESIDE = ("dataset", "user", "task")
+"""Columns of accesses that the steward is told of."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,12 +88,16 @@ class EvaluationAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class _Cache:
-    """A capacity with a plan every `cycle_s`, from predictions made every `predicted_every_s`."""
+    """A capacity with a plan every `cycle_s`, from predictions made every `predicted_every_s`.
+
+    `age_s`: at which LRU purges; None: it never did.
+    """
 
     fraction: float
     config: CacheConfig
     cycle_s: int
     predicted_every_s: int
+    age_s: int | None
 
 
 class _Days(NamedTuple):
@@ -104,6 +114,7 @@ class _Scene:
     tables: Tables
     demand: Mapping[str, str]
     trace: Trace
+    story: Story
     caches: Sequence[_Cache]
 
     @property
@@ -195,17 +206,23 @@ def _scene(settings: Settings, request: Request, tables: Tables) -> _Scene:
         demand = settings.sources.demand
         since_s, site = ready.since_s(settings, request.from_s), Tables(settings.tables.root)
         inputs.from_tables(site, tables, since_s=since_s, until_s=until_s)
-    trace = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand).trace
+    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=BESIDE)
+    trace = loaded.trace
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
     ready.check_days(first_s, last_s, from_s=request.from_s)
     caches = [_cache(settings, trace, request, fraction) for fraction in request.fractions]
-    return _Scene(tables, demand, trace, caches)
+    return _Scene(tables, demand, trace, story(loaded, **{name: name for name in BESIDE}), caches)
 
 
 def _trial_s(settings: Settings, scene: _Scene, from_s: int) -> int:
-    """When the days on which weights are tried begin: a quarter of the past, or none if it is short."""
+    """When plans begin: the caches are full of their choices when counting begins, not of LRU's.
+
+    That is a quarter of the past before, or `WARM_AGES` of the longest eviction age, but never more than half
+    of it; never, if the past is shorter than two trainings are apart. Weights are tried on these days.
+    """
     every_s, past_s = settings.training.every, from_s - int(scene.trace.time_s[0])
-    return from_s - int(KEPT_FOR_CHOICE * past_s) // every_s * every_s
+    warm_s = max(WARM_AGES * (cache.age_s or 0) for cache in scene.caches)
+    return from_s - int(min(max(KEPT_FOR_CHOICE * past_s, warm_s), past_s / 2)) // every_s * every_s
 
 
 def _tried_weight(scene: _Scene, cache: _Cache, planner: ValuePlanner, days: _Days) -> float:
@@ -223,10 +240,10 @@ def _cache(settings: Settings, trace: Trace, request: Request, fraction: float) 
         raise InputError(f"a capacity of {fraction:%} of the files read has no room for any")
     config = CacheConfig(capacity, low, high, settings.replay.purge_interval)
     grid_s, cycle_s = settings.features.cycle, request.cycle_s
+    age_s = warm_age_s(trace, config, until_s=request.from_s, every_s=WATCHED_EVERY_S)
     if cycle_s is None:
-        age_s = warm_age_s(trace, config, until_s=request.from_s, every_s=WATCHED_EVERY_S)
         cycle_s = fitting_cycle_s(age_s, grid_s)
-    return _Cache(fraction, config, cycle_s, max(grid_s, cycle_s))
+    return _Cache(fraction, config, cycle_s, max(grid_s, cycle_s), age_s)
 
 
 def _replayed(
@@ -243,7 +260,9 @@ def _replayed(
     assert names is not None
     files = plan_files(names, facts(scene.tables, names), plan=plan)[0]
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
-    total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 2)
+    room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in scene.caches]
+    orders = Learning(scene.trace, scene.story, room).orders(days.from_s, on_progress)
+    total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 3)
     done: list[str] = []
     champion = "" if known.champion is None else known.champion.version
     site, region = Tables(settings.tables.root), settings.region.name
@@ -270,9 +289,11 @@ def _replayed(
             capacity_fraction=cache.fraction,
             cycle_s=cache.cycle_s,
             from_s=days.from_s,
+            plan_from_s=days.trial_s,
+            steward=Learned(scene.story, order),
             on_done=count,
         )
-        for cache in scene.caches
+        for cache, order in zip(scene.caches, orders, strict=True)
     ]
 
 

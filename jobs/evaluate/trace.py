@@ -19,13 +19,12 @@ from jobs.evaluate.ready import check_days
 from jobs.progress import Advance
 from jobs.store.traces import TraceFile
 from models.evaluation.rivals import BOUND, Rivals, replayed
-from models.learning.order import KEPT_FOR_CHOICE, age_s, choose_share, learn_ladder
+from models.learning.order import Learning
 from replay.bounds import byte_bound
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
 from replay.result import Result
-from replay.story import Story, story
-from replay.trace import Trace
+from replay.story import story
 
 POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
 
@@ -66,38 +65,6 @@ def run(
         rows=tuple(row(at, policy) for at in rivals for policy in at.replayed),
         notes=loaded.notes,
     )
-
-
-class Learning(NamedTuple):
-    """A trace and the capacities that orders of eviction are learned for."""
-
-    trace: Trace
-    story: Story
-    capacities: Sequence[int]
-
-    def orders(self, from_s: int, on_progress: Advance) -> list[list[Order]]:
-        """For each capacity the order from `from_s` on; none where the past is too short."""
-        on_progress(0, 2, "how far to trust the models")
-        shares = self._shares(from_s - KEPT_FOR_CHOICE * (from_s - float(self.trace.time_s[0])), from_s)
-        on_progress(1, 2, f"learning until {day_label(from_s)}")
-        fitted = learn_ladder(self.trace, self.story, self._ages(from_s), to_s=from_s)
-        return [[] if fitted is None else [Order(from_s, fitted, share)] for share in shares]
-
-    def _shares(self, begin_s: float, end_s: int) -> list[float]:
-        """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
-        fitted = learn_ladder(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
-        if fitted is None:
-            return [1.0] * len(self.capacities)
-        past = self.trace.until(end_s)
-        with ThreadPoolExecutor() as pool:
-            chosen = [
-                pool.submit(choose_share, past, self.story, capacity, fitted, from_s=begin_s)
-                for capacity in self.capacities
-            ]
-            return [share.result() for share in chosen]
-
-    def _ages(self, at_s: float) -> list[float]:
-        return [age_s(self.trace, capacity, to_s=at_s) for capacity in self.capacities]
 
 
 def _replayed(

@@ -67,15 +67,17 @@ def from_tables(
     site: str | None = None,
     known_before_s: int | None = None,
     history_s: int = 0,
+    keep: Sequence[str] = (),
 ) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
 
     `known_before_s`: only accesses that were known, and happened, before it; `history_s`: also those of this
-    long before `since_s`. Raises StaleInputError if there is none, InputError.
+    long before `since_s`; `keep`: columns to keep beside the trace. Raises StaleInputError if there is no
+    access, InputError.
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
-    accesses = read_partitions(snapshot, days, _READ)
+    accesses = read_partitions(snapshot, days, [*_READ, *keep])
     if not accesses.num_rows:
         raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
     counted = _before(demand(accesses, demand_sources), known_before_s)
@@ -85,7 +87,7 @@ def from_tables(
             f"{', '.join(accesses['source'].unique().to_pylist())}: name one in [sources] demand"
         )
     files = tables.read_arrow(FILES, columns=["did", "size_bytes"]) if tables.exists(FILES) else None
-    return from_arrow(counted, files=files, site=site)
+    return from_arrow(counted, files=files, site=site, keep=keep)
 
 
 def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from features.arrays import IntArray
-from features.results import LRU
+from features.results import LRU, STEWARD
 from features.times import DAY_S, day_label
 from models.evaluation.bootstrap import Interval, ratio_interval
 from models.evaluation.promotion import BLOCK_DAYS
@@ -22,6 +22,7 @@ from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState, Planner
 from replay.policies import run_policy
+from replay.policies.policy import Policy
 from replay.result import Result
 from replay.trace import Trace
 
@@ -92,21 +93,23 @@ def replay_rivals(
     capacity_fraction: float,
     cycle_s: int,
     from_s: int,
+    plan_from_s: int,
+    steward: Policy,
     on_done: Callable[[str], None],
 ) -> Rivals:
-    """Replay LRU, LRU with each of `planners`, the policies `IN_LINE`, and the bound on byte hits.
+    """Replay LRU, LRU with each of `planners`, `steward`, the policies `IN_LINE`, and the bound on byte hits.
 
-    All see the accesses before `from_s`; counting and planning begin at `from_s`. The policies `IN_LINE` and
-    the bound have as many bytes as any of the planned caches held at its peak.
+    All see the accesses before `from_s`, where counting begins; plans begin at `plan_from_s`. The steward,
+    the policies `IN_LINE` and the bound have as many bytes as any of the planned caches held at its peak.
     """
     results: dict[str, Result] = {}
     counted = partial(simulate, trace, cache, count_from_s=from_s)
     for name, planner in {LRU: None, **planners}.items():
-        results[name] = counted(planner=planner, cycle_s=cycle_s, plan_from_s=from_s, policy=name)
+        results[name] = counted(planner=planner, cycle_s=cycle_s, plan_from_s=plan_from_s, policy=name)
         on_done(name)
     room = max(result.peak_usage_bytes for result in results.values())
-    for name in IN_LINE:
-        results[name] = run_policy(name, trace, room, count_from_s=from_s)
+    for name, policy in {STEWARD: steward, **dict.fromkeys(IN_LINE)}.items():
+        results[name] = run_policy(name, trace, room, count_from_s=from_s, policy=policy)
         on_done(name)
     results[BOUND] = byte_bound(trace, room, count_from_s=from_s)
     on_done(BOUND)

@@ -7,7 +7,9 @@ recency, is chosen for each capacity by replaying the last part of the past.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ import pandas as pd
 from features.arrays import BoolArray, FloatArray
 from features.errors import InputError
 from features.stream.columns import COLUMNS, HOUR_S
+from features.times import day_label
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
 from replay.decisions import Decisions, decisions
@@ -29,6 +32,7 @@ PAST_PER_HORIZON = 3
 """The past is at least this many times as long as the longest horizon."""
 OUTLIVES = 3
 """Rows are of files up to this many times as old as LRU's oldest: a learned order keeps some for longer."""
+AGE_MOMENTS = 8
 FEWEST_ROWS = 2000
 """A horizon with fewer labelled rows has no model."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -39,6 +43,8 @@ KEPT_FOR_CHOICE = 0.25
 """Share of the past that the share is chosen on."""
 
 
+OnProgress = Callable[[int, int, str], None]
+"""Called with the steps done, the number of all steps, and the present one."""
 MOST_ROWS = 150_000
 """Rows drawn from the past."""
 LEARNER = LightGBM(trees=80, rate=0.06)
@@ -84,6 +90,48 @@ def choose_share(trace: Trace, story: Story, capacity_bytes: int, fitted: Ladder
     }
     good_enough = min(missed.values()) * (1 + TOLERANCE)
     return next(share for share in SHARES if missed[share] <= good_enough)
+
+
+class Learning(NamedTuple):
+    """A trace and the capacities that orders of eviction are learned for."""
+
+    trace: Trace
+    story: Story
+    capacities: Sequence[int]
+
+    def orders(self, from_s: int, on_progress: OnProgress) -> list[list[Order]]:
+        """For each capacity the order from `from_s` on; none if the past is too short. Raises InputError."""
+        on_progress(0, 2, "how far to trust the models")
+        shares = self._shares(from_s - KEPT_FOR_CHOICE * (from_s - float(self.trace.time_s[0])), from_s)
+        on_progress(1, 2, f"learning until {day_label(from_s)}")
+        fitted = learn_ladder(self.trace, self.story, self._ages(from_s), to_s=from_s)
+        return [[] if fitted is None else [Order(from_s, fitted, share)] for share in shares]
+
+    def _shares(self, begin_s: float, end_s: int) -> list[float]:
+        """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
+        fitted = learn_ladder(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
+        if fitted is None:
+            return [1.0] * len(self.capacities)
+        past = self.trace.until(end_s)
+        with ThreadPoolExecutor() as pool:
+            chosen = [
+                pool.submit(choose_share, past, self.story, capacity, fitted, from_s=begin_s)
+                for capacity in self.capacities
+            ]
+            return [share.result() for share in chosen]
+
+    def _ages(self, at_s: float) -> list[float]:
+        return [oldest_age_s(self.trace, capacity, to_s=at_s) for capacity in self.capacities]
+
+
+def oldest_age_s(trace: Trace, capacity_bytes: int, *, to_s: float) -> float:
+    """The largest `age_s` at some moments of the later half of the past: a burst of reads makes it small.
+
+    Raises InputError.
+    """
+    from_s = float(trace.time_s[0]) if trace.n_accesses else to_s
+    moments = np.linspace((from_s + to_s) / 2, to_s, AGE_MOMENTS)
+    return max(age_s(trace, capacity_bytes, to_s=float(at)) for at in moments)
 
 
 def age_s(trace: Trace, capacity_bytes: int, *, to_s: float) -> float:

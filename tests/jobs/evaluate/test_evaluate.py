@@ -74,7 +74,7 @@ def answer(site: Path) -> dict[str, Any]:
 
 def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer: dict[str, Any]) -> None:
     found = {(row["policy"], row["capacity_fraction"]): row for row in answer["rows"]}
-    policies = {*SCORERS, "lru", "s3fifo", "clairvoyant", "bound"}
+    policies = {*SCORERS, "lru", "steward", "s3fifo", "clairvoyant", "bound"}
     assert set(found) == {(policy, share) for policy in policies for share in (0.1, 0.2)}
     assert (answer["first_day"], answer["last_day"]) == ("2026-03-09", "2026-03-12")
     assert answer["model_version"] is None

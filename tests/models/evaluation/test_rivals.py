@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.results import LRU
+from features.results import LRU, STEWARD
 from models.evaluation.bootstrap import mean_interval, ratio_interval
 from models.evaluation.rivals import (
     BOUND,
@@ -24,6 +24,7 @@ from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
+from replay.policies.lru import lru
 from replay.trace import Trace
 
 DAY_S = 86400
@@ -58,6 +59,8 @@ def rivals(seed: int) -> tuple[Trace, Rivals]:
         capacity_fraction=0.2,
         cycle_s=CYCLE_S,
         from_s=FROM_S,
+        plan_from_s=FROM_S,
+        steward=lru,
         on_done=lambda name: None,
     )
 
@@ -65,7 +68,7 @@ def rivals(seed: int) -> tuple[Trace, Rivals]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for(seed: int) -> None:
     reads, at = rivals(seed)
-    assert set(at.replayed) == {LRU, "lru+x", *IN_LINE, BOUND}
+    assert set(at.replayed) == {LRU, "lru+x", STEWARD, *IN_LINE, BOUND}
     rows: list[dict[str, Any]] = day_rows([at], model_version="m/1", scored_by={"lru+x": "m/1"})
     by_day: dict[str, int] = {}
     for when, item in zip(reads.time_s.tolist(), reads.item.tolist(), strict=True):

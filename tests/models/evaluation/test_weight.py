@@ -11,6 +11,7 @@ from models.evaluation.rivals import day_rows, replay_rivals
 from models.evaluation.weight import choose_weight
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
+from replay.policies.lru import lru
 from replay.trace import Trace
 
 DAY_S, HOUR_S = 86400, 3600
@@ -62,6 +63,8 @@ def test_an_evaluation_records_the_weight_of_its_plans_and_the_capacity() -> Non
         capacity_fraction=0.05,
         cycle_s=HOUR_S,
         from_s=START_S + 6 * DAY_S,
+        plan_from_s=START_S + 6 * DAY_S,
+        steward=lru,
         on_done=lambda name: None,
     )
     rows = day_rows([rivals], model_version="m/1", scored_by={"lru+x": "m/1"})

@@ -19,6 +19,7 @@ from models.serving.mlflow_session import mlflow
 from models.serving.names import model_name
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
+from replay.policies.lru import lru
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS
@@ -38,7 +39,13 @@ def walked(days: int) -> Rivals:
     time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
     reads = Trace(time_s, (rng.zipf(1.3, 4000) % 80).astype(np.int32), np.full(80, 100))
     plans = {CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
-    told: dict[str, Any] = {"capacity_fraction": 0.1, "cycle_s": DAY, "from_s": DAY}
+    told: dict[str, Any] = {
+        "capacity_fraction": 0.1,
+        "cycle_s": DAY,
+        "from_s": DAY,
+        "plan_from_s": DAY,
+        "steward": lru,
+    }
     return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
 
 
