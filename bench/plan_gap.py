@@ -17,7 +17,7 @@ import argparse
 import itertools
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +51,22 @@ KINDS = ("perfect", "noisy", "decayed", "recency", "constant")
 
 
 class Region:
-    """A scenario's trace, and for each file its last and next read at the current time."""
+    """A scenario's trace, and for each file its last and next read at the current time.
 
-    def __init__(self, name: str, seed: int) -> None:
+    `shape`: scale, days and others instead of those in SCALES; `count_from_s`: by default after a third.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        *,
+        shape: Mapping[str, object] | None = None,
+        count_from_s: int | None = None,
+    ) -> None:
         values = tomllib.loads((ROOT / "conf" / "workloads" / f"{name}.toml").read_text())
         self.workload = workload = generate(
-            WorkloadConfig.from_mapping(values | SCALES[name] | {"seed": seed})
+            WorkloadConfig.from_mapping(values | (shape or SCALES[name]) | {"seed": seed})
         )
         whole = trace_of(workload)
         self.file, item = np.unique(whole.item, return_inverse=True)
@@ -64,7 +74,7 @@ class Region:
         self.dataset = workload.catalogue.dataset_of(self.file)
         self.tier = workload.catalogue.datasets.category[self.dataset].astype(np.int64)
         self.begin_s = workload.config.start_s
-        self.count_from_s = self.begin_s + workload.config.days * DAY_S // 3
+        self.count_from_s = count_from_s or self.begin_s + workload.config.days * DAY_S // 3
         self._time_s = np.append(self.trace.time_s, NEVER_S)
         self.rewind()
 
