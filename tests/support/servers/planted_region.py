@@ -151,7 +151,7 @@ def check_answer(answer: TrainingAnswer, version: str, learners: set[str]) -> No
         if horizon_s == 24 * HOUR:
             assert serves == "recency"
         else:
-            assert (rows[serves].auc or 0) > max(rows[name].auc or 1 for name in BASELINES) + 0.1
+            assert (rows[serves].auc or 0) > max(rows[name].auc or 1 for name in BASELINES) + 0.05
 
 
 def evaluate(store: Tables, challenger: str, as_of_s: int, *, saving: int, champion: str | None) -> None:
