@@ -12,6 +12,10 @@ LONGEST_HORIZON_S = 63 * 86400
 """Longest horizon of a label."""
 
 
+_TYPES = {"size_bytes": "double"}
+"""Columns that must be exact: plans count bytes by them."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
     """Settings of features and labels. Raises ValueError if a duration is not on the grid.
@@ -75,7 +79,10 @@ class FeatureSpec:
                 Column("dataset", "string", "did of the dataset"),
                 Column("tier", "string", "data tier"),
                 Column("campaign", "string", "production campaign or era"),
-                *(Column(name, "float", "see features.stream.row") for name in self.numeric_columns),
+                *(
+                    Column(name, _TYPES.get(name, "float"), "see features.stream.row")
+                    for name in self.numeric_columns
+                ),
             ),
         )
 

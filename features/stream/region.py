@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from features.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.spec import FeatureSpec
 from features.stream import kernels
 from features.stream.columns import COLUMNS
@@ -83,7 +83,9 @@ class Region:
         item = self._candidates(as_of_s)
         size = self._facts["size_bytes"].at(item, as_of_s)
         self._files.size_bytes[item] = size
-        values = dict(zip(COLUMNS, kernels.rows(self._state, self._files, item, float(as_of_s)), strict=True))
+        rows = kernels.rows(self._state, self._files, item, float(as_of_s))
+        values: dict[str, AnyFloatArray] = dict(zip(COLUMNS, rows, strict=True))
+        values["size_bytes"] = np.where(size < 0, np.nan, size)
         created = self._facts["created_at"].at(item, as_of_s)
         age = np.where(created < 0, np.nan, np.maximum(0, as_of_s - created))
         values["age_s"] = age.astype(np.float32)
@@ -196,5 +198,5 @@ def _mixed(hashed: np.ndarray, as_of_s: int) -> np.ndarray:
     return np.asarray(z ^ (z >> np.uint64(31)))
 
 
-def _nullable(values: Float32Array) -> pa.Array:
+def _nullable(values: AnyFloatArray) -> pa.Array:
     return pa.array(values, from_pandas=True)

@@ -42,7 +42,11 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "pull": Command(LOOP, "ingest", "Read raw records into the accesses and files tables."),
     "features": Command(LOOP, "train", "Compute the features of the candidates with Spark."),
-    "train": Command(LOOP, "train", "Train models for every horizon, and record the comparison in MLflow."),
+    "train": Command(
+        LOOP,
+        "train",
+        "Train a model for every horizon, and record it in MLflow beside scores that are not learned.",
+    ),
     "predict": Command(LOOP, "train", "Score the candidates with the models that serve the region."),
     "evaluate": Command(LOOP, "evaluate", "Replay the whole service over past days, against its rivals."),
     "promote": Command(LOOP, "promote", "Make the newest evaluated model the champion if its plans won."),

@@ -34,7 +34,7 @@ class ScoreStore:
         rows = rows.append_column("item", item).filter(usable)
         ids = rows["item"].to_numpy().astype(np.int64)
         size = rows["size_bytes"].to_numpy().astype(np.int64)
-        recency_s = rows["recency_s"].cast(pa.int64())
+        recency_s = pc.round(rows["recency_s"]).cast(pa.int64())
         last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
         for name, loaded in models.items():
             np.savez(

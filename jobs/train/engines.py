@@ -9,11 +9,11 @@ from features.schema import ACCESSES
 from jobs.settings.tree import Settings, SparkSettings
 from jobs.spark.java import check_spark, is_submitted
 from jobs.store.tables import Tables
-from jobs.train.local_engine import LocalEngine
-from jobs.train.work import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from jobs.train.work import Engine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +35,11 @@ class Engines:
 
     def engine(self, n_rows: int) -> Engine:
         """The engine for so many rows of accesses."""
+        from jobs.train.local_engine import LocalEngine  # noqa: PLC0415  each engine is loaded where it is used
+
         if self.is_local(n_rows):
             return LocalEngine()
-        from jobs.train.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used
+        from jobs.train.spark_engine import SparkEngine  # noqa: PLC0415
 
         return SparkEngine(self.spark())
 

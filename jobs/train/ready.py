@@ -26,8 +26,8 @@ def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
     """Raise unless features can be computed: StaleInputError without accesses that they look back on."""
     spec, tables = settings.features.spec, Tables(settings.tables.root)
     check_on_grid(as_ofs, spec.cycle_s)
-    Engines.of(settings).check(tables)
     tables.check_writable(spec.features_table)
+    Engines.of(settings).check(tables)
     accesses = tables.snapshot(ACCESSES)
     looks_back_s = max(spec.candidate_s, spec.active_dataset_s)
     days = accesses.select(since=day_label(min(as_ofs) - looks_back_s), until=day_label(max(as_ofs)))
@@ -38,8 +38,8 @@ def to_compute(settings: Settings, *, as_ofs: Sequence[int]) -> None:
 def to_train(settings: Settings, *, until_s: int) -> None:
     """Raise StaleInputError unless there are features, and a label of them is known by `until_s`."""
     spec, tables, region = settings.features.spec, Tables(settings.tables.root), settings.region.name
-    Engines.of(settings).check(tables)
     tables.check_writable(spec.labels_table)
+    Engines.of(settings).check(tables)
     tables.snapshot(ACCESSES)
     features = tables.snapshot(spec.features_table)
     computed = [
@@ -60,8 +60,8 @@ def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None =
     """Raise unless candidates can be scored: StaleInputError without features or without any model."""
     spec, tables = settings.features.spec, Tables(settings.tables.root)
     check_on_grid(as_ofs, spec.cycle_s)
-    Engines.of(settings).check(tables)
     tables.check_writable(PREDICTIONS)
+    Engines.of(settings).check(tables)
     check_features(tables.snapshot(spec.features_table), settings.region.name, as_ofs)
     aliases = settings.mlflow.serve if alias is None else (alias,)
     _check_registry(settings.mlflow.uri, settings.region.name, aliases)

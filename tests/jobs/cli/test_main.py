@@ -60,7 +60,11 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str],
 
 
 def test_without_java_the_remedy_is_that_of_the_doctor(tmp_path: Path) -> None:
-    answer = cachecast("features", "--as-of", "2026-03-01", "--tables", tmp_path, PATH="/nowhere")
+    answer = cachecast(
+        *("features", "--as-of", "2026-03-01", "--tables", tmp_path),
+        PATH="/nowhere",
+        CACHECAST_SPARK__MASTER="spark://cluster.example.org:7077",
+    )
     told = "error: there is no java on PATH; Spark needs Java 17: conf/deploy/system.sh core\n"
     assert (answer.returncode, answer.stderr) == (1, told)
 
