@@ -1,4 +1,4 @@
-"""Selection of demand accesses on Arrow tables; the same rule as `features.spark.demand`."""
+"""Selection of demand accesses: a read reported by two sources must not count twice."""
 
 from __future__ import annotations
 

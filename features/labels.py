@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from features.arrays import BoolArray, IntArray
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
-from features.stream.events import MICROS, numbers
+from features.stream.events import MICROS
+from features.stream.names import numbers
 from features.times import DAY_S
 from features.units import duration_label
 

@@ -147,8 +147,8 @@ DRIFT = Table(
     ),
 )
 
-STEWARD = "steward"
-"""The policy that evicts in line by a learned order."""
+STEWARD, S3FIFO = "steward", "s3fifo"
+"""Policies that evict in line: by a learned order, and by S3-FIFO."""
 LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
     "lru",
     "lru+champion",
@@ -165,7 +165,10 @@ EVALUATIONS = Table(
     columns=(
         Column("model_version", "string", "the challenger, for example `cachecast-emea/3`", required=True),
         Column(
-            "policy", "string", "lru, s3-fifo, lru+challenger, lru+champion, lru+s3fifo_counts", required=True
+            "policy",
+            "string",
+            "lru, s3fifo, steward, lru+challenger, lru+champion, lru+s3fifo_counts, …",
+            required=True,
         ),
         Column("scored_by", "string", "version of the models that the plans follow; null: none"),
         Column("capacity_fraction", "double", "share of the bytes of all files read", required=True),
@@ -187,14 +190,20 @@ PROMOTIONS = Table(
     key=("model_version",),
     partition=("day", "as_of", "region"),
     columns=(
-        Column("action", "string", "promote, refuse or rollback", required=True),
+        Column("action", "string", "about plans: promote, refuse or rollback", required=True),
         Column(
             "model_version", "string", "the challenger; of a rollback: the champion before it", required=True
         ),
         Column("champion", "string", "the champion after it; null: none, caches run plain LRU"),
+        Column("may_evict", "bool", "whether the challenger's order of eviction won; null: not judged"),
+        Column("steward", "string", "the version whose order may evict after it; null: none"),
         Column("evaluated_as_of", "string", "as_of of the evaluation used; null: none"),
         Column("reasons", "strings", "why, in words", required=True),
+        Column("order_reasons", "strings", "why the order may evict or not; null: not judged"),
         Column("comparisons", "string", "JSON list of models.evaluation.promotion.Comparison", required=True),
+        Column(
+            "trained_until", "string", "nothing later was used to train model_version; null: it did not win"
+        ),
     ),
 )
 
@@ -215,7 +224,8 @@ WORTH = Table(
         Column(
             "replayed_wan_bytes",
             "long",
-            "fetched in it, with prefetches; null, like all that follow: withheld",
+            "fetched in it, with prefetches; with a steward: as recorded. null, like all that follow: "
+            "withheld",
         ),
         Column("lru_hit_bytes", "long", "hit in the replay of plain LRU"),
         Column("lru_wan_bytes", "long", "fetched in it"),
@@ -226,5 +236,25 @@ WORTH = Table(
         Column("control_lru_hit_share", "double", "the same with plain LRU"),
         Column("warmed_s", "long", "seconds replayed before the day"),
         Column("withheld", "string", "why there is no verdict; null if there is one"),
+    ),
+)
+
+STEWARD_DAYS = Table(
+    name="steward_days",
+    grain="one run of a cache's steward on one day: bytes saved against plain LRU, by its own count",
+    key=("started_at",),
+    partition=("day", "cache"),
+    columns=(
+        Column("started_at", "timestamp", "when the steward was started", required=True),
+        Column("watched_s", "long", "seconds of the day that the figures cover", required=True),
+        Column(
+            "orders", "string", "orders of eviction followed that day, separated by commas", required=True
+        ),
+        Column("model_version", "string", "of the learned order; null: none was at hand"),
+        Column("wan_bytes", "long", "of the files that were read while not on disk", required=True),
+        Column("lru_wan_bytes", "long", "of those that plain LRU would not have had on disk", required=True),
+        Column("saved_wan_bytes", "long", "lru_wan_bytes - wan_bytes", required=True),
+        Column("evicted_files", "long", "evicted by the steward, confirmed by the cache", required=True),
+        Column("evicted_bytes", "long", "their bytes on disk", required=True),
     ),
 )

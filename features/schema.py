@@ -1,7 +1,7 @@
 """Tables of data, independent of the engine: names, types, keys and partitions.
 
-Types are `string`, `long`, `double`, `float`, `bool`, `timestamp` (µs, UTC), and the lists `strings` and
-`numbers` (of doubles).
+Types are `string`, `long`, `double`, `float`, `bool`, `timestamp` (µs, UTC), `bytes`, and lists of
+`strings`.
 A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
 `features.spark.schema` and `arrow_schema` convert a table into an engine's schema.
 """
@@ -20,7 +20,7 @@ _ARROW = {
     "bool": pa.bool_(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "strings": pa.list_(pa.string()),
-    "numbers": pa.list_(pa.float64()),
+    "bytes": pa.binary(),
 }
 
 
@@ -77,7 +77,7 @@ ACCESSES = Table(
         Column("cache", "string", "cache that served it, where known"),
         Column("accessed_at", "timestamp", "start of the read", required=True),
         Column("closed_at", "timestamp", "end of the read"),
-        Column("known_at", "timestamp", "when a source first published it: its open, if told", required=True),
+        Column("known_at", "timestamp", "when a source first published it, if only as an open", required=True),
         Column("size_bytes", "long", "size of the file"),
         Column("read_bytes", "long", "bytes the client read"),
         Column("bytes_hit", "long", "served from the cache's disk or memory"),
@@ -145,21 +145,31 @@ STATES = Table(
         Column("tier", "string", "data tier of the file"),
         Column("campaign", "string", "production campaign or era of the file"),
         Column("size_bytes", "long", "size of the file"),
-        Column("created_at", "timestamp", "when the file was created"),
-        Column("numbers", "numbers", "see features.stream.state", required=True),
+        Column("tier_s", "long", "decision time from which a read's tier counts, s since 1970"),
+        Column("campaign_s", "long", "the same of the campaign"),
+        Column("size_bytes_s", "long", "the same of the size"),
+        Column("last_read_s", "double", "last read of the dataset, s since 1970", required=True),
+        Column("numbers", "bytes", "doubles in memory's order; see features.stream.state", required=True),
     ),
+)
+
+DORMANT = dataclasses.replace(
+    STATES,
+    name="dormant",
+    grain="(kind, entity, region, as_of): states of datasets that had become too old for candidates at as_of",
 )
 
 CONSUMED = Table(
     name="consumed",
-    grain="one day of accesses, as far as the states have counted it",
-    key=("accesses_day",),
+    grain="one day of accesses, as far as a state has counted it, or dormant datasets that belong to it",
+    key=("table", "part"),
     partition=("day", "as_of", "region"),
     columns=(
-        Column("accesses_day", "string", "partition of accesses", required=True),
+        Column("table", "string", "accesses or dormant", required=True),
+        Column("part", "string", "day of accesses, or as_of of dormant", required=True),
         Column("digest", "string", "digest of its rows at as_of", required=True),
-        Column("n_known", "long", "its demand rows with known_at before as_of", required=True),
-        Column("n_rows", "long", "its demand rows", required=True),
+        Column("n_known", "long", "its rows that are counted: with known_at before as_of", required=True),
+        Column("n_rows", "long", "its rows, of accesses those of demand", required=True),
         Column("made_by", "string", "digest of the settings that states depend on", required=True),
     ),
 )

@@ -6,6 +6,7 @@ import dataclasses
 
 from features.schema import Column, Table
 from features.stream.columns import COLUMNS
+from features.times import DAY_S
 from features.units import duration_label
 
 LONGEST_HORIZON_S = 63 * 86400
@@ -41,6 +42,10 @@ class FeatureSpec:
             raise ValueError(f"durations must be multiples of the cycle of {self.cycle_s} s, got {off[0]}")
         if self.history_s < max(self.candidate_s, self.active_dataset_s):
             raise ValueError("the history must be at least as long as candidates and active datasets")
+
+    def dormant_before(self, as_of_s: int) -> int:
+        """Datasets whose last read counted before have no candidates from `as_of_s` on until read again."""
+        return as_of_s // DAY_S * DAY_S - max(self.candidate_s, self.active_dataset_s)
 
     @property
     def _of_sample(self) -> str:

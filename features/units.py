@@ -52,3 +52,9 @@ def duration_label(seconds: int) -> str:
         if seconds and seconds % _SECONDS[unit] == 0:
             return f"{seconds // _SECONDS[unit]}{unit}"
     return f"{seconds}s"
+
+
+def roughly(seconds: int) -> str:
+    """About how long, in one unit: `3d`, `30h`, `12m`. For people."""
+    unit = next(size for size in (86400, 3600, 60) if size == 60 or seconds >= 2 * size)
+    return duration_label(seconds - seconds % unit)

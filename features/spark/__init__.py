@@ -1,1 +1,1 @@
-"""Feature transforms: pure `DataFrame -> DataFrame`, no session, path or clock."""
+"""Expressions and schemas of Spark, without session, path or clock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -25,7 +26,7 @@ _SPARK: dict[str, DataType] = {
     "bool": BooleanType(),
     "timestamp": TimestampType(),
     "strings": ArrayType(StringType()),
-    "numbers": ArrayType(DoubleType()),
+    "bytes": BinaryType(),
 }
 
 

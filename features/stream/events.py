@@ -7,17 +7,17 @@ built from all reads count them in the same order, however late some became know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from features.arrays import FloatArray, IntArray
-from features.stream.state import Ids, task_number, user_number
+from features.arrays import FloatArray, Ids, IntArray
+from features.stream.names import distinct, numbers
+from features.stream.state import task_number, user_number
 
 COLUMNS = (
     *("did", "dataset", "tier", "campaign", "size_bytes", "user", "task"),
@@ -26,6 +26,8 @@ COLUMNS = (
 """Columns of `accesses` that are used."""
 
 MICROS = 1_000_000
+Numbers = npt.NDArray[np.integer]
+
 _NUMBER_BITS = 51  # twice as much is exact in a float64
 
 
@@ -50,40 +52,24 @@ def usable(accesses: pa.Table, *, cycle_s: int) -> IntArray:
     return np.maximum(*(usable_from(accesses[name], cycle_s) for name in ("accessed_at", "known_at")))
 
 
-def ordered(accesses: pa.Table, dids: pa.Array, *, cycle_s: int) -> tuple[Events, IntArray]:
-    """The reads in order, and that order as indices of rows. `dids`: all files, sorted; a number each."""
-    item = numbers(accesses["did"], dids)
+def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, IntArray]:
+    """The reads, of files `item`, in order, and that order as indices of rows."""
     reader = _readers(accesses["user"], accesses["task"])
     at = _integers(accesses["accessed_at"])
     from_s = usable(accesses, cycle_s=cycle_s)
-    keys = (reader, item, at, from_s)
-    order = _without_ties(np.lexsort(keys), keys, accesses)
+    order = np.argsort(at, kind="stable")
+    order = order[np.argsort(from_s[order], kind="stable")]
+    order = _untied(order, (at, from_s), lambda among: (reader[among], item[among]))
+    order = _untied(order, (reader, item, at, from_s), lambda among: _ranks(accesses.take(pa.array(among))))
     n_reads = _integers(accesses["n_reads"]).astype(np.float64)
     events = Events(item[order], reader[order], n_reads[order], at[order] / MICROS, from_s[order])
     return events, order
 
 
-def distinct(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.Array:
-    """The texts of all columns, each once, sorted."""
-    found = [pc.unique(column).cast(pa.string()) for column in columns]
-    return pc.unique(pa.concat_arrays(found)).drop_null().sort()
-
-
-def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
-    """The index of each value in `known`, int32[n]; -1 for null and for what is not there."""
-    coded = pc.dictionary_encode(values)
-    if isinstance(coded, pa.ChunkedArray):
-        coded = coded.unify_dictionaries().combine_chunks()
-    places = pc.fill_null(pc.index_in(coded.dictionary, value_set=known), -1).to_numpy(zero_copy_only=False)
-    codes = pc.fill_null(coded.indices, len(places)).to_numpy(zero_copy_only=False)
-    found: Ids = np.append(places, -1).astype(np.int32)[codes]
-    return found
-
-
 def hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
     """A number of 64 bits for each text, the same in every run."""
-    texts = np.array(values.to_pylist(), dtype=object)
-    return np.asarray(pd.util.hash_array(texts, categorize=False), np.uint64)
+    words = np.array(values.to_pylist(), dtype=object)
+    return np.asarray(pd.util.hash_array(words, categorize=False), np.uint64)
 
 
 def _readers(users: pa.ChunkedArray, tasks: pa.ChunkedArray) -> IntArray:
@@ -97,8 +83,10 @@ def _readers(users: pa.ChunkedArray, tasks: pa.ChunkedArray) -> IntArray:
     return reader
 
 
-def _without_ties(order: IntArray, keys: Sequence[npt.NDArray[np.integer]], rows: pa.Table) -> IntArray:
-    """`order`, with equal keys in an order that does not depend on where the rows came from."""
+def _untied(
+    order: IntArray, keys: Sequence[Numbers], more: Callable[[IntArray], Sequence[Numbers]]
+) -> IntArray:
+    """`order`, which is by `keys`, with rows of equal keys by `more` keys, of which the last counts most."""
     tied = np.ones(max(0, order.size - 1), np.bool_)
     for key in keys:
         values = key[order]
@@ -107,16 +95,17 @@ def _without_ties(order: IntArray, keys: Sequence[npt.NDArray[np.integer]], rows
         return order
     run = np.concatenate([[0], np.cumsum(~tied)])
     places = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
-    among = rows.take(pa.array(order[places]))
-    ranks = [_ranks(among[name]) for name in ("dataset", "tier", "campaign", "size_bytes", "n_reads")]
+    among = order[places]
     again = order.copy()
-    again[places] = order[places][np.lexsort((*ranks, run[places]))]
+    again[places] = among[np.lexsort((*more(among), run[places]))]
     return again
 
 
-def _ranks(column: pa.ChunkedArray) -> IntArray:
-    """Numbers in the order of the values; null comes first."""
-    return numbers(column, distinct([column])).astype(np.int64)
+def _ranks(rows: pa.Table) -> list[Ids]:
+    """Numbers in the order of the values of columns that reads of a file and reader may differ in."""
+    names = ("dataset", "tier", "campaign", "size_bytes", "n_reads")
+    columns = [rows[name].cast(pa.string()) for name in names]
+    return [numbers(column, distinct([column])) for column in columns]
 
 
 def _integers(column: pa.ChunkedArray | pa.Array) -> IntArray:

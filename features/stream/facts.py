@@ -6,6 +6,7 @@ state, features are computed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
-from features.stream.events import MICROS, Events, distinct, numbers, usable_from
-from features.stream.state import Ids
+from features.arrays import BoolArray, FloatArray, Ids, IntArray
+from features.stream.events import MICROS, usable_from
+from features.stream.names import distinct, numbers
 
 NEVER = np.iinfo(np.int64).max
 ALWAYS = np.iinfo(np.int64).min
 
 CATALOGUE = ("did", "dataset", "tier", "campaign", "size_bytes", "created_at", "known_at")
 """Columns of `files` that are used."""
+OF_READS = ("tier", "campaign", "size_bytes")
+"""Facts that reads state; a state keeps what they stated first."""
 _TEXTS = ("dataset", "tier", "campaign")
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -37,17 +40,17 @@ class Fact(NamedTuple):
         """The fact of each of `item` as known at `as_of_s`, -1: not known."""
         return np.where(self.from_s[item] <= as_of_s, self.value[item], -1)
 
-    def texts(self, item: Ids, as_of_s: int) -> pa.Array:
-        """The same as words; null: not known."""
-        assert self.words is not None
-        codes = self.at(item, as_of_s)
-        return self.words.take(pa.array(codes, mask=codes < 0))
+    def column(self, item: Ids, as_of_s: int) -> pa.Array:
+        """The same as words or numbers; null: not known."""
+        found = self.at(item, as_of_s)
+        values = pa.array(found, mask=found < 0)
+        return values if self.words is None else self.words.take(values)
 
 
 class Statements(NamedTuple):
     """Rows that state facts of files, by number, and from when on each row may be used.
 
-    `order`: indices of the rows, in the order of their precedence among those usable from the same time on.
+    `order`: indices of the rows, earlier statements first.
     """
 
     item: Ids
@@ -55,43 +58,51 @@ class Statements(NamedTuple):
     rows: pa.Table
     order: IntArray
 
+    def usable_from(self, name: str) -> IntArray:
+        """From when on fact `name` of each row may be used; a state says it of each fact."""
+        column = f"{name}_s"
+        if column not in self.rows.column_names:
+            return self.from_s
+        return np.asarray(pc.fill_null(self.rows[column], NEVER).to_numpy())
+
     def first(self, n_files: int, stated: BoolArray) -> IntArray:
-        """For each file its first row that may be used, of those `stated`, int64[m]; -1: none."""
-        order = self.order[stated[self.order]]
-        order = order[np.argsort(self.from_s[order], kind="stable")[::-1]]
+        """For each file its first row of those `stated`, int64[m]; -1: none."""
+        order = self.order[stated[self.order]][::-1]
         first = np.full(n_files, -1, np.int64)
         first[self.item[order]] = order
         return first
 
 
-def fact(name: str, n_files: int, sources: list[Statements]) -> Fact:
-    """The first statement of fact `name` for each file; of equally early ones that of the first source."""
-    columns = [source.rows[name] for source in sources]
-    words = None
-    if name in _TEXTS:
-        words = distinct(columns)
+def fact(
+    name: str,
+    n_files: int,
+    sources: Sequence[Statements],
+    *,
+    words: pa.Array | None = None,
+    since_s: FloatArray | None = None,
+) -> Fact:
+    """The first statement of fact `name` for each file; of equally early ones that of the first source.
+
+    `words`: all that may be stated, if known; `since_s`: by file, what was stated before is forgotten.
+    """
+    if words is None and name in _TEXTS:
+        words = distinct([source.rows[name] for source in sources])
     value, from_s = np.full(n_files, -1, np.int64), np.full(n_files, NEVER)
-    for source, column in zip(sources, columns, strict=True):
-        codes = _codes(column, words)
-        row = source.first(n_files, codes >= 0)
+    for source in sources:
+        codes, usable_s = _codes(source.rows[name], words), source.usable_from(name)
+        is_stated = codes >= 0
+        if since_s is not None:
+            is_stated &= usable_s >= since_s[source.item]
+        row = source.first(n_files, is_stated)
         stated = np.flatnonzero(row >= 0)
-        earlier = stated[source.from_s[row[stated]] < from_s[stated]]
-        value[earlier], from_s[earlier] = codes[row[earlier]], source.from_s[row[earlier]]
+        earlier = stated[usable_s[row[stated]] < from_s[stated]]
+        value[earlier], from_s[earlier] = codes[row[earlier]], usable_s[row[earlier]]
     return Fact(value, from_s, words)
 
 
-def of_reads(accesses: pa.Table, events: Events, order: IntArray) -> Statements:
-    """What reads state; `order`: of the rows, as the `events` are."""
-    item, from_s = np.empty_like(events.item), np.empty_like(events.from_s)
-    item[order], from_s[order] = events.item, events.from_s
-    nothing = pa.nulls(accesses.num_rows, _TIME)
-    return Statements(item, from_s, accesses.append_column("created_at", nothing), order)
-
-
-def of_catalogue(files: pa.Table, dids: pa.Array, *, cycle_s: int) -> Statements:
+def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:
     """What the catalogue states; `files`: unique by did."""
-    from_s = usable_from(files["known_at"], cycle_s)
-    return Statements(numbers(files["did"], dids), from_s, files, np.arange(files.num_rows))
+    return Statements(item, usable_from(files["known_at"], cycle_s), files, np.arange(files.num_rows))
 
 
 def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArray:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from features.arrays import Float32Array
-from features.jit import bare
+from features.arrays import Float32Array, Ids
+from features.jit import bare, kernel
 from features.stream.columns import COLUMNS
 from features.stream.events import Events
 from features.stream.row import row
-from features.stream.state import Files, Ids, Read, State, update
+from features.stream.state import Files, Read, State, update
 
 _ROWS_PER_THREAD = 4096
+_BLOCK = 64
+"""Rows that are written and then turned into columns, while they are in the processor's caches."""
 
 
 @bare
@@ -28,22 +29,24 @@ def count(state: State, files: Files, events: Events, start: int, stop: int) -> 
 
 def rows(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
     """The columns of each of `item`, no file twice, as they are at `now_s`: float32[len(COLUMNS), k]."""
-    x = np.empty((item.size, len(COLUMNS)), np.float32)
     if item.size <= _ROWS_PER_THREAD:
-        _write(state, files, item, now_s, x)
-        return np.ascontiguousarray(x.T)
+        return written(state, files, item, now_s)
     n_threads = len(os.sched_getaffinity(0))
-    edges = np.linspace(0, item.size, n_threads + 1).astype(int)
     with ThreadPoolExecutor(n_threads) as pool:
-        parts = [
-            pool.submit(_write, state, files, item[a:b], now_s, x[a:b]) for a, b in itertools.pairwise(edges)
-        ]
-        for part in parts:
-            part.result()
-    return np.ascontiguousarray(x.T)
+        parts = [pool.submit(written, state, files, part, now_s) for part in np.array_split(item, n_threads)]
+        return np.concatenate([part.result() for part in parts], axis=1)
 
 
-@bare
-def _write(state: State, files: Files, item: Ids, now_s: float, x: Float32Array) -> None:
-    for k in range(item.size):
-        row(state, files, item[k], now_s, x[k])
+@kernel
+def written(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
+    """The same by one thread."""
+    x = np.empty((len(COLUMNS), item.size), np.float32)
+    block = np.empty((_BLOCK, len(COLUMNS)), np.float32)
+    for start in range(0, item.size, _BLOCK):
+        n = min(_BLOCK, item.size - start)
+        for k in range(n):
+            row(state, files, item[start + k], now_s, block[k])
+        for column in range(len(COLUMNS)):
+            for k in range(n):
+                x[column, start + k] = block[k, column]
+    return x

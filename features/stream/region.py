@@ -6,21 +6,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
+from features.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
 from features.spec import FeatureSpec
 from features.stream import kernels
 from features.stream.columns import COLUMNS
-from features.stream.events import distinct, hashes, numbers, ordered
+from features.stream.events import hashes, ordered
 from features.stream.facts import (
     NEVER,
-    Fact,
+    OF_READS,
     Statements,
     fact,
     listed_from,
     of_catalogue,
-    of_reads,
 )
-from features.stream.state import D_LAST, D_LIFE, LAST, LIFE, Files, Ids, new_state
+from features.stream.names import distinct, merged, numbers
+from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
 from features.stream.stored import ALONE, Stored
 
 _STEPS = 2.0**64
@@ -36,17 +36,19 @@ class Region:
 
     def __init__(self, accesses: pa.Table, files: pa.Table, stored: Stored, spec: FeatureSpec) -> None:
         self._spec = spec
-        self._dids: pa.Array = distinct([accesses["did"], files["did"], stored.dids])
+        columns = [stored.files["entity"], files["did"], accesses["did"]]
+        self._dids, (of_stored, of_files, of_accesses) = merged(columns)
         m = len(self._dids)
-        self._events, order = ordered(accesses, self._dids, cycle_s=spec.cycle_s)
-        reads = of_reads(accesses, self._events, order)
-        catalogue = of_catalogue(files, self._dids, cycle_s=spec.cycle_s)
-        before = stored.statements(self._dids)
-        self._facts = {
-            name: fact(name, m, [before, catalogue, reads])
-            for name in ("tier", "campaign", "size_bytes", "created_at")
-        }
-        dataset, dataset_s, self._named = _datasets(before, catalogue, reads, m)
+        self._events, order = ordered(accesses, of_accesses, cycle_s=spec.cycle_s)
+        from_s = np.empty_like(self._events.from_s)
+        from_s[order] = self._events.from_s
+        before = stored.statements(of_stored)
+        catalogue = of_catalogue(files, of_files, cycle_s=spec.cycle_s)
+        reads = Statements(of_accesses, from_s, accesses, order)
+        self._stated = [before, reads]
+        self._facts = {name: fact(name, m, [catalogue, *self._stated]) for name in OF_READS}
+        self._facts["created_at"] = fact("created_at", m, [catalogue])
+        dataset, dataset_s, self._named = datasets(before, catalogue, reads, m)
         self._listed_s = np.maximum(dataset_s, listed_from(catalogue, m, cycle_s=spec.cycle_s))
         alone = np.flatnonzero(dataset >= len(self._named))
         own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", ALONE)
@@ -61,7 +63,7 @@ class Region:
             float(spec.history_s),
         )
         self._state = new_state(m, n_datasets)
-        stored.put_into(self._state, self._dids, self._dataset_names)
+        stored.put_into(self._state, of_stored, self._dataset_names)
         self._n_counted = 0
         self._hashes = hashes(self._dids) if spec.sample_share < 1 else None
 
@@ -92,29 +94,38 @@ class Region:
         texts = {
             "did": self._dids.take(pa.array(item)),
             "dataset": self._names_of(self._files.dataset[item]),
-            "tier": self._facts["tier"].texts(item, as_of_s),
-            "campaign": self._facts["campaign"].texts(item, as_of_s),
+            "tier": self._facts["tier"].column(item, as_of_s),
+            "campaign": self._facts["campaign"].column(item, as_of_s),
         }
         columns = {name: _nullable(values[name]) for name in self._spec.numeric_columns}
         return pa.table(texts | columns)
 
-    def stored(self, as_of_s: int) -> Stored:
-        """The state at `as_of_s`, without what a dataset has forgotten by then."""
+    def stored(
+        self, as_of_s: int, *, counted_since_s: float = -np.inf, counted_before_s: float = np.inf
+    ) -> Stored:
+        """The state at `as_of_s`, without what a dataset has forgotten by then.
+
+        Of datasets of which the last read counted since, and before, the times given.
+        """
         self.advance(as_of_s)
-        of_dataset = self._state.dataset
-        alive = of_dataset[:, D_LAST] >= as_of_s - self._spec.history_s
-        item = np.flatnonzero(self._is_known() & alive[self._files.dataset]).astype(np.int32)
-        dataset = np.flatnonzero(alive)
-        facts = {name: one.at(item, as_of_s) for name, one in self._facts.items() if one.words is None}
-        words = {name: one.texts(item, as_of_s) for name, one in self._facts.items() if one.words is not None}
+        last, counted = self._state.dataset[:, D_LAST], self._state.dataset[:, D_COUNTED]
+        alive = last >= as_of_s - self._spec.history_s
+        chosen = alive & (counted >= counted_since_s) & (counted < counted_before_s)
+        item = np.flatnonzero(self._is_known() & chosen[self._files.dataset]).astype(np.int32)
+        began_s = self._state.dataset[self._files.dataset, D_LIFE]
+        facts = {}
+        for name in OF_READS:
+            one = fact(name, len(self._dids), self._stated, since_s=began_s)
+            facts[name] = one.column(item, as_of_s)
+            facts[f"{name}_s"] = pa.array(one.from_s[item], mask=one.at(item, as_of_s) < 0)
         return Stored.of(
             self._state,
             item,
-            dataset,
+            np.flatnonzero(chosen),
             dids=self._dids,
             dataset_of=self._files.dataset,
             dataset_names=self._dataset_names,
-            facts=facts | words,
+            facts=facts,
         )
 
     def _is_known(self) -> BoolArray:
@@ -145,7 +156,7 @@ class Region:
         return self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named)))
 
 
-def _datasets(
+def datasets(
     before: Statements, catalogue: Statements, reads: Statements, n_files: int
 ) -> tuple[IntArray, IntArray, pa.Array]:
     """The dataset of each file, as a code into the names returned, and from when on the file is in it.
@@ -159,8 +170,8 @@ def _datasets(
     names = distinct([one.rows["dataset"] for one in (before, catalogue, reads)])
     everything = reads.first(n_files, np.ones(reads.item.size, np.bool_))
     first_s = np.append(reads.from_s, NEVER)[everything]
-    by_catalogue = fact("dataset", n_files, [catalogue])
-    dataset = np.where(by_catalogue.from_s <= first_s, _recoded(by_catalogue, names), -1)
+    by_catalogue = fact("dataset", n_files, [catalogue], words=names)
+    dataset = np.where(by_catalogue.from_s <= first_s, by_catalogue.value, -1)
     from_s = np.where(dataset < 0, first_s, by_catalogue.from_s)
     stated = numbers(reads.rows["dataset"], names).astype(np.int64)
     rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
@@ -174,11 +185,6 @@ def _datasets(
     alone = np.flatnonzero(is_read & (dataset < 0))
     dataset[alone] = len(names) + np.arange(alone.size)
     return dataset, from_s, names
-
-
-def _recoded(one: Fact, words: pa.Array) -> IntArray:
-    assert one.words is not None
-    return np.append(numbers(one.words, words), -1)[one.value].astype(np.int64)
 
 
 def _rank(group: Ids) -> IntArray:

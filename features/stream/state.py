@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from features.arrays import FloatArray, IntArray
+from features.arrays import FloatArray, Ids, IntArray
 from features.jit import bare
 from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DECAYS, PASS_HALF_LIVES_S
 
-Ids = npt.NDArray[np.int32]
+_Code = TypeVar("_Code", int, IntArray)
 
 PASSES = 4
 """Passes that a dataset keeps; of more, the one silent for longest goes, of several the first begun."""
@@ -32,7 +31,7 @@ D_LAST, D_READS, D_FIRST, D_DECAYED, D_PASSES, D_PASS_LAST, D_FILES, D_SHIFT, D_
     *(0, 1, 2, 3, 3 + DECAYS, 4 + DECAYS, 5 + DECAYS, 6 + DECAYS),
     7 + DECAYS,
 )
-D_LIFE = 7 + DECAYS + PASS_DECAYS
+D_LIFE, D_COUNTED = 7 + DECAYS + PASS_DECAYS, 8 + DECAYS + PASS_DECAYS
 DATASET_WIDTH = 16
 # Columns of State.passes.
 KEY, SERIAL, START, P_LAST, P_READS, FRONT, P_GAP = range(7)
@@ -96,15 +95,15 @@ def _forget_all(state: State) -> None:
     for k in range(state.file.shape[0]):
         forget_file(state.file[k])
     for k in range(state.dataset.shape[0]):
-        _forget_dataset(state.dataset[k], state.passes[k])
+        forget_dataset(state.dataset[k], state.passes[k])
 
 
-def task_number(code: IntArray) -> IntArray:
+def task_number(code: _Code) -> _Code:
     """Numbers of readers from numbers of tasks that are 0 or more: even, at least 2."""
     return 2 * code + 2
 
 
-def user_number(code: IntArray) -> IntArray:
+def user_number(code: _Code) -> _Code:
     """Numbers of readers from numbers of users that are 0 or more: odd."""
     return 2 * code + 1
 
@@ -121,9 +120,10 @@ def update(state: State, files: Files, read: Read) -> None:
     of_file, of_dataset = state.file[item], state.dataset[files.dataset[item]]
     passes = state.passes[files.dataset[item]]
     if read.from_s - of_dataset[D_LAST] > files.history_s and of_dataset[D_LIFE] < read.from_s:
-        _forget_dataset(of_dataset, passes)
+        forget_dataset(of_dataset, passes)
     if of_dataset[D_PASSES] == 0:
         of_dataset[D_LIFE] = read.from_s
+    of_dataset[D_COUNTED] = read.from_s
     current = passes[_pass_of(of_dataset, passes, reader, now_s)]
     if is_known(of_file, of_dataset):
         _note_gap(of_file, of_dataset, now_s)
@@ -176,7 +176,7 @@ def forget_file(of_file: FloatArray) -> None:
 
 
 @bare
-def _forget_dataset(of_dataset: FloatArray, passes: FloatArray) -> None:
+def forget_dataset(of_dataset: FloatArray, passes: FloatArray) -> None:
     of_dataset[:] = np.nan
     of_dataset[D_READS] = of_dataset[D_PASSES] = of_dataset[D_FILES] = 0
     for k in range(DECAYS):

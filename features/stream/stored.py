@@ -9,28 +9,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import FloatArray, IntArray
+from features.arrays import FloatArray, Ids, IntArray
 from features.schema import STATES, arrow_schema
-from features.stream.events import MICROS, numbers
 from features.stream.facts import ALWAYS, Statements
-from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Ids, State
+from features.stream.names import numbers
+from features.stream.state import D_LAST, DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, State
 
 FILE, DATASET = "file", "dataset"
 ALONE = "\n"
 """The end of the name of a dataset that is one file without a dataset; it begins with the did."""
-_STATED = ("dataset", "tier", "campaign", "size_bytes", "created_at")
+_CHUNK = 1 << 20  # an array of Arrow holds 2 GiB
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """`rows`: as the table `states`, each entity once."""
+    """`files`, `datasets`: rows of the table `states`, each entity once."""
 
-    rows: pa.Table
+    files: pa.Table
+    datasets: pa.Table
+
+    @classmethod
+    def of_rows(cls, rows: pa.Table) -> Stored:
+        """The state with these rows, in any order."""
+        return cls(*(rows.filter(pc.equal(rows["kind"], kind)) for kind in (FILE, DATASET)))
 
     @classmethod
     def empty(cls) -> Stored:
         """A state that has counted nothing."""
-        return cls(arrow_schema(STATES).empty_table())
+        return cls.of_rows(arrow_schema(STATES).empty_table())
 
     @classmethod
     def of(
@@ -42,77 +48,75 @@ class Stored:
         dids: pa.Array,
         dataset_of: Ids,
         dataset_names: pa.Array,
-        facts: Mapping[str, pa.Array | IntArray],
+        facts: Mapping[str, pa.Array],
     ) -> Stored:
-        """The rows of files `item` and of datasets `dataset`; `facts`: of the files, -1: unknown number."""
-        numbers_of_datasets = np.concatenate(
-            [state.dataset[dataset], state.passes[dataset].reshape(dataset.size, PASSES * PASS_WIDTH)], axis=1
-        )
+        """The rows of files `item` and of datasets `dataset`; `facts`: what reads stated of the files."""
+        passes = state.passes[dataset].reshape(dataset.size, PASSES * PASS_WIDTH)
+        last_read_s = state.dataset[:, D_LAST]
         of_files = {
             "kind": pa.repeat(FILE, item.size),
             "entity": dids.take(pa.array(item)),
             "dataset": dataset_names.take(pa.array(dataset_of[item])),
-            "numbers": _lists(state.file[item]),
-            **{name: _column(name, values) for name, values in facts.items()},
+            **facts,
+            "last_read_s": pa.array(last_read_s[dataset_of[item]]),
+            "numbers": _bytes(state.file[item]),
         }
         of_datasets = {
             "kind": pa.repeat(DATASET, dataset.size),
             "entity": dataset_names.take(pa.array(dataset)),
-            "numbers": _lists(numbers_of_datasets),
+            "last_read_s": pa.array(last_read_s[dataset]),
+            "numbers": _bytes(np.concatenate([state.dataset[dataset], passes], axis=1)),
         }
-        schema = arrow_schema(STATES)
-        parts = [_fitted(part, schema) for part in (of_files, of_datasets)]
-        return cls(pa.concat_tables(parts).combine_chunks())
+        return cls(_fitted(of_files), _fitted(of_datasets))
 
     @property
-    def dids(self) -> pa.Array:
-        """The files, sorted as the rows are."""
-        return self._of(FILE)["entity"].combine_chunks()
+    def rows(self) -> pa.Table:
+        """All rows, as they are written."""
+        return pa.concat_tables([self.files, self.datasets])
 
-    def statements(self, dids: pa.Array) -> Statements:
-        """What the state says of its files, known from the beginning; a file that is alone has no dataset."""
-        rows = self._of(FILE)
-        name = rows["dataset"].combine_chunks()
+    def statements(self, item: Ids) -> Statements:
+        """What the state says of its files, of these numbers; a file that is alone has no dataset."""
+        name = self.files["dataset"]
         named = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
-        stated = {one: rows[one] for one in _STATED} | {"dataset": pa.chunked_array([named])}
-        item = numbers(rows["entity"], dids)
-        return Statements(item, np.full(rows.num_rows, ALWAYS), pa.table(stated), np.arange(rows.num_rows))
+        rows = self.files.drop_columns(["numbers"])
+        stated = rows.set_column(rows.column_names.index("dataset"), "dataset", named)
+        return Statements(item, np.full(item.size, ALWAYS), stated, np.arange(item.size))
 
-    def put_into(self, state: State, dids: pa.Array, dataset_names: pa.Array) -> None:
-        """Write the numbers into an empty state. Its datasets without a file are left out."""
-        files, datasets = self._of(FILE), self._of(DATASET)
-        state.file[numbers(files["entity"], dids)] = _matrix(files["numbers"], FILE_WIDTH)
-        place = numbers(datasets["entity"], dataset_names)
-        values = _matrix(datasets["numbers"], DATASET_WIDTH + PASSES * PASS_WIDTH)[place >= 0]
+    def put_into(self, state: State, item: Ids, dataset_names: pa.Array) -> None:
+        """Write the numbers of files, as `item`, and datasets into an empty state.
+
+        Its datasets without a file are left out.
+        """
+        state.file[item] = _matrix(self.files["numbers"], FILE_WIDTH)
+        place = numbers(self.datasets["entity"], dataset_names)
+        values = _matrix(self.datasets["numbers"], DATASET_WIDTH + PASSES * PASS_WIDTH)[place >= 0]
         place = place[place >= 0]
         state.dataset[place] = values[:, :DATASET_WIDTH]
         state.passes[place] = values[:, DATASET_WIDTH:].reshape(-1, PASSES, PASS_WIDTH)
 
-    def _of(self, kind: str) -> pa.Table:
-        return self.rows.filter(pc.equal(self.rows["kind"], kind))
+
+def _bytes(matrix: FloatArray) -> pa.ChunkedArray:
+    """Each row as it is in memory."""
+    chunks = []
+    for rows in (matrix[k : k + _CHUNK] for k in range(0, len(matrix), _CHUNK)):
+        starts = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(rows[:1].nbytes)
+        buffers = [None, pa.py_buffer(starts), pa.py_buffer(np.ascontiguousarray(rows))]
+        chunks.append(pa.Array.from_buffers(pa.binary(), len(rows), buffers))
+    return pa.chunked_array(chunks, pa.binary())
 
 
-def _lists(matrix: FloatArray) -> pa.Array:
-    n, width = matrix.shape
-    offsets = np.arange(n + 1, dtype=np.int32) * width
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(matrix.reshape(-1)))
+def _matrix(values: pa.ChunkedArray, width: int) -> FloatArray:
+    parts = [np.empty((0, width))]
+    for chunk in values.chunks:
+        _, starts, texts = chunk.buffers()
+        ends = np.frombuffer(starts, np.int32)[[chunk.offset, chunk.offset + len(chunk)]]
+        found = np.frombuffer(texts or b"", np.uint8)[ends[0] : ends[1]].view(np.float64)
+        parts.append(found.reshape(len(chunk), width))
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
-def _matrix(lists: pa.ChunkedArray, width: int) -> FloatArray:
-    values = pc.list_flatten(lists).to_numpy()
-    return np.asarray(values, np.float64).reshape(len(lists), width)
-
-
-def _column(name: str, values: pa.Array | IntArray) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values
-    is_time = name == "created_at"
-    numbers_or_times = pa.array(values * MICROS if is_time else values, mask=values < 0)
-    return numbers_or_times.cast(pa.timestamp("us", tz="UTC")) if is_time else numbers_or_times
-
-
-def _fitted(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
-    n = len(columns["kind"])
+def _fitted(columns: Mapping[str, pa.Array]) -> pa.Table:
+    schema, n = arrow_schema(STATES), len(columns["kind"])
     arrays = [
         columns[field.name].cast(field.type) if field.name in columns else pa.nulls(n, field.type)
         for field in schema
