@@ -60,6 +60,7 @@ def compare(
     plan_from_s: int | None = None,
     count_from_s: int | None = None,
     with_bound: bool = True,
+    in_parts: bool = False,
     own: Mapping[str, Policy] = MappingProxyType({}),
     on_done: Progress = lambda done, total, last: None,
     workers: int | None = None,
@@ -70,13 +71,13 @@ def compare(
     `planner`) are XCaches of that configuration, at each of `capacities` instead of its own. The other
     policies know no watermarks: they and the bounds get the peak usage of these XCaches as their capacity.
     `own`: policies by name that are not built in, for example those of `score_policies`. There is no bound if
-    parts of files are cached, and none on hits if a plan prefetched. Replays run in `workers` threads, which
-    share `planner`. Raises ConfigError, and what `simulate` and `run_policy` raise.
+    parts of files are cached (`in_parts`: by `own`), and none on hits if a plan prefetched. Replays run in
+    `workers` threads, which share `planner`. Raises ConfigError, and what `simulate` and `run_policy` raise.
     """
     sizes, names = list(dict.fromkeys(capacities)), list(dict.fromkeys(policies))
     if PLAN in names and (xcache is None or planner is None):
         raise ConfigError("policy", f"{PLAN} needs watermarks and a planner; leave it out or give both")
-    bounds = _BOUNDS if with_bound and not _keeps_parts(trace, xcache) else {}
+    bounds = _BOUNDS if with_bound and not (in_parts or _keeps_parts(trace, xcache)) else {}
     # Gaps are measured from LRU, and an XCache determines the capacity of the other policies.
     replayed = list(dict.fromkeys([LRU, *names])) if bounds or xcache else names
     as_xcache = [name for name in replayed if xcache and name in (LRU, PLAN)]

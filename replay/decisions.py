@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import Float32Array, FloatArray, IntArray
+from features.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.jit import kernel
 from features.stream.columns import COLUMNS
 from features.stream.row import row
-from features.stream.state import Ids, Read, State, new_state, update
+from features.stream.state import Read, State, new_state, update
 from replay.story import Story, check_fits
 from replay.trace import ItemArray, Trace
 

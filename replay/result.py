@@ -187,6 +187,7 @@ def summarise(
     hit_bytes: IntArray | None = None,
     peak_usage_bytes: int,
     seconds: float,
+    placed: Placed = NOTHING_PLACED,
 ) -> Result:
     """The Result of the accesses at or after `count_from_s`; `hit` and `hit_bytes` have only these.
 
@@ -205,6 +206,7 @@ def summarise(
         count_from_s=count_from_s,
         peak_usage_bytes=peak_usage_bytes,
         seconds=seconds,
+        placed=placed,
     )
 
 

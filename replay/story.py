@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
+from features.arrays import Ids, IntArray
 from features.errors import InputError, SchemaError
-from features.stream.state import Files, Ids, task_number, user_number
+from features.stream.state import Files, task_number, user_number
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
 MOST_KINDS = 32
-"""Kinds of files told apart; later ones share the last number."""
+"""Kinds of files told apart, numbered from 0; all others have this number."""
 
 
 class Story(NamedTuple):
@@ -96,13 +97,29 @@ def _first_access(trace: Trace) -> IntArray:
     return first
 
 
+def file_kinds(trace: Trace) -> tuple[str, ...]:
+    """The kinds of files by number, in the order of the first files of each: extensions, empty for none."""
+    if trace.names is None:
+        return ()
+    return tuple(pc.unique(_extensions(trace.names)).to_pylist()[:MOST_KINDS])
+
+
+def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids:
+    """The number of the kind of each file, int32; `kinds`: of `file_kinds`, of this trace or of another."""
+    found = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
+    numbers: Ids = np.asarray(pc.fill_null(found, MOST_KINDS)).astype(np.int32)
+    return numbers
+
+
 def _kinds(trace: Trace) -> Ids:
-    """A number for each file's extension, in the order of the first files that have it, int32[m]."""
     if trace.names is None:
         return np.zeros(trace.n_items, np.int32)
-    parts = pc.extract_regex(trace.names.cast(pa.string()), r"\.(?P<kind>[^./]{1,12})$")
-    kinds = pc.fill_null(pc.struct_field(parts, "kind"), "")
-    return np.minimum(_codes(kinds), MOST_KINDS).astype(np.int32)
+    return kind_numbers(trace.names, file_kinds(trace))
+
+
+def _extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[^./]{1,12})$")
+    return pc.fill_null(pc.struct_field(parts, "kind"), "")
 
 
 def _codes(values: pa.Array | pa.ChunkedArray) -> Ids:

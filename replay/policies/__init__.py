@@ -14,12 +14,13 @@ from replay.policies.gdsf import gdsf
 from replay.policies.lfu import lfu
 from replay.policies.lfu_da import lfu_da
 from replay.policies.lru import lru
-from replay.policies.policy import Policy
+from replay.policies.parts import summarise_parts
+from replay.policies.policy import Ahead, PartPolicy, Policy
 from replay.policies.s3fifo import s3fifo
 from replay.policies.scores import Scores, score_policies
 from replay.policies.sieve import sieve
 from replay.policies.two_queues import two_queues
-from replay.result import Result, summarise
+from replay.result import NOTHING_PLACED, Result, summarise
 from replay.trace import Trace
 from replay.window import window
 
@@ -64,13 +65,13 @@ def run_policy(
     capacity_bytes: int,
     *,
     count_from_s: int | None = None,
-    policy: Policy | None = None,
+    policy: Policy | PartPolicy | None = None,
 ) -> Result:
     """Replay `trace` under the policy called `name`, counting from `count_from_s` (None: everything).
 
     `policy` is the policy of that name if it is not built in. Files are evicted at the access that needs the
-    room; for watermarks and plans see `replay.engine`. The peak usage is that of the whole replay. Raises
-    ConfigError for an unknown name, InputError for an empty window.
+    room; for watermarks and plans see `replay.engine`. A `PartPolicy` gives bytes of parts of files. The peak
+    usage is that of the whole replay. Raises ConfigError for an unknown name, InputError for an empty window.
     """
     if policy is None:
         name = canonical(name)
@@ -79,9 +80,23 @@ def run_policy(
         policy = POLICIES[name]
     counted = window(trace, count_from_s)
     started = time.perf_counter()
+    if isinstance(policy, PartPolicy):
+        served = policy.serve(trace, capacity_bytes)
+        return summarise_parts(
+            name,
+            trace,
+            served,
+            capacity_bytes=capacity_bytes,
+            counted=counted,
+            seconds=time.perf_counter() - started,
+        )
     hit = np.zeros(trace.n_accesses, np.bool_)
-    peak = policy(trace, capacity_bytes, hit)
+    done = policy(trace, capacity_bytes, hit)
     seconds = time.perf_counter() - started
+    if isinstance(done, Ahead):
+        peak, placed = done.peak_bytes, done.prefetched.placed(counted.count_from_s)
+    else:
+        peak, placed = done, NOTHING_PLACED
     return summarise(
         name,
         trace,
@@ -90,6 +105,7 @@ def run_policy(
         hit=hit[counted.first :],
         peak_usage_bytes=peak,
         seconds=seconds,
+        placed=placed,
     )
 
 

@@ -1,13 +1,66 @@
-"""The type of a policy."""
+"""The types of policies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from replay.planner import BoolArray
+import numpy as np
+
+from replay.planner import BoolArray, IntArray
+from replay.result import Placed
 from replay.trace import Trace
 
-# (trace, capacity_bytes, hit) -> peak usage in bytes, measured after each access. Sets hit[i] if access i is
-# served from the cache; `hit` is all False before. Files are cached whole; a file larger than the capacity is
-# a miss and does not change the cache.
-Policy = Callable[[Trace, int, BoolArray], int]
+
+class Prefetched(NamedTuple):
+    """Files that a policy fetched ahead, [k] each: when, their bytes, and when they were read or evicted.
+
+    `ended_s`: the largest integer while a file is on disk unread.
+    """
+
+    at_s: IntArray
+    n_bytes: IntArray
+    ended_s: IntArray
+    is_read: BoolArray
+
+    def placed(self, count_from_s: int) -> Placed:
+        """What counts: also files that came before `count_from_s` and were unread on disk then."""
+        counts = self.ended_s >= count_from_s
+        at_s, n_bytes = np.maximum(self.at_s[counts], count_from_s), self.n_bytes[counts]
+        order = np.argsort(at_s, kind="stable")
+        is_read = self.is_read[counts]
+        return Placed(at_s[order], n_bytes[order], int(n_bytes[is_read].sum()), int(n_bytes[~is_read].sum()))
+
+
+class Ahead(NamedTuple):
+    """The peak usage in bytes, measured after each access, and what was fetched ahead."""
+
+    peak_bytes: int
+    prefetched: Prefetched
+
+
+# (trace, capacity_bytes, hit) -> peak usage in bytes, measured after each access, or `Ahead` of a policy
+# that also fetches ahead. Sets hit[i] if access i is served from the cache; `hit` is all False before. Files
+# are cached whole; a file larger than the capacity is a miss and does not change the cache.
+Policy = Callable[[Trace, int, BoolArray], int | Ahead]
+
+
+class Served(NamedTuple):
+    """What a cache of parts of files did, per access (int64[n]): bytes asked for, and of them from its disk.
+
+    `fetched_bytes`: from the origin, in whole blocks where they are kept; `hit`: bool[n], all was on disk.
+    """
+
+    peak_bytes: int
+    asked_bytes: IntArray
+    hit_bytes: IntArray
+    fetched_bytes: IntArray
+    hit: BoolArray
+
+
+@runtime_checkable
+class PartPolicy(Protocol):
+    """A policy that caches parts of files."""
+
+    def serve(self, trace: Trace, capacity_bytes: int) -> Served:
+        """Replay all of `trace`."""

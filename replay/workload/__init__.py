@@ -1,20 +1,24 @@
 """Generated accesses of a region, for demos, tests and studies; calibrated to published figures where known.
 
-They have passes over whole datasets, bursts, new versions, and the rhythm of day and week. Their shapes
-follow published studies of LHC caches; nothing is fitted to a planner's strengths.
+They have passes over whole datasets, bursts, new versions, and the rhythm of day and week; with habits, users
+in groups read in sessions and spells, and lose interest. Their shapes follow published studies of LHC caches
+and an archive's records; nothing is fitted to a planner's strengths.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from replay.workload.catalogue import Datasets, make_catalogue
+from replay.workload.catalogue import Datasets, make_catalogue, plain_datasets
+from replay.workload.community import habitual_datasets
 from replay.workload.config import WorkloadConfig
+from replay.workload.interest import SETTLE_DAYS
 from replay.workload.names import dataset_names
 from replay.workload.reads import make_reads
 from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.sessions import make_sessions
 from replay.workload.tables import Workload
-from replay.workload.tasks import SETTLE_DAYS, Tasks, make_tasks
+from replay.workload.tasks import Tasks, make_tasks
 
 __all__ = ["Workload", "WorkloadConfig", "generate"]
 
@@ -26,9 +30,15 @@ _FRESH_DAYS, _AGE_DAYS = 0.5, 150.0
 def generate(config: WorkloadConfig) -> Workload:
     """The accesses and files that `config` describes; the same config gives the same bits."""
     rng = np.random.default_rng(config.seed)
-    rhythm = Rhythm(config)
-    catalogue = make_catalogue(config, rng)
-    tasks = make_tasks(config, catalogue.datasets, rhythm, rng)
+    rhythm, habits = Rhythm(config), config.habits
+    datasets = (
+        plain_datasets(config, rng) if habits is None else habitual_datasets(config, habits, rhythm, rng)
+    )
+    catalogue = make_catalogue(config, datasets, rng)
+    if habits is None:
+        tasks = make_tasks(config, datasets, rhythm, rng)
+    else:
+        tasks = make_sessions(config, habits, datasets, rhythm, rng)
     return Workload(
         config=config,
         catalogue=catalogue,
@@ -42,7 +52,7 @@ def generate(config: WorkloadConfig) -> Workload:
 def _created(
     config: WorkloadConfig, datasets: Datasets, tasks: Tasks, rhythm: Rhythm, rng: np.random.Generator
 ) -> FloatArray:
-    """When each dataset was created: a new version at its birth, others before their first read."""
+    """When each dataset was created: at its birth if it is known, else before its first read."""
     begins = tasks.start % rhythm.total
     # A pass that runs past the end of the days is already running when they begin.
     begins = np.where(begins + _LAG * tasks.length > rhythm.total, 0.0, begins)
@@ -52,6 +62,6 @@ def _created(
     fresh = rng.random(first.size) < config.fresh_share
     age = np.where(fresh, _FRESH_DAYS, _AGE_DAYS) * rng.exponential(size=first.size)
     created: FloatArray = np.where(
-        datasets.born_day >= 0, datasets.born_day, rhythm.day(first) - SETTLE_DAYS - age
+        np.isfinite(datasets.born_day), datasets.born_day, rhythm.day(first) - SETTLE_DAYS - age
     )
     return created

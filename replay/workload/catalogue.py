@@ -13,14 +13,17 @@ from replay.workload.rhythm import FloatArray
 REREAD, ONCE, DORMANT = range(3)
 _NEVER = np.inf
 _SIZES_AT_ONCE = 1 << 20
+_SAMPLES_OF_DATA, _SAMPLES_OF_MC = 10, 8
+"""Datasets of a campaign that follow each other in the catalogue, without habits."""
 
 
 class Datasets(NamedTuple):
     """One entry per dataset; days count from the start.
 
     `line`: a number that all versions of a dataset share; `version`: 1, or 2 if it replaces another. `role`:
-    REREAD, ONCE (by production) or DORMANT. `weight`: popularity, mean 1. `born_day`: of a new version, else
-    -inf; `dies_day`: when a new version replaces it, else inf. `origin`: index into the config's origins.
+    REREAD, ONCE (by production) or DORMANT. `weight`: popularity, mean 1. `born_day`: of a new version, and
+    with habits of every dataset, else -inf; `dies_day`: when a new version replaces it, else inf. `origin`:
+    index into the config's origins. `group`, `campaign`: numbers that names are chosen by.
     """
 
     category: IntArray
@@ -33,6 +36,8 @@ class Datasets(NamedTuple):
     born_day: FloatArray
     dies_day: FloatArray
     origin: IntArray
+    group: IntArray
+    campaign: IntArray
 
 
 class Catalogue(NamedTuple):
@@ -55,9 +60,13 @@ def knob(config: WorkloadConfig, datasets: Datasets, key: str) -> FloatArray:
     return of_dataset
 
 
-def make_catalogue(config: WorkloadConfig, rng: np.random.Generator) -> Catalogue:
-    """Every dataset and file, new versions included, sizes scaled."""
-    datasets = _with_versions(config, _first_versions(config, rng), rng)
+def plain_datasets(config: WorkloadConfig, rng: np.random.Generator) -> Datasets:
+    """The datasets of a region without habits."""
+    return _with_versions(config, _first_versions(config, rng), rng)
+
+
+def make_catalogue(config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator) -> Catalogue:
+    """Every file of `datasets`, sizes scaled."""
     first_file = np.concatenate([[0], np.cumsum(datasets.n_files)])
     return Catalogue(datasets, first_file, _sizes(config, datasets, rng))
 
@@ -66,9 +75,10 @@ def _first_versions(config: WorkloadConfig, rng: np.random.Generator) -> Dataset
     draws = [_draw(category, config.growth, rng) for category in config.categories]
     n_files, role, weight, is_mc = (np.concatenate(column) for column in zip(*draws, strict=True))
     n = n_files.size
+    line = np.arange(n)
     return Datasets(
         category=np.repeat(np.arange(len(draws)), [draw[0].size for draw in draws]),
-        line=np.arange(n),
+        line=line,
         version=np.ones(n, np.int64),
         is_mc=is_mc,
         n_files=n_files,
@@ -76,7 +86,9 @@ def _first_versions(config: WorkloadConfig, rng: np.random.Generator) -> Dataset
         weight=weight,
         born_day=np.full(n, -_NEVER),
         dies_day=np.full(n, _NEVER),
-        origin=_origins(config, n_files, role, rng),
+        origin=origins(config, n_files, role, rng),
+        group=line,
+        campaign=np.where(is_mc, line // _SAMPLES_OF_MC, line // _SAMPLES_OF_DATA),
     )
 
 
@@ -85,7 +97,7 @@ def _draw(
 ) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
     read_files = max(1, round(category.files * growth))
     dormant_files = round(read_files * category.unread_share / (1 - category.unread_share))
-    read, dormant = (_dataset_sizes(category, total, rng) for total in (read_files, dormant_files))
+    read, dormant = (dataset_sizes(category, total, rng) for total in (read_files, dormant_files))
     n = read.size + dormant.size
     role = np.where(rng.random(n) < category.once_share, ONCE, REREAD)
     role[read.size :] = DORMANT
@@ -94,7 +106,7 @@ def _draw(
     return np.concatenate([read, dormant]), role, weight, rng.random(n) < category.mc_share
 
 
-def _dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generator) -> IntArray:
+def dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generator) -> IntArray:
     """Files per dataset, `total` files altogether; the last dataset is cut to fit."""
     drawn = np.zeros(0, np.int64)
     while drawn.sum() < total:
@@ -108,7 +120,7 @@ def _dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generato
     return sizes[sizes > 0]
 
 
-def _origins(config: WorkloadConfig, n_files: IntArray, role: IntArray, rng: np.random.Generator) -> IntArray:
+def origins(config: WorkloadConfig, n_files: IntArray, role: IntArray, rng: np.random.Generator) -> IntArray:
     """Origins by their share of the files, both of the files that are read and of the others.
 
     Datasets in random order are assigned along the cumulative shares. Large datasets then shift a share less

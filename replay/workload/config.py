@@ -21,14 +21,17 @@ _MOST = (
     (("hours", "hours_median"), 100 * 366 * 24),
     (("days", "days_median"), 100 * 366),
     ("files_median", MAX_ACCESSES),
-    ("n_users", MAX_ACCESSES),
+    (("n_users", "n_groups", "n_campaigns"), MAX_ACCESSES),
     ("_bytes", 2**55),
     (("factor", "scale"), 10**6),
 )
 """The most that a key can be, by the end of its name: what is larger fits no date, size or array."""
 _FIRST, _LAST = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1970, 2100))
 _TYPES = {"int": (int,), "float": (int, float), "str": (str,), "dt.datetime": (dt.datetime,)}
-_ABOVE_ZERO = ("days", "_median", "size_bytes", "scale", "n_users", "factor", "value")
+_ABOVE_ZERO = (
+    *("days", "_median", "size_bytes", "scale", "factor", "value"),
+    *("n_users", "n_groups", "n_campaigns"),
+)
 EXTENSIVE = ("accesses", "files", "bytes")
 PER_DAY = ("accesses_per_day", "bytes_per_day")
 METRICS = (
@@ -52,6 +55,11 @@ class CategoryConfig:
     whole, by production. The others are read in many passes, by `activity`, with a log-normal popularity. The
     next pass over a dataset begins soon after the last one (probability `close_share`; exponential, mean
     `close_hours`) or later (log-normal). `read_share`: part of a file that a task reads.
+
+    With `HabitsConfig`, `files` are expected and users read in spells: after each pass another follows with
+    probability `close_share`, at log-normal gaps with median `close_hours`. `gap_sigma`: their spread within
+    a dataset; `closeness_sigma`: that of the medians between datasets. A dataset's appeal falls by a factor
+    of e in each `decay_days` after its birth, to `steady_share` of the first.
     """
 
     name: str
@@ -69,11 +77,37 @@ class CategoryConfig:
     partial_share: float
     close_share: float
     close_hours: float
-    return_days_median: float
-    return_sigma: float
     pass_hours_median: float
     pass_hours_sigma: float
     read_share: float
+    return_days_median: float = math.nan
+    return_sigma: float = math.nan
+    gap_sigma: float = 0.0
+    closeness_sigma: float = 0.0
+    decay_days: float = math.inf
+    steady_share: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class HabitsConfig:
+    """Groups of users who read in sessions; without it, passes over a dataset return on their own.
+
+    Reads begin `warm_days` before the start, and those before it are dropped. Each dataset belongs to one of
+    `n_groups` groups and of `n_campaigns` campaigns, whose appeal is log-normal (`group_sigma`,
+    `campaign_sigma`), and is read by users of its group, the more active ones more often (`user_sigma`).
+    `pace_sigma`: spread of the users' paces, which multiply gaps between passes. After a dataset, a session
+    goes on to the next one of the group with probability `session_share`, on average `session_hours` later.
+    """
+
+    warm_days: int
+    n_groups: int
+    n_campaigns: int
+    group_sigma: float
+    campaign_sigma: float
+    user_sigma: float
+    pace_sigma: float
+    session_share: float
+    session_hours: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +161,7 @@ class WorkloadConfig:
     origins: tuple[OriginConfig, ...]
     categories: tuple[CategoryConfig, ...]
     published: tuple[Published, ...] = ()
+    habits: HabitsConfig | None = None
 
     @property
     def start_s(self) -> int:
@@ -152,6 +187,8 @@ class WorkloadConfig:
         known["origins"] = _rows(OriginConfig, known.get("origins", ()), f"{where}: origins")
         rows = known.get("categories", ())
         known["categories"] = _rows(CategoryConfig, rows, f"{where}: categories", common)
+        if "habits" in known:
+            known["habits"] = _rows(HabitsConfig, [known["habits"]], f"{where}: habits")[0]
         known["published"] = _rows(Published, known.get("published", ()), f"{where}: published")
         config: WorkloadConfig = _build(cls, known, where)
         _check(config, where)
@@ -221,6 +258,7 @@ def _check(config: WorkloadConfig, where: str) -> None:
             raise ConfigError(f"{here}: activity", f"{category.activity!r} must be production or analysis")
         if category.unread_share == 1:
             raise ConfigError(f"{here}: unread_share", "1 leaves no file that is read; give less than 1")
+    _check_habits(config, where)
     _check_amounts(config, where)
     for figure in config.published:
         if figure.metric not in METRICS:
@@ -228,6 +266,27 @@ def _check(config: WorkloadConfig, where: str) -> None:
             raise ConfigError(f"{where}: published", message)
         if figure.metric.endswith("hit_ratio") and not figure.capacity_bytes > 0:
             raise ConfigError(f"{where}: published", f"{figure.metric} needs a capacity_bytes above 0")
+
+
+def _check_habits(config: WorkloadConfig, where: str) -> None:
+    habits = config.habits
+    if habits is None:
+        for category in config.categories:
+            if math.isnan(category.return_days_median + category.return_sigma):
+                told = "missing key return_days_median or return_sigma; add both, or [habits]"
+                raise ConfigError(f"{where}: {category.name}", told)
+        return
+    if habits.n_groups > config.n_users:
+        told = f"{habits.n_groups} groups have more members than the {config.n_users} users; lower it"
+        raise ConfigError(f"{where}: habits: n_groups", told)
+    if habits.session_share == 1:
+        raise ConfigError(f"{where}: habits: session_share", "1 ends no session; give less than 1")
+    for category in config.categories:
+        if category.close_share == 1:
+            raise ConfigError(f"{where}: {category.name}: close_share", "1 ends no spell; give less than 1")
+        if not category.close_hours > 0:
+            told = f"{category.close_hours} is no median of gaps; it must be above 0 with [habits]"
+            raise ConfigError(f"{where}: {category.name}: close_hours", told)
 
 
 def _check_amounts(config: WorkloadConfig, where: str) -> None:

@@ -137,14 +137,13 @@ def _where(mask: BoolArray, yes: object, no: object) -> pa.StringArray:
 
 
 def _cms(config: WorkloadConfig, datasets: Datasets) -> DatasetNames:
-    is_mc, line = datasets.is_mc, datasets.line
+    is_mc, line, group = datasets.is_mc, datasets.line, datasets.group
     category = _of([c.name for c in config.categories], datasets.category)
     tier = _where(is_mc, _join(category, "SIM"), category)
     number = padded(line, 5)
-    mc = _join(_of(_CMS_MC, line), "-", number, "_TuneCP5_13p6TeV_madgraph-pythia8")
-    primary = _where(is_mc, mc, _join(_of(_CMS_DATA, line), number))
-    mc_era, data_era = _of(_CMS_MC_ERAS, line // len(_CMS_MC)), _of(_CMS_DATA_ERAS, line // len(_CMS_DATA))
-    era = _where(is_mc, mc_era, data_era)
+    mc = _join(_of(_CMS_MC, group), "-", number, "_TuneCP5_13p6TeV_madgraph-pythia8")
+    primary = _where(is_mc, mc, _join(_of(_CMS_DATA, group), number))
+    era = _where(is_mc, _of(_CMS_MC_ERAS, datasets.campaign), _of(_CMS_DATA_ERAS, datasets.campaign))
     processing = _join(_where(is_mc, "150X_mcRun3_realistic", "PromptReco"), "-v", _text(datasets.version))
     run = _join("000/38", _text(line % 10), "/", padded(line * 37 % 1000, 3), "/00000")
     folder = _where(is_mc, "2520000", run)
@@ -179,10 +178,10 @@ def _production(category: str, datasets: Datasets, members: IntArray) -> Dataset
     types, step, tags, ending = _ATLAS[category]
     data_step, data_tags = _ATLAS_DATA.get(category, (step, tags))
     is_mc = datasets.is_mc[members] | (category not in _ATLAS_DATA)
-    line = datasets.line[members]
-    tier, task = _of(types, line), _text(members + _FIRST_TASK)
+    line, group = datasets.line[members], datasets.group[members]
+    tier, task = _of(types, group), _text(members + _FIRST_TASK)
     scope = _where(is_mc, "mc23_13p6TeV", "data23_13p6TeV")
-    mc = _join(padded(601_000 + line % 9000, 6), ".", _of(_ATLAS_MC, line), ".", step)
+    mc = _join(padded(601_000 + line % 9000, 6), ".", _of(_ATLAS_MC, group), ".", step)
     data = _join(padded(450_000 + line % 9000, 8), ".physics_Main.", data_step)
     stem = _join(scope, ".", _where(is_mc, mc, data), ".", tier, ".", _where(is_mc, tags, data_tags))
     return DatasetNames(

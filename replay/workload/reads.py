@@ -71,8 +71,9 @@ def make_reads(
 ) -> PackedReads:
     """The reads within the days. A pass reads its files in an order that is shuffled a little.
 
-    The days are a ring: reads that would come after the end come at the beginning instead. So every day is as
-    busy as its weekday demands, and no access is lost. Only for datasets born in these days they are cut off.
+    Without habits the days are a ring: reads that would come after the end come at the beginning instead. So
+    every day is as busy as its weekday demands, and no access is lost. Reads of datasets whose birth is known
+    are left out if they come before the start or after the end.
     """
     first_read = np.cumsum(tasks.n_files, dtype=np.int64) - tasks.n_files
     n = int(tasks.n_files.sum(dtype=np.int64))
@@ -86,7 +87,8 @@ def make_reads(
         number = np.arange(begin, min(n, begin + _AT_ONCE))
         task = np.searchsorted(first_read, number, side="right") - 1
         work = _work(tasks, task, number - first_read[task], rng)
-        inside = (work < rhythm.total) | np.isinf(catalogue.datasets.born_day[tasks.dataset[task]])
+        in_ring = np.isinf(catalogue.datasets.born_day[tasks.dataset[task]])
+        inside = in_ring | ((work >= 0) & (work < rhythm.total))
         day = rhythm.day(work[inside] % rhythm.total)
         units = np.minimum((day * (_DAY_US / unit_us)).astype(np.int64), last_unit)
         key[kept : kept + units.size] = _packed(units, number[inside], number_bits)

@@ -15,11 +15,13 @@ _BUSIEST_HOUR = 14
 class Rhythm:
     """Conversion between days from the start (floats, UTC) and work done (1 per average weekday).
 
-    It covers the days of `config`; times outside are clipped to the nearer end. `total`: all their work.
+    It covers the days of `config`, and those before them that its habits need; times outside are clipped to
+    the nearer end. Work counts from the start of the days. `total`: that of the days; `before`: the earlier.
     """
 
     def __init__(self, config: WorkloadConfig) -> None:
-        hours = np.arange(24 * config.days)
+        warm_hours = 0 if config.habits is None else 24 * config.habits.warm_days
+        hours = np.arange(-warm_hours, 24 * config.days)
         since_epoch = config.start_s / 3600 + hours
         # 1970-01-01 was a Thursday: days 2 and 3 of its week are the weekend.
         weekend = np.isin(since_epoch // 24 % 7, (2, 3))
@@ -27,7 +29,9 @@ class Rhythm:
         pace = mean + swing * np.cos(2 * np.pi * (since_epoch % 24 - _BUSIEST_HOUR) / 24)
         pace = pace / mean * np.where(weekend, config.weekend_factor, 1.0)
         self._day = np.append(hours, hours[-1] + 1) / 24
-        self._work = np.concatenate([[0.0], np.cumsum(pace) / 24])
+        work = np.concatenate([[0.0], np.cumsum(pace) / 24])
+        self.before = float(work[warm_hours])
+        self._work = work - self.before
         self.total = float(self._work[-1])
 
     def work(self, day: FloatArray) -> FloatArray:

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from replay.planner import IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
+from replay.workload.interest import SETTLE_DAYS
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
 from replay.workload.reads import PackedReads
 from replay.workload.rhythm import FloatArray
-from replay.workload.tasks import SETTLE_DAYS, Tasks
+from replay.workload.tasks import Tasks
 
 ROWS_AT_ONCE = 1 << 20
 """Rows of a slice, and of a row group where slices are written."""

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from replay.planner import BoolArray, IntArray
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, knob
 from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
+from replay.workload.interest import SETTLE_DAYS
 from replay.workload.rhythm import FloatArray, Rhythm
 
-SETTLE_DAYS = 0.5
-"""Days from the first file of a dataset until it is complete and announced."""
+PRODUCER = -1
+"""The user of passes by production."""
 
 _FADE_DAYS = 2.0
 _COMMUNITY = 8
@@ -25,8 +26,9 @@ _PACE_SPREAD = 0.2
 class Tasks(NamedTuple):
     """One entry per task: a pass over the first `n_files` files of `dataset`; by dataset, then by start.
 
-    `start` and `length` are in work units of the rhythm; a start beyond the end of the days wraps around to
-    their beginning. `user` is -1 for production.
+    `start` and `length` are in work units of the rhythm; without habits, a start beyond the end of the days
+    wraps around to their beginning. `user` is PRODUCER for production. With habits, passes of one `session`
+    over one dataset are a spell, and `gap` is its median gap, in work units.
     """
 
     dataset: npt.NDArray[np.int32]
@@ -36,6 +38,8 @@ class Tasks(NamedTuple):
     user: npt.NDArray[np.int32]
     site: npt.NDArray[np.int16]
     production: BoolArray
+    session: npt.NDArray[np.int32]
+    gap: npt.NDArray[np.float32]
 
 
 def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator) -> Tasks:
@@ -55,10 +59,12 @@ def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: 
         dataset=dataset.astype(np.int32),
         n_files=np.ceil(share * datasets.n_files[dataset] - 1e-9).astype(np.int32),
         start=start,
-        length=_lengths(config, datasets, dataset, share, rng),
-        user=np.where(production, -1, user).astype(np.int32),
+        length=pass_lengths(config, datasets, dataset, share, rng),
+        user=np.where(production, PRODUCER, user).astype(np.int32),
         site=rng.integers(0, len(config.sites), dataset.size, np.int16),
         production=production,
+        session=np.arange(dataset.size, dtype=np.int32),
+        gap=np.zeros(dataset.size, np.float32),
     )
 
 
@@ -137,13 +143,14 @@ def _in_life(
     return np.where(born >= 0, start < rhythm.total, np.isinf(dies) | fading)
 
 
-def _lengths(
+def pass_lengths(
     config: WorkloadConfig,
     datasets: Datasets,
     dataset: IntArray,
     share: FloatArray,
     rng: np.random.Generator,
 ) -> npt.NDArray[np.float32]:
+    """How long each pass takes, in work units: about the same over one dataset, shorter over a part."""
     median, sigma = (knob(config, datasets, key) for key in ("pass_hours_median", "pass_hours_sigma"))
     usual: FloatArray = median * np.exp(sigma * rng.standard_normal(median.size))
     hours = usual[dataset] * np.exp(_PACE_SPREAD * rng.standard_normal(dataset.size)) * np.sqrt(share)

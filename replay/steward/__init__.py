@@ -1,0 +1,54 @@
+"""Orders of eviction that follow a cache event by event, in replay and live.
+
+To add one, write a module here and a line in `new_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from features.errors import ConfigError
+from replay.policies.learned import Order
+from replay.steward.auto import Auto
+from replay.steward.dataset_lru import DatasetLru
+from replay.steward.learned import LearnedOrder
+from replay.steward.lru import Lru
+from replay.steward.order import EvictionOrder
+from replay.steward.s3fifo import S3Fifo
+from replay.steward.sieve import Sieve
+from replay.steward.steward import Saved, Steward
+from replay.steward.two_queues import TwoQueues
+
+__all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]
+
+ORDERS = ("lru", "s3fifo", "sieve", "2q", "dataset-lru", "learned", "auto")
+
+
+def new_order(
+    name: str, capacity_bytes: int, learned: Sequence[Order] | None, *, n_files: int = 0
+) -> EvictionOrder:
+    """The order called `name` for a cache of `capacity_bytes`.
+
+    `learned`: what `learned` follows, each from its time on; `auto` goes without. `n_files`: how many files
+    will be known, about: `auto` tries its orders on a sample of many. Raises ConfigError for an unknown name,
+    and for `learned` without a model.
+    """
+    match name:
+        case "lru":
+            return Lru()
+        case "s3fifo":
+            return S3Fifo(capacity_bytes)
+        case "sieve":
+            return Sieve()
+        case "2q":
+            return TwoQueues(capacity_bytes)
+        case "dataset-lru":
+            return DatasetLru()
+        case "learned" if learned:
+            return LearnedOrder(learned)
+        case "learned":
+            raise ConfigError("policy", "learned needs a model; train one, or choose auto")
+        case "auto":
+            return Auto(capacity_bytes, learned, n_files)
+        case _:
+            raise ConfigError("policy", f"no order is called {name!r}; there are {', '.join(ORDERS)}")

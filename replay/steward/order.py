@@ -1,0 +1,52 @@
+"""The protocol of an order of eviction."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from features.arrays import BoolArray
+
+
+class EvictionOrder(Protocol):
+    """An order of eviction that follows a cache event by event.
+
+    Files and datasets are dense numbers from 0. Events come in the order in which they become known; their
+    own times may be older. `following`: the name of the order that is followed now.
+    """
+
+    @property
+    def following(self) -> str: ...
+
+    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
+        """Make a file known: its number is that of files known before. `size_bytes` -1: not known."""
+
+    def resize(self, file: int, size_bytes: int) -> None:
+        """Correct a file's size."""
+
+    def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
+        """Count a read. `reader`: `features.stream.state.task_number` or `user_number`, 0: nobody is named.
+
+        `is_held`: whether the file was on disk, wholly or partly.
+        """
+
+    def stored(self, file: int, n_bytes: int, at_s: float) -> None:
+        """A file has so many bytes on disk from now on; it enters the order if it had none."""
+
+    def removed(self, file: int) -> None:
+        """A file is not on disk any more, whoever removed it."""
+
+    def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
+        """Files on disk, the least valuable first, until their bytes reach `n_bytes` or none is left.
+
+        `spare`: bool[files known or more], files that must stay. They remain on disk until `removed`.
+        """
+
+
+class Untold:
+    """An order that is not told of datasets and sizes: reads and bytes on disk are enough."""
+
+    def add(self, dataset: int, tier: int, size_bytes: int) -> None:
+        """Nothing to note."""
+
+    def resize(self, file: int, size_bytes: int) -> None:
+        """Nothing to note."""

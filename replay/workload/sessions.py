@@ -1,0 +1,215 @@
+"""Passes of users with habits: sessions over a group's datasets, and spells of passes over each.
+
+A session begins at a dataset by the interest in it, and moves on through the datasets of its family. Over
+each it begins a spell: passes over the same files, at gaps that depend on the dataset's closeness and the
+user's pace. Production reads what is read once.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from replay.planner import BoolArray, IntArray
+from replay.workload.catalogue import ONCE, Datasets, knob
+from replay.workload.community import FAMILY, PART, families, reads_per_file
+from replay.workload.config import PRODUCTION, HabitsConfig, WorkloadConfig
+from replay.workload.interest import Interest
+from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
+
+_PRODUCTION_DAYS = 0.25
+
+
+class _Passes(NamedTuple):
+    """`session` counts from 0; passes of one session over one dataset are a spell."""
+
+    session: IntArray
+    dataset: IntArray
+    start: FloatArray
+    user: IntArray
+    share: FloatArray
+    gap: FloatArray
+
+
+class _Spells(NamedTuple):
+    """The spells that begin: in which session, over which dataset, when and by whom."""
+
+    session: IntArray
+    dataset: IntArray
+    start: FloatArray
+    user: IntArray
+
+
+class _World(NamedTuple):
+    config: WorkloadConfig
+    habits: HabitsConfig
+    datasets: Datasets
+    rhythm: Rhythm
+    interest: Interest
+    closeness: FloatArray
+    activity: FloatArray
+    pace: FloatArray
+
+
+def make_sessions(
+    config: WorkloadConfig, habits: HabitsConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator
+) -> Tasks:
+    """Passes with the categories' expected accesses within the days, and those before and beyond them."""
+    n = config.n_users
+    world = _World(
+        config=config,
+        habits=habits,
+        datasets=datasets,
+        rhythm=rhythm,
+        interest=Interest.of(config, datasets, rhythm),
+        closeness=_closeness(config, datasets, rng),
+        activity=np.append(0.0, np.cumsum(np.exp(habits.user_sigma * rng.standard_normal(n)))),
+        pace=np.exp(habits.pace_sigma * rng.standard_normal(n)),
+    )
+    parts = [_once(world, rng), *(_of_category(world, i, rng) for i in range(len(config.categories)))]
+    ends = np.cumsum([0] + [int(part.session.max(initial=-1)) + 1 for part in parts])
+    parts = [part._replace(session=part.session + end) for part, end in zip(parts, ends, strict=False)]
+    passes = _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    order = np.lexsort((passes.start, passes.dataset))
+    passes = _Passes(*map(itemgetter(order), passes))
+    return Tasks(
+        dataset=passes.dataset.astype(np.int32),
+        n_files=np.ceil(passes.share * datasets.n_files[passes.dataset] - 1e-9).astype(np.int32),
+        start=passes.start,
+        length=pass_lengths(config, datasets, passes.dataset, passes.share, rng),
+        user=passes.user.astype(np.int32),
+        site=rng.integers(0, len(config.sites), order.size, np.int16),
+        production=passes.user == PRODUCER,
+        session=passes.session.astype(np.int32),
+        gap=passes.gap.astype(np.float32),
+    )
+
+
+def _closeness(config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator) -> FloatArray:
+    """The median gap of each dataset's spells, in days of work; versions of a dataset share it."""
+    hours, sigma = (knob(config, datasets, key) for key in ("close_hours", "closeness_sigma"))
+    drawn = rng.standard_normal(int(datasets.line.max()) + 1)
+    median: FloatArray = hours / 24 * np.exp(sigma * drawn[datasets.line])
+    return median
+
+
+def _once(world: _World, rng: np.random.Generator) -> _Passes:
+    """One pass by production over each dataset that is read once, soon after it is complete."""
+    dataset = np.flatnonzero(world.datasets.role == ONCE)
+    n = dataset.size
+    return _Passes(
+        session=np.arange(n),
+        dataset=dataset,
+        start=world.interest.begin[dataset] + _PRODUCTION_DAYS * rng.exponential(size=n),
+        user=np.full(n, PRODUCER),
+        share=np.ones(n),
+        gap=np.zeros(n),
+    )
+
+
+def _of_category(world: _World, index: int, rng: np.random.Generator) -> _Passes:
+    """As many sessions as make the category's accesses within the days."""
+    config, datasets = world.config, world.datasets
+    category = config.categories[index]
+    members = np.flatnonzero((datasets.category == index) & (world.interest.weight > 0))
+    files, once = (round(category.files * share * config.growth) for share in (1.0, category.once_share))
+    missing = category.accesses * config.growth - once
+    none = _Passes(*(np.zeros(0, kind) for kind in (int, int, float, int, float, float)))
+    if not members.size or missing <= 0 or files <= once:
+        return none
+    odds = np.append(0.0, np.cumsum(world.interest.mass(-np.inf, np.inf)[members]))
+    mean = float(np.diff(odds) @ datasets.n_files[members]) / odds[-1] * reads_per_file(category)
+    parts: list[_Passes] = []
+    begun = 0
+    while missing > 0:
+        block = 64 + int(missing / mean)
+        chosen = np.searchsorted(odds[1:], odds[-1] * rng.random(block), side="right")
+        passes = _spells(world, members[np.minimum(chosen, members.size - 1)], rng)
+        reads = np.ceil(passes.share * datasets.n_files[passes.dataset])
+        reads[(passes.start < 0) | (passes.start >= world.rhythm.total)] = 0
+        total = np.cumsum(np.bincount(passes.session, reads, minlength=block))
+        last = int(np.searchsorted(total, missing))
+        kept = passes.session <= last
+        parts.append(_Passes(*map(itemgetter(kept), passes._replace(session=passes.session + begun))))
+        begun += block
+        missing -= float(total[min(last, block - 1)])
+    return _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _spells(world: _World, first: IntArray, rng: np.random.Generator) -> _Passes:
+    """The passes of one session per entry of `first`, the dataset that it begins at."""
+    n = first.size
+    begin = world.interest.taken(first).times(rng)
+    user = _users(world, first, rng)
+    length = np.minimum(rng.geometric(1 - world.habits.session_share, n), FAMILY)
+    session, step = _expanded(length)
+    start = begin[session] + _since_first(
+        step, world.habits.session_hours / 24 * rng.exponential(size=session.size)
+    )
+    dataset, exists = _siblings(world, first[session], step, start)
+    spells = _Spells(session, dataset, start, user[session])
+    return _repeated(world, _Spells(*map(itemgetter(exists), spells)), rng)
+
+
+def _siblings(
+    world: _World, first: IntArray, step: IntArray, start: FloatArray
+) -> tuple[IntArray, BoolArray]:
+    """The dataset `step` places after `first` in its family, in the version of its time; and if there is one.
+
+    Of the first dataset, the version is the one that the session has begun at.
+    """
+    datasets, interest = world.datasets, world.interest
+    n_lines = int(datasets.line.max()) + 1
+    newest = np.arange(n_lines)
+    newest[datasets.line] = np.arange(datasets.line.size)
+    family = families(datasets)
+    line = np.minimum(datasets.line[first] + step, n_lines - 1)
+    same = (family[line] == family[datasets.line[first]]) & (line == datasets.line[first] + step)
+    renewed = start >= interest.begin[newest[line]]
+    dataset = np.where(step == 0, first, np.where(renewed, newest[line], line))
+    alive = (start >= interest.begin[dataset]) & (start < interest.end[dataset])
+    return dataset, same & alive & (interest.weight[dataset] > 0)
+
+
+def _repeated(world: _World, spells: _Spells, rng: np.random.Generator) -> _Passes:
+    """The passes of each spell: all read the same share of the files."""
+    session, dataset, start, user = spells
+    keys = ("close_share", "gap_sigma", "partial_share")
+    close, sigma, partial = (knob(world.config, world.datasets, key)[dataset] for key in keys)
+    n_spells = dataset.size
+    share = np.where(rng.random(n_spells) < partial, rng.uniform(*PART, n_spells), 1.0)
+    gap = world.closeness[dataset] * np.where(user == PRODUCER, 1.0, world.pace[user])
+    spell, number = _expanded(rng.geometric(1 - close))
+    drawn = gap[spell] * np.exp(sigma[spell] * rng.standard_normal(spell.size))
+    at = start[spell] + _since_first(number, drawn)
+    inside = at < world.rhythm.total
+    spell = spell[inside]
+    return _Passes(session[spell], dataset[spell], at[inside], user[spell], share[spell], gap[spell])
+
+
+def _users(world: _World, dataset: IntArray, rng: np.random.Generator) -> IntArray:
+    """A user of the dataset's group, the active ones more often; or production."""
+    config, n_groups = world.config, world.habits.n_groups
+    edges = world.activity[np.arange(n_groups + 1) * config.n_users // n_groups]
+    group = world.datasets.group[dataset]
+    at = edges[group] + (edges[group + 1] - edges[group]) * rng.random(dataset.size)
+    user = np.minimum(np.searchsorted(world.activity, at, side="right") - 1, config.n_users - 1)
+    by_production = np.array([one.activity == PRODUCTION for one in config.categories])
+    return np.where(by_production[world.datasets.category[dataset]], PRODUCER, user)
+
+
+def _expanded(count: IntArray) -> tuple[IntArray, IntArray]:
+    """The index of each entry, `count` times, and numbers from 0 within each."""
+    index = np.repeat(np.arange(count.size), count)
+    return index, np.arange(index.size) - np.repeat(np.cumsum(count) - count, count)
+
+
+def _since_first(number: IntArray, gap: FloatArray) -> FloatArray:
+    """The sum of the gaps from the first entry (`number` 0) of each run; that entry's own does not count."""
+    total = np.cumsum(np.where(number == 0, 0.0, gap))
+    heads = np.flatnonzero(number == 0)
+    since: FloatArray = total - np.repeat(total[heads], np.diff(np.append(heads, number.size)))
+    return since
