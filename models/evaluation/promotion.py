@@ -1,4 +1,4 @@
-"""The promotion rule: a challenger becomes champion if its plans save WAN bytes in replay, day by day."""
+"""The promotion rules: plans, or an order of eviction, serve if they save WAN bytes in replay, day by day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO_PLAN
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from features.units import format_bytes
 from models.evaluation.bootstrap import mean_interval
 
@@ -32,7 +32,8 @@ class DailyWan:
 class Comparison:
     """The challenger against one rival at one capacity: its mean saving of WAN bytes per day, with bounds.
 
-    `saving_share`: as a share of the rival's WAN bytes. `won`: the lower bound is above 0.
+    `saving_share`: as a share of the rival's WAN bytes. `won`: the lower bound is above 0. `policy`: what of
+    the challenger was compared, its plans or its order of eviction.
     """
 
     against: str
@@ -43,6 +44,7 @@ class Comparison:
     upper_bytes: float
     saving_share: float
     won: bool
+    policy: str = CHALLENGER_PLAN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,22 +64,34 @@ def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = M
     over at least `min_days` days on which both were replayed. The decision is deterministic.
     """
     rivals = [LRU, S3FIFO_PLAN, *([CHAMPION_PLAN] if has_champion else [])]
-    faults = [fault for replay in replays for fault in _faults(replay, rivals, max(min_days, 1))]
+    return _decided(replays, CHALLENGER_PLAN, rivals, min_days)
+
+
+def decide_order(replays: Sequence[DailyWan], *, min_days: int = MIN_DAYS) -> Decision:
+    """Whether the learned order of eviction may serve: it beats LRU and in-line S3-FIFO at every capacity.
+
+    Beaten, days and determinism as in `decide`.
+    """
+    return _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
+
+
+def _decided(replays: Sequence[DailyWan], mine: str, rivals: Sequence[str], min_days: int) -> Decision:
+    faults = [fault for replay in replays for fault in _faults(replay, mine, rivals, max(min_days, 1))]
     if not replays:
         faults = ["the evaluation has no rows"]
     if faults:
         return Decision(False, tuple(faults), ())
-    compared = tuple(_compared(replay, rival) for replay in replays for rival in rivals)
+    compared = tuple(_compared(replay, mine, rival) for replay in replays for rival in rivals)
     return Decision(all(one.won for one in compared), tuple(_in_words(one) for one in compared), compared)
 
 
-def _faults(replay: DailyWan, rivals: Sequence[str], min_days: int) -> list[str]:
+def _faults(replay: DailyWan, mine: str, rivals: Sequence[str], min_days: int) -> list[str]:
     at = f"at {replay.capacity_fraction:.0%} capacity"
-    if missing := [policy for policy in (CHALLENGER_PLAN, *rivals) if not replay.wan_bytes.get(policy)]:
+    if missing := [policy for policy in (mine, *rivals) if not replay.wan_bytes.get(policy)]:
         return [f"{policy} was not replayed {at}" for policy in missing]
-    days = set(replay.wan_bytes[CHALLENGER_PLAN])
+    days, who = set(replay.wan_bytes[mine]), "the challenger" if mine == CHALLENGER_PLAN else mine
     faults = [
-        f"{rival} and the challenger were replayed on different days {at}"
+        f"{rival} and {who} were replayed on different days {at}"
         for rival in rivals
         if set(replay.wan_bytes[rival]) != days
     ]
@@ -86,8 +100,8 @@ def _faults(replay: DailyWan, rivals: Sequence[str], min_days: int) -> list[str]
     return faults
 
 
-def _compared(replay: DailyWan, rival: str) -> Comparison:
-    mine, theirs = replay.wan_bytes[CHALLENGER_PLAN], replay.wan_bytes[rival]
+def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
+    mine, theirs = replay.wan_bytes[policy], replay.wan_bytes[rival]
     days = sorted(mine)
     saved = np.array([theirs[day] - mine[day] for day in days], dtype=np.float64)
     found = mean_interval(saved, block=BLOCK_DAYS, confidence=CONFIDENCE)
@@ -101,6 +115,7 @@ def _compared(replay: DailyWan, rival: str) -> Comparison:
         upper_bytes=found.upper,
         saving_share=float(saved.sum()) / total if total else 0.0,
         won=found.lower > 0,
+        policy=policy,
     )
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from features.arrays import IntArray
-from features.results import LRU, STEWARD
+from features.results import LRU, S3FIFO, STEWARD
 from features.times import DAY_S, day_label
 from models.evaluation.bootstrap import Interval, ratio_interval
 from models.evaluation.promotion import BLOCK_DAYS
@@ -27,8 +27,8 @@ from replay.result import Result
 from replay.trace import Trace
 
 BOUND = "bound"
-IN_LINE = ("s3fifo", "clairvoyant")
-"""Policies that decide at each access, unlike plans."""
+IN_LINE = (S3FIFO, "clairvoyant")
+"""Policies that decide at each access, unlike plans; the steward is another."""
 
 _NOTHING = np.zeros(0, np.int64)
 _IDLE = Actions(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
@@ -94,10 +94,12 @@ def replay_rivals(
     cycle_s: int,
     from_s: int,
     plan_from_s: int,
-    steward: Policy,
+    steward: Policy | None,
     on_done: Callable[[str], None],
 ) -> Rivals:
     """Replay LRU, LRU with each of `planners`, `steward`, the policies `IN_LINE`, and the bound on byte hits.
+
+    `steward` None: no order could be learned, so there is no such row.
 
     All see the accesses before `from_s`, where counting begins; plans begin at `plan_from_s`. The steward,
     the policies `IN_LINE` and the bound have as many bytes as any of the planned caches held at its peak.
@@ -108,7 +110,8 @@ def replay_rivals(
         results[name] = counted(planner=planner, cycle_s=cycle_s, plan_from_s=plan_from_s, policy=name)
         on_done(name)
     room = max(result.peak_usage_bytes for result in results.values())
-    for name, policy in {STEWARD: steward, **dict.fromkeys(IN_LINE)}.items():
+    in_line: dict[str, Policy | None] = {} if steward is None else {STEWARD: steward}
+    for name, policy in (in_line | dict.fromkeys(IN_LINE)).items():
         results[name] = run_policy(name, trace, room, count_from_s=from_s, policy=policy)
         on_done(name)
     results[BOUND] = byte_bound(trace, room, count_from_s=from_s)

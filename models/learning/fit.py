@@ -22,7 +22,7 @@ VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2
 """Number of blocks before the validation that the calibration also uses, to see other weeks."""
 FEWEST_ROWS = 100
-"""A model of fewer rows that were read, or that were not, orders files no better than recency."""
+"""Of rows that were read, and of rows that were not, a model needs this many."""
 PAST_PER_HORIZON = 3
 """Labelled history is at least this many times as long as the horizon, so that there is a past to test on."""
 

@@ -11,7 +11,6 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import skops.io
-from joblib import cpu_count  # type: ignore[import-untyped]
 from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -21,9 +20,6 @@ from models.learning.forest import forest_of, probabilities
 from replay.forest import Forest
 
 CATEGORICAL = ("tier", "campaign")
-THREADS = 8
-"""More make a fit hardly faster."""
-_MANY_ROWS = 50_000
 _RISING = ("n_reads", "decayed_", "dataset_decayed_", "dataset_passes_")
 _FALLING = ("recency_s", "dataset_recency_s")
 
@@ -86,28 +82,27 @@ class LightGBM(WithKnobs):
     """Gradient-boosted trees of LightGBM.
 
     `monotone`: more reads, or a shorter time since the last one, never lower the score of a file.
+    `extra_trees`: thresholds of splits are drawn at random.
     """
 
-    trees: int = 150
+    trees: int = 80
     leaves: int = 31
     min_rows: int = 100
-    rate: float = 0.05
+    rate: float = 0.06
     column_share: float = 0.5
     row_share: float = 0.7
     l2: float = 10.0
     monotone: bool = False
-    threads: int = THREADS
+    extra_trees: bool = False
     seed: int = 1
     name: str = "lightgbm"
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedLightGBM:
-        """Fit by binary log loss."""
+        """Fit by binary log loss, with one thread (see `models.parallel`)."""
         categorical = [name for name in CATEGORICAL if name in x.columns]
-        threads = threads_for(len(x), self.threads)
-        quiet = {"verbosity": -1, "num_threads": threads}
+        quiet = {"verbosity": -1, "num_threads": 1}
         data = lgb.Dataset(x, y, categorical_feature=categorical, params=quiet)
-        parameters = {**self._parameters(list(x.columns)), "num_threads": threads}
-        return FittedLightGBM(lgb.train(parameters, data, self.trees))
+        return FittedLightGBM(lgb.train(self._parameters(list(x.columns)), data, self.trees))
 
     def _parameters(self, columns: Sequence[str]) -> dict[str, object]:
         parameters: dict[str, object] = {
@@ -119,10 +114,12 @@ class LightGBM(WithKnobs):
             "bagging_fraction": self.row_share,
             "bagging_freq": 1,
             "lambda_l2": self.l2,
+            "extra_trees": self.extra_trees,
             "seed": self.seed,
             "deterministic": True,
             "force_col_wise": True,  # faster than by rows, for the same trees
             "verbosity": -1,
+            "num_threads": 1,
         }
         if self.monotone:
             parameters["monotone_constraints"] = [_direction(name) for name in columns]
@@ -131,7 +128,7 @@ class LightGBM(WithKnobs):
 
 @dataclasses.dataclass(frozen=True)
 class FittedLightGBM:
-    """A LightGBM booster, scored by a kernel: in 0.7 of the booster's own time for 10 000 rows."""
+    """A LightGBM booster, scored by a kernel."""
 
     booster: lgb.Booster
 
@@ -168,7 +165,6 @@ class HistBoosting(WithKnobs):
     min_rows: int = 100
     rate: float = 0.05
     l2: float = 10.0
-    threads: int = THREADS
     seed: int = 1
     name: str = "hist_boosting"
 
@@ -184,7 +180,7 @@ class HistBoosting(WithKnobs):
             early_stopping=False,
             random_state=self.seed,
         )
-        with threadpool_limits(threads_for(len(x), self.threads)):
+        with threadpool_limits(1):
             return FittedSklearn(model.fit(_without_empty(x), y))
 
 
@@ -214,14 +210,6 @@ class FittedSklearn:
         if gains is None:
             return {}
         return dict(zip(self.model.feature_names_in_, (float(g) for g in gains), strict=True))
-
-
-def threads_for(n_rows: int, most: int) -> int:
-    """Threads of a fit, never more than this process has cores, whatever the machine has.
-
-    One for few rows, where the threads' waiting costs more time than they save.
-    """
-    return min(most, cpu_count()) if n_rows >= _MANY_ROWS else 1
 
 
 def _without_empty(x: pd.DataFrame) -> pd.DataFrame:

@@ -110,6 +110,8 @@ def _check_splits(found: Mapping[str, str], number: int, n_leaves: int, n_column
         child = _ints(found[name])
         inside = np.where(child < 0, ~child < n_leaves, (child > parent) & (child < n_leaves - 1))
         _need(bool(inside.all()), f"{name} of tree {number}")
+    children = np.concatenate([_ints(found[name]) for name in ("left_child", "right_child")])
+    _need(np.unique(children).size == children.size, f"what is reached twice in tree {number}")
 
 
 def _check_categories(found: Mapping[str, str], number: int, n_categories: int) -> None:

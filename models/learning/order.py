@@ -7,8 +7,8 @@ recency, is chosen for each capacity by replaying the last part of the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,11 @@ from features.arrays import BoolArray, FloatArray
 from features.errors import InputError
 from features.stream.columns import COLUMNS, HOUR_S
 from features.times import day_label
+from models.evaluation.weight import WEIGHTS
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
+from models.parallel import each
+from models.progress import OnProgress
 from replay.decisions import Decisions, decisions
 from replay.forest import Ladder, ladder
 from replay.policies import run_policy
@@ -27,31 +30,49 @@ from replay.policies.learned import Learned, Order
 from replay.story import Story
 from replay.trace import Trace
 
-LADDER_S = tuple(hours * HOUR_S for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
+CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
+"""Capacities that a training learns an order for, as shares of the bytes of all files read."""
+LADDER_S = tuple(int(hours * HOUR_S) for hours in (1.5, 3, 6, 12, 24, 48, 96, 192, 384, 768))
 PAST_PER_HORIZON = 3
 """The past is at least this many times as long as the longest horizon."""
 OUTLIVES = 3
 """Rows are of files up to this many times as old as LRU's oldest: a learned order keeps some for longer."""
 AGE_MOMENTS = 8
+"""Moments at which LRU's age is looked at."""
 FEWEST_ROWS = 2000
 """A horizon with fewer labelled rows has no model."""
-SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Shares of the ladder in the order; the rest is recency."""
 TOLERANCE = 0.01
 """Missed bytes that differ by less than this share are alike: a short past tells no more."""
 KEPT_FOR_CHOICE = 0.25
 """Share of the past that the share is chosen on."""
+MOST_CHOSEN_ON = 50_000
+"""Accesses that the share is chosen on: each is replayed once per capacity and share."""
+MOST_ROWS, ROWS_PER_ACCESS = 150_000, 8
+"""Rows drawn from the past: so many at most, and per access."""
+LEARNER = LightGBM()
 
 
-OnProgress = Callable[[int, int, str], None]
-"""Called with the steps done, the number of all steps, and the present one."""
-MOST_ROWS = 150_000
-"""Rows drawn from the past."""
-LEARNER = LightGBM(trees=80, rate=0.06)
+class Rungs(NamedTuple):
+    """A binary model per horizon, as LightGBM's text of the columns `COLUMNS`; horizons in s, ascending."""
+
+    horizons_s: tuple[int, ...]
+    texts: tuple[str, ...]
 
 
-def learn_ladder(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: float) -> Ladder | None:
-    """The ladder that could be trained at `to_s`, for caches whose LRU ages are `ages_s`.
+class Learnt(NamedTuple):
+    """The models of an order, and for each capacity their share in it."""
+
+    rungs: Rungs
+    shares: tuple[float, ...]
+
+
+def ladder_of(rungs: Rungs) -> Ladder:
+    """The models as a kernel scores them. Raises ModelError if a text is none that this package writes."""
+    return ladder([forest_of(text, COLUMNS) for text in rungs.texts], rungs.horizons_s)
+
+
+def learn_rungs(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: float) -> Rungs | None:
+    """The models that could be trained at `to_s`, for caches whose LRU ages are `ages_s`.
 
     None if the past is too short for any horizon.
     """
@@ -62,34 +83,42 @@ def learn_ladder(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: f
         [OUTLIVES * age for age in ages_s],
         from_s=from_s + (to_s - from_s) / 8,
         to_s=to_s,
-        most=MOST_ROWS,
+        most=min(MOST_ROWS, ROWS_PER_ACCESS * trace.first_at(int(to_s))),
     )
-    horizons_s, forests = [], []
-    for horizon_s in LADDER_S:
-        if horizon_s * PAST_PER_HORIZON > to_s - from_s:
-            break
+
+    def text(horizon_s: int) -> str | None:
         labelled, is_read = _labels(rows, horizon_s, to_s)
-        if labelled.sum() >= FEWEST_ROWS and 0 < is_read.mean() < 1:
-            horizons_s.append(horizon_s)
-            x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
-            forests.append(forest_of(LEARNER.fit(x, is_read).payload().decode(), COLUMNS))
-    return ladder(forests, horizons_s) if forests else None
+        if labelled.sum() < FEWEST_ROWS or not 0 < is_read.mean() < 1:
+            return None
+        x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
+        return LEARNER.fit(x, is_read).payload().decode()
+
+    horizons_s = [one for one in LADDER_S if one * PAST_PER_HORIZON <= to_s - from_s]
+    found = zip(horizons_s, each(text, horizons_s), strict=True)
+    learned = {horizon_s: of for horizon_s, of in found if of is not None}
+    return Rungs(tuple(learned), tuple(learned.values())) if learned else None
 
 
-def choose_share(trace: Trace, story: Story, capacity_bytes: int, fitted: Ladder, *, from_s: float) -> float:
-    """The largest share of `fitted` in the order that misses about the fewest bytes from `from_s` on."""
-    missed = {
-        share: run_policy(
-            "learned",
-            trace,
-            capacity_bytes,
-            count_from_s=int(from_s),
-            policy=Learned(story, [Order(from_s, fitted, share)]),
-        ).wan_bytes
-        for share in SHARES
-    }
-    good_enough = min(missed.values()) * (1 + TOLERANCE)
-    return next(share for share in SHARES if missed[share] <= good_enough)
+def choose_shares(
+    trace: Trace, story: Story, capacities: Sequence[int], fitted: Ladder, *, from_s: float
+) -> list[float]:
+    """For each capacity the largest share of `fitted` in the order that misses about the fewest bytes, of
+    those that are missed from `from_s` on.
+    """
+
+    def missed(tried: tuple[int, float]) -> int:
+        capacity_bytes, share = tried
+        order = Learned(story, [Order(from_s, fitted, share)])
+        done = run_policy("learned", trace, capacity_bytes, count_from_s=int(from_s), policy=order)
+        return done.wan_bytes
+
+    tried = list(itertools.product(capacities, WEIGHTS))
+    bytes_of = dict(zip(tried, each(missed, tried), strict=True))
+    best = {one: min(bytes_of[one, share] for share in WEIGHTS) for one in capacities}
+    return [
+        next(share for share in WEIGHTS if bytes_of[one, share] <= best[one] * (1 + TOLERANCE))
+        for one in capacities
+    ]
 
 
 class Learning(NamedTuple):
@@ -101,49 +130,60 @@ class Learning(NamedTuple):
 
     def orders(self, from_s: int, on_progress: OnProgress) -> list[list[Order]]:
         """For each capacity the order from `from_s` on; none if the past is too short. Raises InputError."""
+        learnt = self.learn(from_s, on_progress)
+        if learnt is None:
+            return [[] for _ in self.capacities]
+        fitted = ladder_of(learnt.rungs)
+        return [[Order(from_s, fitted, share)] for share in learnt.shares]
+
+    def learn(self, until_s: int, on_progress: OnProgress) -> Learnt | None:
+        """What is learned from the accesses before `until_s`; None if they are too few. Raises InputError."""
         on_progress(0, 2, "how far to trust the models")
-        shares = self._shares(from_s - KEPT_FOR_CHOICE * (from_s - float(self.trace.time_s[0])), from_s)
-        on_progress(1, 2, f"learning until {day_label(from_s)}")
-        fitted = learn_ladder(self.trace, self.story, self._ages(from_s), to_s=from_s)
-        return [[] if fitted is None else [Order(from_s, fitted, share)] for share in shares]
+        shares = self._shares(self._choice_begins_s(until_s), until_s)
+        on_progress(1, 2, f"learning until {day_label(until_s)}")
+        rungs = learn_rungs(self.trace, self.story, self._ages(until_s), to_s=until_s)
+        return None if rungs is None else Learnt(rungs, tuple(shares))
+
+    def _choice_begins_s(self, until_s: int) -> float:
+        time_s = self.trace.time_s
+        by_number = time_s[max(0, self.trace.first_at(until_s) - MOST_CHOSEN_ON)]
+        return max(until_s - KEPT_FOR_CHOICE * (until_s - float(time_s[0])), float(by_number))
 
     def _shares(self, begin_s: float, end_s: int) -> list[float]:
         """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
-        fitted = learn_ladder(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
-        if fitted is None:
+        rungs = learn_rungs(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
+        if rungs is None:
             return [1.0] * len(self.capacities)
+        fitted = ladder_of(rungs)
         past = self.trace.until(end_s)
-        with ThreadPoolExecutor() as pool:
-            chosen = [
-                pool.submit(choose_share, past, self.story, capacity, fitted, from_s=begin_s)
-                for capacity in self.capacities
-            ]
-            return [share.result() for share in chosen]
+        return choose_shares(past, self.story, self.capacities, fitted, from_s=begin_s)
 
     def _ages(self, at_s: float) -> list[float]:
-        return [oldest_age_s(self.trace, capacity, to_s=at_s) for capacity in self.capacities]
+        return oldest_ages_s(self.trace, self.capacities, to_s=at_s)
 
 
-def oldest_age_s(trace: Trace, capacity_bytes: int, *, to_s: float) -> float:
-    """The largest `age_s` at some moments of the later half of the past: a burst of reads makes it small.
+def oldest_ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> list[float]:
+    """For each capacity the largest of `ages_s` at some moments of the later half of the past.
 
-    Raises InputError.
+    A burst of reads makes it small at one moment. Raises InputError.
     """
     from_s = float(trace.time_s[0]) if trace.n_accesses else to_s
     moments = np.linspace((from_s + to_s) / 2, to_s, AGE_MOMENTS)
-    return max(age_s(trace, capacity_bytes, to_s=float(at)) for at in moments)
+    ages = [ages_s(trace, capacities, to_s=float(at_s)) for at_s in moments]
+    return [float(age) for age in np.max(ages, axis=0)]
 
 
-def age_s(trace: Trace, capacity_bytes: int, *, to_s: float) -> float:
-    """Seconds since the oldest file in an LRU cache of these bytes was read, at `to_s`. Raises InputError."""
+def ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> FloatArray:
+    """Seconds since the oldest file in LRU caches of these bytes was read, at `to_s`. Raises InputError."""
     stop = trace.first_at(int(to_s))
     if not stop:
         raise InputError("there is no access to learn from before the days that count; count from later")
     seen, first_back = np.unique(trace.item[:stop][::-1], return_index=True)
     order = np.argsort(first_back)
     held = np.cumsum(trace.size_bytes[seen[order]])
-    last = min(int(np.searchsorted(held, capacity_bytes, side="right")), order.size - 1)
-    return max(HOUR_S, to_s - float(trace.time_s[stop - 1 - first_back[order[last]]]))
+    last = np.minimum(np.searchsorted(held, capacities, side="right"), order.size - 1)
+    ages: FloatArray = np.maximum(HOUR_S, to_s - trace.time_s[stop - 1 - first_back[order[last]]])
+    return ages
 
 
 def _labels(rows: Decisions, horizon_s: float, to_s: float) -> tuple[BoolArray, FloatArray]:

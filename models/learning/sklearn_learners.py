@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncod
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from features.arrays import FloatArray, IntArray
-from models.learning.learners import CATEGORICAL, THREADS, FittedSklearn, WithKnobs, threads_for
+from models.learning.learners import CATEGORICAL, FittedSklearn, WithKnobs
 
 _MISSING = 1.1
 """Value of a missing time: longer than the longest one seen, which is 1 after scaling."""
@@ -31,7 +31,6 @@ class Forest(WithKnobs):
     min_rows: int = 20
     column_share: float = 0.3
     max_rows: int = 100_000
-    threads: int = THREADS
     seed: int = 1
     name: str = "forest"
 
@@ -42,10 +41,10 @@ class Forest(WithKnobs):
             n_estimators=self.trees,
             min_samples_leaf=self.min_rows,
             max_features=self.column_share,
-            n_jobs=threads_for(len(keep), self.threads),
+            n_jobs=1,
             random_state=self.seed,
-        ).fit(x.iloc[keep], y[keep])
-        return FittedSklearn(model.set_params(n_jobs=1))  # with threads the order of the sum would vary
+        )
+        return FittedSklearn(model.fit(x.iloc[keep], y[keep]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Model of the number of reads of a dataset within a horizon, given that it is read."""
+"""Expected reads of a dataset within a horizon: the median of three forecasts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from features.arrays import FloatArray
+from features.arrays import Float32Array, FloatArray, IntArray
+from models.series.mix import fit_weights
+from models.series.past import Past, Rows
+from models.series.series import Series
 
+_WINDOWS = (1, 2, 4, 7, 13, 26, 52)
+_SEASON = 7
+_QUANTILE = 0.6
+_MOST = 1.5
+_MOST_RAISED = 1.2
 _MIN_ROWS = 50
-_MAX_ROWS = 30_000
+_MAX_ROWS = 60_000
+_TREES = 100
 _PARAMETERS: dict[str, object] = {
-    "objective": "l1",
     "num_leaves": 6,
     "learning_rate": 0.05,
     "feature_fraction": 0.5,
@@ -26,11 +34,88 @@ _PARAMETERS: dict[str, object] = {
     "num_threads": 1,
     "verbosity": -1,
 }
-_TREES = 150
 
 
 @dataclasses.dataclass(frozen=True)
-class CountModel:
+class Rates:
+    """Simple forecasts of rows, from each row's own past.
+
+    `windows`: reads within the horizon at the rate of the last 1, 2, 4, 7, 13, 26 and 52 units, a column
+    each; `season`: the reads of one season before.
+    """
+
+    windows: FloatArray
+    season: FloatArray
+
+    def forecasts(self) -> FloatArray:
+        """What the simple mix is made of, a column each.
+
+        The least, the second least and the median of the rates; those of 1, 7 and 26 units; the season.
+        """
+        ordered = np.sort(self.windows, axis=1)[:, [0, 1, len(_WINDOWS) // 2]]
+        own = self.windows[:, [_WINDOWS.index(window) for window in (1, 7, 26)]]
+        return np.column_stack([ordered, own, self.season])
+
+    def mixed(self, weights: FloatArray) -> Mixed:
+        """The simple mix with these weights, and each row's scale."""
+        mix = self.forecasts() @ weights
+        return Mixed(self, mix, np.maximum(mix, self.windows.mean(axis=1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """The mix of simple forecasts. `scale`: the mix or the mean rate, whichever is more."""
+
+    rates: Rates
+    mix: FloatArray
+    scale: FloatArray
+
+    def shares(self) -> dict[str, Float32Array]:
+        """Columns: each simple forecast over the scale, and the logarithm of the scale."""
+        forecasts = np.column_stack([self.rates.windows, self.rates.season, self.mix])
+        shares = forecasts / np.maximum(self.scale, 1e-9)[:, None]
+        names = [*(f"share_{window}" for window in _WINDOWS), "share_season", "share_mix"]
+        columns = {name: column.astype(np.float32) for name, column in zip(names, shares.T, strict=True)}
+        return columns | {"scale": np.log1p(self.scale).astype(np.float32)}
+
+
+def expected_reads(past: Past, rows: Rows, present: Rows, chance: FloatArray, n_units: int) -> FloatArray:
+    """Reads of each row of `present` in the next `n_units`; `chance`: its probability of any.
+
+    The median of three forecasts, so that none of them decides alone: a mix of simple forecasts with little
+    absolute error in the last 400 units; and, learned from `rows`, the chance times the median reads if there
+    are any, and a quantile of the reads over its own scale. A median is less than the mean where reads
+    are rare, so it is scaled up to the total of the simple mix, by at most a fifth.
+    """
+    reads, weights = past.reads(rows, n_units), simple_weights(past, n_units)
+    then, now = (rates_of(past.series, at.code, at.unit, n_units).mixed(weights) for at in (rows, present))
+    if_any = chance * fit_if_any(rows.x, reads).predict(present.x)
+    share = fit_share(rows, then, reads).predict(present.x, now)
+    middle = np.asarray(np.median([now.mix, if_any, share], axis=0), np.float64)
+    total = float(middle.sum())
+    return middle * np.clip(now.mix.sum() / total, 1.0, _MOST_RAISED) if total else middle
+
+
+def rates_of(series: Series, code: IntArray, unit: IntArray, n_units: int) -> Rates:
+    """Simple forecasts for `n_units` of (dataset, unit) pairs; nothing after a pair's unit is used."""
+
+    def rate(window: int) -> FloatArray:
+        n_past = np.minimum(window, unit - series.first + 1)
+        return series.reads_within(code, unit - window, window) * (n_units / n_past)
+
+    season = series.reads_within(code, unit - max(_SEASON, n_units), n_units)
+    return Rates(np.column_stack([rate(window) for window in _WINDOWS]), season)
+
+
+def simple_weights(past: Past, n_units: int) -> FloatArray:
+    """The weights of `Rates.forecasts` in the mix of the least error for `n_units`."""
+    code, unit = past.pairs(n_units)
+    reads = past.series.reads_within(code, unit, n_units)
+    return fit_weights(rates_of(past.series, code, unit, n_units).forecasts(), reads, unit)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadsIfAny:
     """A model of reads: `booster` predicts ln(reads); without one, `constant` is predicted."""
 
     booster: lgb.Booster | None
@@ -43,14 +128,51 @@ class CountModel:
         return np.maximum(np.exp(np.asarray(self.booster.predict(x, num_threads=1), np.float64)), 1.0)
 
 
-def fit_counts(x: pd.DataFrame, reads: FloatArray) -> CountModel:
-    """Fit the latest 30 000 rows with reads, by the absolute error of ln(reads).
+def fit_if_any(x: pd.DataFrame, reads: FloatArray) -> ReadsIfAny:
+    """Fit the latest rows with reads, by the absolute error of ln(reads).
 
     Reads span six orders of magnitude, so that a fit of the mean would follow a few datasets.
     """
     some = np.flatnonzero(reads > 0)[-_MAX_ROWS:]
     if len(some) < _MIN_ROWS:
-        return CountModel(None, float(np.median(reads[some])) if len(some) else 1.0)
-    parameters = {**_PARAMETERS, "min_data_in_leaf": min(100, max(5, len(some) // 50))}
-    data = lgb.Dataset(x.iloc[some], np.log(reads[some]), params={"verbosity": -1, "num_threads": 1})
-    return CountModel(lgb.train(parameters, data, _TREES), 1.0)
+        return ReadsIfAny(None, float(np.median(reads[some])) if len(some) else 1.0)
+    return ReadsIfAny(_boosted(x.iloc[some], np.log(reads[some]), objective="l1"), 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A quantile of the reads, as a share of a dataset's scale; without a `booster` the simple mix."""
+
+    booster: lgb.Booster | None
+
+    def predict(self, x: pd.DataFrame, mixed: Mixed) -> FloatArray:
+        """The share, at most 1.5, times the scale."""
+        if self.booster is None:
+            return mixed.mix
+        share = np.asarray(self.booster.predict(x.assign(**mixed.shares()), num_threads=1), np.float64)
+        return np.clip(share, 0, _MOST) * mixed.scale
+
+
+def fit_share(rows: Rows, mixed: Mixed, reads: FloatArray) -> Share:
+    """Fit the latest rows with a scale by the quantile's loss.
+
+    A unit's rows weigh as the roots of their scales, and each unit the same, so that a few large datasets do
+    not decide.
+    """
+    some = np.flatnonzero(mixed.scale > 0)[-_MAX_ROWS:]
+    if len(some) < _MIN_ROWS:
+        return Share(None)
+    scale, place = mixed.scale[some], np.unique(rows.unit[some], return_inverse=True)[1]
+    weight = np.sqrt(scale)
+    weight /= np.bincount(place, weight)[place]
+    x = rows.x.iloc[some].assign(**{name: column[some] for name, column in mixed.shares().items()})
+    share = np.minimum(reads[some] / scale, _MOST)
+    return Share(_boosted(x, share, weight / weight.mean(), objective="quantile", alpha=_QUANTILE))
+
+
+def _boosted(
+    x: pd.DataFrame, y: FloatArray, weight: FloatArray | None = None, **objective: object
+) -> lgb.Booster:
+    least = min(200, max(5, len(y) // 50))
+    data = lgb.Dataset(x, y, weight=weight, params={"verbosity": -1, "num_threads": 1})
+    return lgb.train({**_PARAMETERS, **objective, "min_data_in_leaf": least}, data, _TREES)

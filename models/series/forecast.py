@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from features.arrays import FloatArray
 from models.learning.calibration import platt
 from models.learning.learners import Scorer
-from models.series.counts import fit_counts
-from models.series.past import Past, fit_chance
+from models.series.counts import expected_reads
+from models.series.past import Past, Rows, fit_chance
 from models.series.series import Series
-
-_RATE_UNITS = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +30,8 @@ def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
 
     Datasets are ranked by the chance of a read in the **next unit**, for all horizons: the labels of long
     horizons are old and rank worse (docs/forecast.md). Each horizon maps this score to a probability, fitted
-    on the last 52 units with matured labels. Expected reads are the mean of two estimates whose errors have
-    opposite signs: probability × median reads if any, and the rate of as many past units (at most 7).
+    on the last 52 units with matured labels. Expected reads are made for a small absolute error, and are less
+    than a mean (`models.series.counts`).
 
     A horizon without matured labels extends the next shorter one at a constant rate; without a shorter one,
     `rate_forecast` is used. A longer horizon never has a lower probability or fewer expected reads than a
@@ -45,7 +42,7 @@ def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
     present = past.present()
     results: list[HorizonForecast] = []
     for n_units in horizons:
-        made = None if scorer is None else _learned(series, past, present, scorer, n_units)
+        made = None if scorer is None else _learned(past, present, scorer, n_units)
         if made is None:
             made = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
         results.append(_at_least_shorter(results[-1] if results else None, made))
@@ -76,30 +73,18 @@ def _ranking(past: Past) -> Scorer | None:
     return None if rows is None else fit_chance(rows.x, past.reads(rows, 1) > 0)
 
 
-def _learned(
-    series: Series, past: Past, present: pd.DataFrame, scorer: Scorer, n_units: int
-) -> HorizonForecast | None:
+def _learned(past: Past, present: Rows, scorer: Scorer, n_units: int) -> HorizonForecast | None:
     """The forecast of a horizon by `scorer`; None if too few labels have matured."""
     rows = past.matured(n_units)
     if rows is None:
         return None
-    reads = past.reads(rows, n_units)
-    labels = (reads > 0).astype(np.float64)
+    labels = (past.reads(rows, n_units) > 0).astype(np.float64)
     if not 0 < labels.sum() < len(labels):
         return None
     # Platt's curve is strictly rising: it keeps the ranking and makes no ties.
-    probability = platt(scorer.score(rows.x), labels)(scorer.score(present))
-    if_any = fit_counts(rows.x, reads).predict(present)
-    expected = (probability * if_any + _repeated(series, n_units)) / 2
+    probability = platt(scorer.score(rows.x), labels)(scorer.score(present.x))
+    expected = expected_reads(past, rows, present, probability, n_units)
     return HorizonForecast(n_units, probability, expected, "lightgbm")
-
-
-def _repeated(series: Series, n_units: int) -> FloatArray:
-    """Reads of each dataset in the next `n_units`, at the rate of as many past units (at most 7)."""
-    everyone = np.arange(len(series.names))
-    before = min(n_units, _RATE_UNITS)
-    since = np.full(len(everyone), series.now - before)
-    return series.reads_within(everyone, since, before) * (n_units / before)
 
 
 def _extended(shorter: HorizonForecast, n_units: int) -> HorizonForecast:

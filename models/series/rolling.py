@@ -12,15 +12,19 @@ from models.evaluation.metrics import quality, ranking_quality
 from models.series.forecast import HorizonForecast, forecast
 from models.series.series import Series
 
+_SEASON = 7
+
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
     """Figures of forecasts for the next `horizon` units; a row is a dataset known when the forecast was made.
 
     `auc`, `average_precision`, `calibration_error`: of the probabilities; `recency_…`: of a
-    ranking by the last read. Of counts: `count_error` is |Σ expected - Σ reads| / Σ reads;
-    `median_count_error` the median of |expected - reads| / reads over datasets with reads. `last_…` repeats
-    the last unit's reads, `season_…` those of the `horizon` units before (at least 7).
+    ranking by the last read. Of counts: `absolute_error` is Σ |expected - reads| / Σ reads, which is 1 for a
+    forecast of nothing; `count_error` is |Σ expected - Σ reads| / Σ reads; over datasets with reads,
+    `median_count_error` is the median and `relative_error` the mean of |expected - reads| / reads. `last_…`
+    repeats the last unit's reads, `season_…` those of the `horizon` units before (at least 7), `recent_…`
+    the rate of the last 7 units.
     """
 
     horizon: int
@@ -31,20 +35,34 @@ class Figures:
     calibration_error: float
     mean_probability: float
     positive_share: float
+    absolute_error: float
+    last_absolute_error: float
+    season_absolute_error: float
+    recent_absolute_error: float
     count_error: float
     last_count_error: float
     season_count_error: float
+    recent_count_error: float
     median_count_error: float
     last_median_count_error: float
     season_median_count_error: float
+    recent_median_count_error: float
+    relative_error: float
+    last_relative_error: float
+    season_relative_error: float
+    recent_relative_error: float
 
 
 @dataclasses.dataclass(frozen=True)
 class CutQuality(Figures):
-    """Figures of one forecast, made at the end of unit `cut`; `log_loss`: of the probabilities."""
+    """Figures of one forecast, made at the end of unit `cut`, when `reads` followed in the horizon.
+
+    `log_loss`: of the probabilities.
+    """
 
     cut: int
     log_loss: float
+    reads: float
 
 
 def rolling_quality(series: Series, horizons: Sequence[int], cuts: Sequence[int]) -> Iterator[CutQuality]:
@@ -70,14 +88,10 @@ def _judged(past: Series, result: HorizonForecast, reads: FloatArray) -> CutQual
     last = np.full(len(past.names), -1)
     np.maximum.at(last, past.code, past.unit)
     made, recency = quality(labels, probability), ranking_quality(labels, last)
-    everyone = np.arange(len(past.names))
-    period = max(7, n_units)
-    repeated = _reads(past, everyone, past.now - 1, 1) * n_units
-    season = _reads(past, everyone, past.now - period, n_units)
-    errors = [_count_errors(reads, counts) for counts in (result.expected, repeated, season)]
     return CutQuality(
         cut=past.now,
         horizon=n_units,
+        reads=float(reads.sum()),
         auc=made.auc,
         recency_auc=recency.auc,
         average_precision=made.average_precision,
@@ -86,20 +100,36 @@ def _judged(past: Series, result: HorizonForecast, reads: FloatArray) -> CutQual
         calibration_error=made.calibration_error,
         mean_probability=float(probability.mean()),
         positive_share=made.positive_share,
-        count_error=errors[0][0],
-        last_count_error=errors[1][0],
-        season_count_error=errors[2][0],
-        median_count_error=errors[0][1],
-        last_median_count_error=errors[1][1],
-        season_median_count_error=errors[2][1],
+        **_errors_of_counts(past, result, reads),
     )
+
+
+def _errors_of_counts(past: Series, result: HorizonForecast, reads: FloatArray) -> dict[str, float]:
+    """The errors of the expected reads, and of three simple forecasts."""
+    everyone, n_units = np.arange(len(past.names)), result.n_units
+    forecasts = {
+        "": result.expected,
+        "last_": _reads(past, everyone, past.now - 1, 1) * n_units,
+        "season_": _reads(past, everyone, past.now - max(_SEASON, n_units), n_units),
+        "recent_": _reads(past, everyone, past.now - _SEASON, _SEASON) * n_units / _SEASON,
+    }
+    return {
+        f"{name}{error}": value
+        for name, counts in forecasts.items()
+        for error, value in _count_errors(reads, counts).items()
+    }
 
 
 def _reads(series: Series, code: IntArray, unit: int, n_units: int) -> FloatArray:
     return series.reads_within(code, np.full(len(code), unit), n_units)
 
 
-def _count_errors(reads: FloatArray, counts: FloatArray) -> tuple[float, float]:
-    some = reads > 0
-    total = abs(float(counts.sum()) - float(reads.sum())) / float(reads.sum())
-    return total, float(np.median(np.abs(counts - reads)[some] / reads[some]))
+def _count_errors(reads: FloatArray, counts: FloatArray) -> dict[str, float]:
+    some, total, off = reads > 0, float(reads.sum()), np.abs(counts - reads)
+    relative = off[some] / reads[some]
+    return {
+        "absolute_error": float(off.sum()) / total,
+        "count_error": abs(float(counts.sum()) - total) / total,
+        "median_count_error": float(np.median(relative)),
+        "relative_error": float(relative.mean()),
+    }

@@ -6,21 +6,25 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 
 import pydantic
 import pydantic_core
 
 from features.errors import InputError, ModelError, StaleInputError
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from features.stream.readers import KINDS
 from features.times import as_of_label, parse_as_of
 from features.units import duration_label
 from models.learning.calibration import Knots
 from models.serving.drift import Reference
+from replay.story import MOST_KINDS
 
-FORMAT = 3
+FORMAT = 4
 MAX_CHARS = 16 << 20
 """Of the JSON: a hundred columns and eight horizons take about a hundredth."""
 _MOST_READS = 1e9
+_MOST_BYTES = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +49,39 @@ class HorizonModel:
 
 
 @dataclasses.dataclass(frozen=True)
+class OrderModel:
+    """An order of eviction (`models.learning.order`) without its trees, for some sizes of a cache.
+
+    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.story`); `shares`: of the models in
+    the order, the rest is recency, for capacities that are `fractions` of `footprint_bytes`, the bytes of all
+    files that it learned from. Nothing known from `until_s` on was used. `readers`: kinds of readers that it
+    was told of (`features.stream.readers`).
+    """
+
+    horizons_s: tuple[int, ...]
+    columns: tuple[str, ...]
+    kinds: tuple[str, ...]
+    fractions: tuple[float, ...]
+    shares: tuple[float, ...]
+    footprint_bytes: int
+    until_s: int
+    readers: tuple[str, ...] = ()
+
+    def share(self, capacity_bytes: int) -> float:
+        """The share for the capacity nearest to `capacity_bytes`, by their ratio."""
+        fraction = capacity_bytes / self.footprint_bytes
+        nearest = min(self.fractions, key=lambda known: abs(math.log(known / fraction)))
+        return self.shares[self.fractions.index(nearest)]
+
+
+@dataclasses.dataclass(frozen=True)
 class Bundle:
     """All horizons' models of a region; they share the matrix of `columns`, with words coded by `vocabulary`.
 
     `until_s`: time of the training; nothing known later was used. `dropped`: horizons of the settings without
     a model, with the reason. `spread`: the distribution of each column, for the detection of drift.
-    `by_recency`: horizons that recency serves, with the reason.
+    `by_recency`: horizons that recency serves, with the reason. `order`: of eviction; None if none could be
+    learned, with the reason `no_order`.
     """
 
     region: str
@@ -62,6 +93,8 @@ class Bundle:
     dropped: dict[str, str]
     spread: dict[str, Reference]
     by_recency: dict[str, str] = dataclasses.field(default_factory=dict)
+    order: OrderModel | None = None
+    no_order: str | None = None
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""
@@ -75,7 +108,7 @@ class Bundle:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")
             raw = pydantic_core.from_json(text, allow_inf_nan=False)
             if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-                raise ValueError(f"not of format {FORMAT}")
+                raise ValueError(_other_format(raw))
             bundle = _adapter().validate_json(text, strict=True)
             _check_numbers(bundle)
         except pydantic.ValidationError as error:
@@ -126,6 +159,13 @@ class Bundle:
             )
 
 
+def _other_format(raw: object) -> str:
+    found = raw.get("format") if isinstance(raw, dict) else None
+    if isinstance(found, int) and not isinstance(found, bool) and 0 < found < FORMAT:
+        return f"it has format {found}, of an older cachecast, and this one reads format {FORMAT}"
+    return f"not of format {FORMAT}"
+
+
 @functools.cache
 def _adapter() -> pydantic.TypeAdapter[Bundle]:
     return pydantic.TypeAdapter(Bundle)
@@ -149,6 +189,22 @@ def _check_numbers(bundle: Bundle) -> None:
         _need(_rise(reference.edges), "edges")
         _need(len(reference.shares) == len(reference.edges) + 2, "shares")
         _need(all(0 <= share <= 1 for share in reference.shares), "shares")
+    if bundle.order is not None:
+        _check_order(bundle.order)
+
+
+def _check_order(order: OrderModel) -> None:
+    horizons_s = order.horizons_s
+    _need(len(horizons_s) > 0 and sorted(set(horizons_s)) == list(horizons_s), "order.horizons_s")
+    _need(horizons_s[0] > 0 and horizons_s[-1] <= LONGEST_HORIZON_S, "order.horizons_s")
+    _need(0 < len(order.columns) == len(set(order.columns)), "order.columns")
+    _need(len(order.kinds) == len(set(order.kinds)) <= MOST_KINDS, "order.kinds")
+    _need(set(order.readers) <= set(KINDS), "order.readers")
+    _need(0 < len(order.fractions) == len(set(order.fractions)) == len(order.shares), "order.fractions")
+    _need(all(0 < fraction <= 1 for fraction in order.fractions), "order.fractions")
+    _need(all(0 <= share <= 1 for share in order.shares), "order.shares")
+    _need(0 < order.footprint_bytes < _MOST_BYTES, "order.footprint_bytes")
+    parse_as_of(as_of_label(order.until_s))
 
 
 def _check_knots(knots: Knots, *, most: float) -> None:

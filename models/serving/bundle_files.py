@@ -1,4 +1,7 @@
-"""A bundle as files: `bundle.json` and a folder per horizon, known names, bounded sizes; and their digest."""
+"""A bundle as files: `bundle.json`, a folder per horizon, and the trees of the order of eviction.
+
+Names are known, sizes bounded; one digest covers them all.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from features.errors import ModelError
-from features.units import format_bytes
-from models.serving.bundle import Bundle
+from features.stream.columns import COLUMNS
+from features.units import duration_label, format_bytes
+from models.learning.order import Rungs, ladder_of
+from models.serving.bundle import Bundle, OrderModel
 from models.serving.native import MODEL_FILES, read_native
+from replay.forest import Ladder
 
 BUNDLE_FOLDER, BUNDLE_FILE = "bundle", "bundle.json"
+ORDER_FOLDER = "order"
 MAX_FILE_BYTES = 512 << 20
 """Of one file: a forest of 60 trees on 100 000 rows takes about a tenth."""
 MAX_BUNDLE_BYTES = 2 << 30
@@ -23,7 +30,8 @@ _ABOUT_A_MODEL = {
 }
 """What MLflow puts beside a model, for other readers; nothing of it is read here."""
 _NAME = re.compile(
-    rf"{BUNDLE_FILE}|\d{{1,9}}[a-z]/({'|'.join(sorted({*MODEL_FILES.values(), *_ABOUT_A_MODEL}))})"
+    rf"{BUNDLE_FILE}|{ORDER_FOLDER}/\d{{1,9}}[a-z]\.lgb"
+    rf"|\d{{1,9}}[a-z]/({'|'.join(sorted({*MODEL_FILES.values(), *_ABOUT_A_MODEL}))})"
 )
 _BLOCK_BYTES = 1 << 20
 
@@ -62,15 +70,47 @@ def bundle_digest(folder: Path) -> str:
 
 def read_bundle(folder: Path) -> tuple[Bundle, dict[int, bytes]]:
     """The bundle in `folder`, and by horizon its checked models. Raises ModelError."""
-    try:
-        text = (folder / BUNDLE_FILE).read_bytes()
-    except OSError as error:
-        raise ModelError(f"{BUNDLE_FILE} cannot be read ({error}); train again") from None
-    bundle = Bundle.from_json(text)
+    bundle = read_about(folder)
     models = {
         one.horizon_s: read_native(one.flavour, folder / one.within, bundle.columns) for one in bundle.models
     }
     return bundle, models
+
+
+def read_about(folder: Path) -> Bundle:
+    """The bundle in `folder` without its models. Raises ModelError."""
+    return Bundle.from_json(_read(folder, BUNDLE_FILE))
+
+
+def write_order(folder: Path, rungs: Rungs) -> None:
+    """Write the trees of an order of eviction. Raises ModelError if they could not be read again."""
+    (folder / ORDER_FOLDER).mkdir(parents=True)
+    ladder_of(rungs)
+    for horizon_s, text in zip(rungs.horizons_s, rungs.texts, strict=True):
+        (folder / _order_file(horizon_s)).write_text(text)
+
+
+def read_order(folder: Path, order: OrderModel) -> Ladder:
+    """The trees of `order`, checked. Raises ModelError."""
+    if order.columns != COLUMNS:
+        raise ModelError("the order of eviction takes other columns than this version makes; train again")
+    files = [_order_file(horizon_s) for horizon_s in order.horizons_s]
+    texts = tuple(_read(folder, file).decode("ascii", "replace") for file in files)
+    try:
+        return ladder_of(Rungs(order.horizons_s, texts))
+    except ModelError as error:
+        raise ModelError(f"{ORDER_FOLDER}: {error}; train again") from None
+
+
+def _order_file(horizon_s: int) -> str:
+    return f"{ORDER_FOLDER}/{duration_label(horizon_s)}.lgb"
+
+
+def _read(folder: Path, file: str) -> bytes:
+    try:
+        return (folder / file).read_bytes()
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read ({error.strerror}); train again") from None
 
 
 def _is_file(path: Path) -> bool:

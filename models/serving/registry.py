@@ -1,7 +1,7 @@
 """The registered models: one bundle per region, `cachecast-{region}`, whose versions hold all its horizons.
 
-The alias `candidate` is the newest training, `champion` the one that won in replay
-(`models.evaluation.promotion`).
+The alias `candidate` is the newest training, `champion` the one whose plans won in replay, and `steward` the
+one whose order of eviction did (`models.evaluation.promotion`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ from pathlib import Path
 
 from features.errors import ModelError, StaleInputError
 from features.times import parse_as_of
-from models.serving.bundle_files import BUNDLE_FOLDER, bundle_digest, check_listing, read_bundle, relative
+from models.serving.bundle import Bundle
+from models.serving.bundle_files import (
+    BUNDLE_FOLDER,
+    bundle_digest,
+    check_listing,
+    read_bundle,
+    read_order,
+    relative,
+)
 from models.serving.mlflow_session import Metric, MlflowException, Run, connect, mlflow, service_errors
 from models.serving.names import model_name, no_model
 from models.serving.scoring import ServedModels
 
-CANDIDATE, CHAMPION = "candidate", "champion"
+CHAMPION, STEWARD = "champion", "steward"
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, as 2026-03-01T00:00:00Z."""
-MAY_PUSH_TAG = "may_push"
-"""Of a version and its run: `yes`, or `no: ` and why; for people, as the alias decides."""
+MAY_PUSH_TAG, MAY_EVICT_TAG = "may_push", "may_evict"
+"""Of a version and its run: `yes`, or `no: ` and why; for people, as the aliases decide."""
 
 DIGEST_PARAM = "bundle_sha256"
 """Of the run that trained a version: the digest of the bundle's files."""
@@ -105,6 +113,12 @@ class Registry:
 
     def load_version(self, version: str) -> ServedModels:
         """The models of a version (`name/number`), if its files are those of its digest. Raises as `load`."""
+        with self.files(version) as folder:
+            return ServedModels(*read_bundle(folder), version)
+
+    @contextlib.contextmanager
+    def files(self, version: str) -> Iterator[Path]:
+        """A copy of a version's files for a block, if they are those of its digest. Raises as `load`."""
         run = self._run(version)
         kept = run.data.params.get(DIGEST_PARAM)
         if kept is None:
@@ -114,21 +128,25 @@ class Registry:
             )
         with self._bundle(version, run.info.run_id) as folder:
             _check_digest(version, bundle_digest(folder), kept)
-            return ServedModels(*read_bundle(folder), version)
+            yield folder
 
-    def vouch(self, version: str) -> None:
+    def vouch(self, version: str) -> Bundle:
         """Make sure that a version can be loaded; keep its files' digest if its training kept none.
 
-        A run's parameter is written once: nobody changes it by MLflow's own API. Raises as `load`.
+        A run's parameter is written once: nobody changes it by MLflow's own API. Returns the bundle without
+        its models. Raises as `load`.
         """
         run = self._run(version)
         with self._bundle(version, run.info.run_id) as folder:
             digest = bundle_digest(folder)
             _check_digest(version, digest, run.data.params.get(DIGEST_PARAM, digest))
-            read_bundle(folder)
+            bundle, _ = read_bundle(folder)
+            if bundle.order is not None:
+                read_order(folder, bundle.order)
         if DIGEST_PARAM not in run.data.params:
             with service_errors(self.uri):
                 self._client.log_param(run.info.run_id, DIGEST_PARAM, digest)
+        return bundle
 
     def _run(self, version: str) -> Run:
         """The run that trained a version. Raises StaleInputError if either is gone."""

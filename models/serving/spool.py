@@ -5,6 +5,7 @@
         runs/<number>/…         one run's files: plots, importance.csv, model/ in its native MLflow flavour
         bundle/bundle.json      what `models.serving.bundle` says
         bundle/<horizon>/       that horizon's model in its native MLflow flavour; none if recency serves it
+        bundle/order/           the trees of the order of eviction; none if too little was known
 
 A folder is written under a hidden name and renamed when complete: a crash leaves no half training.
 """
@@ -26,13 +27,14 @@ from matplotlib.figure import Figure
 from features import strict_json
 from features.errors import ModelError
 from models.learning.learners import Fitted
+from models.learning.order import Rungs
 from models.serving.bundle import Bundle
-from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER
+from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, write_order
 from models.serving.native import read_native, save_native
 
 MODEL_FOLDER = "model"
 _FILE = "training.json"
-_FORMAT = 2
+_FORMAT = 3
 _RUN_FOLDER = re.compile(r"runs/\d{3,}")
 
 
@@ -111,6 +113,10 @@ class Spool:
         folder = self._folder / BUNDLE_FOLDER / within
         save_native(fitted, folder, example)
         read_native(fitted.flavour, folder, list(example.columns))
+
+    def add_order(self, rungs: Rungs) -> None:
+        """Keep the trees of the order of eviction. Raises ModelError if they cannot be loaded again."""
+        write_order(self._folder / BUNDLE_FOLDER, rungs)
 
     def finish(
         self,

@@ -18,8 +18,8 @@ from models.serving.mlflow_session import (
     connect,
     service_errors,
 )
-from models.serving.names import model_name
-from models.serving.registry import CANDIDATE, DIGEST_PARAM, UNTIL_TAG
+from models.serving.names import CANDIDATE, model_name
+from models.serving.registry import DIGEST_PARAM, UNTIL_TAG
 from models.serving.spool import Training
 
 TRAINING_TAG = "cachecast.training"

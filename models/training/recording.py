@@ -50,19 +50,19 @@ class ModelReport:
 def record(
     spool: Spool,
     evaluations: Sequence[Evaluation],
+    serving: CalibratedModel,
     part: HorizonParts,
     *,
     region: str,
     tags: Mapping[str, str],
 ) -> tuple[list[ModelReport], HorizonModel]:
-    """Keep a run per evaluation, and the model that serves: that of the best one, fitted on all rows.
+    """Keep a run per evaluation, and `serving`, the model that serves: see `to_serve`.
 
-    The best learner has the least log loss on validation rows; the test days only measure it. Without a
-    learner among `evaluations` recency serves. Raises ModelError if all rows have one label.
+    The best learner has the least log loss on validation rows; the test days only measure it. Raises
+    ModelError if nothing can store the model.
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
-    model = _to_serve(chosen, part)
     for evaluation in evaluations:
         spool.add(
             f"{evaluation.name} {within}",
@@ -73,13 +73,13 @@ def record(
             fitted=portable(evaluation.model),
             example=_example(part.train.sample),
         )
-    fitted = portable(model)
+    fitted = portable(serving)
     if fitted is not None:
         spool.add_to_bundle(within, fitted, _example(part.everything.sample))
-    elif model.name != RECENCY:
-        raise ModelError(f"MLflow has no flavour for a model of {model.name}; train with another learner")
+    elif serving.name != RECENCY:
+        raise ModelError(f"MLflow has no flavour for a model of {serving.name}; train with another learner")
     reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
-    return reports, horizon_model(model, part.everything, fitted.flavour if fitted else RECENCY)
+    return reports, horizon_model(serving, part.everything, fitted.flavour if fitted else RECENCY)
 
 
 def portable(model: CalibratedModel | None) -> Fitted | None:
@@ -89,7 +89,11 @@ def portable(model: CalibratedModel | None) -> Fitted | None:
     return model.scorer
 
 
-def _to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
+def to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
+    """The learner of `chosen`, or recency if it learned nothing, fitted on all rows.
+
+    Raises ModelError if all rows have one label.
+    """
     everything = part.everything.sample
     if chosen.learner is None or chosen.model is None:
         return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)

@@ -60,7 +60,7 @@ def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:
 
 
 def _names(start: LightGBM) -> list[str]:
-    return [name for name in start.knobs if name not in ("threads", "seed")]
+    return [name for name in start.knobs if name != "seed"]
 
 
 def _loss(learner: LightGBM, before: Sample, after: Sample) -> float:

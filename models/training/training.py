@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,21 +13,21 @@ from features.spec import FeatureSpec
 from features.times import as_of_label
 from features.units import duration_label
 from models.learning.baselines import Recency, Untrained, baselines
-from models.learning.fit import check_enough, fit_calibrated
+from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import HistBoosting, Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import Forest, Logistic
+from models.parallel import each
+from models.progress import OnProgress
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import references
 from models.serving.scoring import LoadedModels
 from models.serving.spool import Spool
-from models.training.compare import Evaluation, evaluate_baseline, evaluate_learner
-from models.training.recording import ModelReport, holding_row, horizon_model, record, slice_row
+from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner
+from models.training.recording import ModelReport, holding_row, horizon_model, record, slice_row, to_serve
 from models.training.search import search
 
 Rows = list[dict[str, Any]]
-OnProgress = Callable[[int, int, str], None]
-"""Called with the number of steps done, the number of all steps, and the name of the present one."""
 
 T = TypeVar("T")
 
@@ -61,11 +60,11 @@ class Trained:
 
 @dataclasses.dataclass(frozen=True)
 class _Compared:
-    """One horizon: the model that serves, and the figures of all models as reports and as rows of tables."""
+    """One horizon: all models with their figures, and the model that serves, fitted on all rows."""
 
-    model: HorizonModel
-    reports: list[ModelReport]
-    rows: dict[str, Rows]
+    part: HorizonParts
+    evaluations: list[Evaluation]
+    serving: CalibratedModel
 
 
 LEARNERS: Mapping[str, Callable[[Effort], Learner]] = {
@@ -101,20 +100,21 @@ def train(
 
     def compare(horizon_s: int) -> _Compared:
         known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
-        place = spec.horizons_s.index(horizon_s)
-        progress = functools.partial(on_progress, place, len(spec.horizons_s))
         try:
             check_enough(known)
             part = horizon_parts(rows, spec, known, share=effort.test_share, until_s=until_s)
-            evaluations = _evaluations(part, spec, effort, progress)
+            evaluations = _evaluations(part, spec, effort)
         except ModelError as error:
             part = HorizonParts(known, known.sample, known)  # baselines learn nothing: any row may test them
             evaluations = _of_baselines(part, spec)
             by_recency[duration_label(horizon_s)] = str(error)
-        reports, model = record(spool, evaluations, part, region=region, tags=tags)
-        return _Compared(model, reports, _rows(evaluations, horizon_s))
+        return _Compared(part, evaluations, to_serve(best(evaluations), part))
 
-    compared, dropped = _by_horizon(spec, until_s, compare)
+    compared, dropped = _by_horizon(spec, until_s, compare, on_progress)
+    recorded = [
+        record(spool, one.evaluations, one.serving, one.part, region=region, tags=tags) for one in compared
+    ]
+    tables = [_rows(one.evaluations, one.part.train.horizon_s) for one in compared]
     matrix = model_matrix(rows, spec, vocabulary)
     bundle = Bundle(
         region=region,
@@ -122,15 +122,15 @@ def train(
         columns=tuple(matrix.columns),
         vocabulary=vocabulary,
         until_s=until_s,
-        models=tuple(one.model for one in compared),
+        models=tuple(model for _, model in recorded),
         dropped=dropped,
         spread=references(matrix, rows["as_of_s"].to_numpy()),
         by_recency={within: why for within, why in by_recency.items() if within not in dropped},
     )
     return Trained(
         bundle,
-        [report for one in compared for report in one.reports],
-        {name: [row for one in compared for row in one.rows[name]] for name in compared[0].rows},
+        [report for reports, _ in recorded for report in reports],
+        {name: [row for table in tables for row in table[name]] for name in tables[0]},
     )
 
 
@@ -163,44 +163,50 @@ def fit_in_memory(
         model = fit_calibrated(chosen, known.sample, horizon_s=horizon_s)
         return horizon_model(model, known, "in memory"), model.scorer
 
-    fitted, dropped = _by_horizon(spec, until_s, fit)
+    fitted, dropped = _by_horizon(spec, until_s, fit, lambda *_: None)
     columns = (*spec.numeric_columns, *spec.categorical_columns)
     models = tuple(model for model, _ in fitted)
     bundle = Bundle(region, spec, columns, vocabulary, until_s, models, dropped, {}, by_recency)
     return LoadedModels(bundle, tuple(fitted), version)
 
 
-def _by_horizon(spec: FeatureSpec, until_s: int, fit: Callable[[int], T]) -> tuple[list[T], dict[str, str]]:
+def _by_horizon(
+    spec: FeatureSpec, until_s: int, fit: Callable[[int], T], on_progress: OnProgress
+) -> tuple[list[T], dict[str, str]]:
     """The result of `fit` per horizon, and the reason per dropped horizon. Raises ModelError if all are."""
-    results: list[T] = []
-    dropped: dict[str, str] = {}
-    for horizon_s in spec.horizons_s:
+    done: list[int] = []
+
+    def attempt(horizon_s: int) -> T | ModelError:
         try:
-            results.append(fit(horizon_s))
+            return fit(horizon_s)
         except ModelError as error:
-            dropped[duration_label(horizon_s)] = str(error)
+            return error
+        finally:
+            done.append(horizon_s)
+            on_progress(len(done), len(spec.horizons_s), f"{duration_label(horizon_s)} learned")
+
+    found = each(attempt, spec.horizons_s)
+    results = [one for one in found if not isinstance(one, ModelError)]
+    dropped = {
+        duration_label(horizon_s): str(one)
+        for horizon_s, one in zip(spec.horizons_s, found, strict=True)
+        if isinstance(one, ModelError)
+    }
     if not results:
         reasons = "; ".join(f"{within}: {reason}" for within, reason in dropped.items())
         raise ModelError(f"no horizon can be trained as of {as_of_label(until_s)}: {reasons}")
     return results, dropped
 
 
-def _evaluations(
-    part: HorizonParts, spec: FeatureSpec, effort: Effort, on_progress: Callable[[str], None]
-) -> list[Evaluation]:
-    within = duration_label(part.train.horizon_s)
+def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[Evaluation]:
     evaluations = _of_baselines(part, spec)
     learners = [LEARNERS[name](effort) for name in effort.learners]
     if effort.search_s:
-        on_progress(f"{within} search")
         start = LightGBM(trees=effort.trees, seed=effort.seed)
         seconds = effort.search_s / len(spec.horizons_s)
         if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
             learners.append(searched.learner)
-    for learner in learners:
-        on_progress(f"{within} {learner.name}")
-        evaluations.append(evaluate_learner(learner, part.train, part.test))
-    return evaluations
+    return evaluations + [evaluate_learner(learner, part.train, part.test) for learner in learners]
 
 
 def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:

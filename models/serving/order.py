@@ -1,0 +1,44 @@
+"""The region's order of eviction, as a steward takes it from MLflow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from models.serving.bundle_files import read_about, read_order
+from models.serving.registry import STEWARD, Registry
+from replay.policies.learned import Order
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedOrder:
+    """An order for one cache. `kinds`: names of the tiers that it was trained with (`replay.story`).
+
+    `readers`: the kinds of readers that it was told of (`features.stream.readers`).
+    """
+
+    order: Order
+    kinds: tuple[str, ...]
+    until_s: int
+    version: str
+    readers: tuple[str, ...] = ()
+
+
+def load_order(
+    registry: Registry, region: str, capacity_bytes: int, *, known: ServedOrder | None = None
+) -> ServedOrder | None:
+    """The region's order that may evict, for a cache of so many bytes; None if there is none.
+
+    `known`: one that was loaded before, returned without its files being read again if it still is the one.
+    Raises ModelError if its files were changed or cannot be read, ServiceError.
+    """
+    version = registry.version_at(region, STEWARD)
+    if version is None:
+        return None
+    if known is not None and known.version == version:
+        return known
+    with registry.files(version) as folder:
+        found = read_about(folder).order
+        if found is None:
+            return None
+        order = Order(found.until_s, read_order(folder, found), found.share(capacity_bytes))
+    return ServedOrder(order, found.kinds, found.until_s, version, found.readers)
