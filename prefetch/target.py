@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 CLOCK_ERROR_S = 2.0
 """A server reports whole seconds, and its answer may be on its way for up to 3 s."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """One file in a cache, as the cache itself reports it. Times are s since 1970.
 
     `last_detach_s`: end of the last access, touches and prefetches among them; `last_use_s`: end of the last

@@ -27,6 +27,9 @@ WARM_AGES = 3
 MOST_OFF = 0.02
 """A replay that misses the observed hit bytes by more says nothing about this cache."""
 
+MOST_UNWATCHED_S = 3600
+"""A steward that was away for longer does not know what LRU would have fetched on the day."""
+
 GRID_S = 300
 """What was pushed takes effect at the next of these moments."""
 
@@ -66,11 +69,23 @@ class Record:
     n_turns: float
 
 
+class Shadow(NamedTuple):
+    """What a steward that evicted on the day counted: seconds watched, and bytes that LRU would have fetched.
+
+    `prefetched_bytes`: fetched by pushes on the day.
+    """
+
+    watched_s: int
+    lru_wan_bytes: int
+    prefetched_bytes: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Worth:
     """One day of one cache; bytes, and shares of the bytes read. None: withheld, or nobody read such files.
 
     `replayed_*`: with what was pushed; `lru_*`: without; `saved_wan_bytes`: fetched less, prefetches paid.
+    With a steward there is no replay of what it did: `replayed_wan_bytes` is then what the cache recorded.
     `planned_*`, `control_*`: reads that fetched nothing, of files that may be planned and of the control
     group, as observed and in plain LRU.
     """
@@ -131,8 +146,11 @@ def beginning(
     return (int(time_s[order[at]]) if at < order.size else None), n_turns
 
 
-def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
-    """The day from `day_s`, if the record and its replay allow to judge it."""
+def worth(record: Record, config: CacheConfig, *, day_s: int, shadow: Shadow | None = None) -> Worth:
+    """The day from `day_s`, if the record and its replay allow to judge it.
+
+    `shadow`: of the steward that evicted on the day; the replay of LRU is believed where it agrees with it.
+    """
     verdict = _observed(record, day_s)
     if not verdict.read_bytes:
         return dataclasses.replace(verdict, withheld="the cache tells of no read that day")
@@ -140,6 +158,9 @@ def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
         turned = f"its records reach back {record.n_turns:.1f} times what it holds, {WARM_AGES} are needed"
         return dataclasses.replace(verdict, withheld=turned)
     begin_s, part = record.begin.at_s, replayable(record, record.begin, day_s + DAY_S)
+    if shadow is not None:
+        warmed = dataclasses.replace(verdict, warmed_s=day_s - begin_s)
+        return _with_steward(warmed, part, config, day_s, shadow)
     with_plan = _with_plan(part, config, begin_s, day_s + DAY_S)
     at = int(np.flatnonzero(with_plan.daily.day == day_s // DAY_S)[0])
     replayed = int(with_plan.daily.hit_bytes[at])
@@ -151,6 +172,19 @@ def worth(record: Record, config: CacheConfig, *, day_s: int) -> Worth:
             withheld=f"the replay of what was pushed is {100 * off:.1f} % off the hit bytes that it tells",
         )
     return _against_lru(verdict, part, config, day_s, int(with_plan.daily.wan_bytes[at]))
+
+
+def _with_steward(verdict: Worth, part: Record, config: CacheConfig, day_s: int, shadow: Shadow) -> Worth:
+    if DAY_S - shadow.watched_s > MOST_UNWATCHED_S:
+        hours = f"the steward watched {shadow.watched_s / 3600:.1f} h of that day"
+        return dataclasses.replace(verdict, withheld=hours)
+    judged = _against_lru(verdict, part, config, day_s, verdict.missed_bytes + shadow.prefetched_bytes)
+    replayed = judged.lru_wan_bytes or 0
+    off = abs(replayed - shadow.lru_wan_bytes) / max(1, replayed)
+    if off > MOST_OFF:
+        apart = f"LRU in the steward's shadow is {100 * off:.1f} % off the bytes that its replay fetches"
+        return dataclasses.replace(verdict, withheld=apart)
+    return judged
 
 
 def _against_lru(verdict: Worth, part: Record, config: CacheConfig, day_s: int, wan_bytes: int) -> Worth:

@@ -14,7 +14,16 @@ from features.schema import RECEIPTS
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
 from prefetch.journal.items import Try
-from prefetch.journal.tables import CLOCK_SLACK_S, COUNTED, UNDONE, items, plans
+from prefetch.journal.tables import (
+    CLOCK_SLACK_S,
+    COUNTED,
+    STANDING,
+    UNDONE,
+    generation_of,
+    items,
+    of_its_plan,
+    plans,
+)
 
 _ROWS_AT_ONCE = 5000
 
@@ -115,6 +124,20 @@ class Reports:
         with self._database.reading() as connection:
             rows = connection.execute(query)
             return [Try(row[0] or "", row[1], row[2], row.fault == "source") for row in rows]
+
+    def evictions(self, cache: str, *, now_s: float) -> list[str]:
+        """Names that plans evict and no push has evicted yet, those of the newest plan first, by rank."""
+        query = (
+            sa.select(items.c.name)
+            .join(plans, of_its_plan)
+            .where(items.c.cache == cache, items.c.action == Action.EVICT, items.c.expires_at_s > now_s)
+            .where(items.c.state.in_((ItemState.PLANNED, ItemState.FAILED)))
+            .where(plans.c.state == STANDING, plans.c.generation == generation_of)
+            .where(plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
+            .order_by(items.c.as_of_s.desc(), items.c.rank)
+        )
+        with self._database.reading() as connection:
+            return list(connection.scalars(query))
 
     def receipts(self, cache: str | None = None, as_of_s: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows as `features.schema.RECEIPTS`, `cache` and `as_of_s`: of a cache or all, of a plan or all.

@@ -31,6 +31,7 @@ from prefetch.placement.hot_docs import SCORE_BODY, with_hot_routes
 from prefetch.placement.keeper import Keeper
 from prefetch.placement.metrics import Figures, registry
 from prefetch.placement.names import checked_name, checked_site, dataset_of
+from prefetch.placement.operator import OperatorPages, Source
 from prefetch.placement.pages import TITLE, Pages
 from prefetch.placement.plans import pieces
 from prefetch.placement.score import Score
@@ -40,8 +41,13 @@ from prefetch.placement.tokens import OPERATORS, Tokens
 Dataset = Annotated[str, InPath(description="SCOPE:NAME; a name may hold slashes")]
 
 
-def application(service: Service, keeper: Keeper, tokens: Tokens, gate: Gate) -> Front:
-    """The ASGI application, whose start restores what is stored and whose end stores the rest."""
+def application(
+    service: Service, keeper: Keeper, tokens: Tokens, gate: Gate, operator: Source | None = None
+) -> Front:
+    """The ASGI application, whose start restores what is stored and whose end stores the rest.
+
+    `operator`: where the operator's pages come from; None: there are none.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -49,15 +55,19 @@ def application(service: Service, keeper: Keeper, tokens: Tokens, gate: Gate) ->
             # What is loaded now stays: walking through it at every collection would delay answers.
             gc.freeze()
             yield
+        if operator is not None:
+            await asyncio.to_thread(operator.close)
 
     app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None)
     front = Front(service, app)
     api = Api(service, keeper, tokens, Figures(service, keeper, front, gate))
-    pages = Pages(lambda: service.plans)
+    pages = Pages(lambda: service.plans, has_operator=operator is not None)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
     for path, page in (("/", pages.links), ("/docs", pages.docs), ("/docs/{name}", pages.asset)):
         add(path, page, methods=["GET"], include_in_schema=False)
+    if operator is not None:
+        _add_operator(app, OperatorPages(operator, service))
     add("/liveness", api.servers, methods=["GET"])
     add("/liveness", api.beat, methods=["POST"], dependencies=anybody_known, response_class=PlainTextResponse)
     add("/liveness/{site}/{server}", api.drop, methods=["DELETE"], dependencies=operators)
@@ -76,6 +86,15 @@ def application(service: Service, keeper: Keeper, tokens: Tokens, gate: Gate) ->
     app.add_exception_handler(CachecastError, _failed)
     app.openapi = with_hot_routes(app.openapi)  # type: ignore[method-assign]
     return front
+
+
+def _add_operator(app: FastAPI, pages: OperatorPages) -> None:
+    for path, page in (
+        ("/operator", pages.region),
+        ("/operator/style.css", pages.style),
+        ("/operator/caches/{cache}", pages.cache),
+    ):
+        app.add_api_route(path, page, methods=["GET"], include_in_schema=False, response_model=None)
 
 
 class Api:

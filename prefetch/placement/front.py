@@ -20,7 +20,9 @@ SMALL_BODY_BYTES = 16 * 1024
 """The longest body of all routes but `/score`."""
 ALL_BODIES_BYTES = 32 * 1024**2
 BODY_S = 10.0
-ROUTES = frozenset({"liveness", "prefix", "serve", "ds", "plan", "score", "metrics", "health", "docs"})
+ROUTES = frozenset(
+    {"liveness", "prefix", "serve", "ds", "plan", "score", "metrics", "health", "docs", "operator"}
+)
 
 _READS = ("GET", "HEAD")
 _RETRY_AFTER = (b"retry-after", b"10")
@@ -44,6 +46,8 @@ class Front:
         self._plan = Lane(at_once=64, most=64, per_client=16)
         # The files of the docs are large, and wait for slow readers too.
         self._docs = Lane(at_once=8, most=16, per_client=8)
+        # A page waits for the tables; heartbeats must not wait behind it.
+        self._operator = Lane(at_once=8, most=16, per_client=8)
         self._rest = Lane(at_once=8, most=256, per_client=64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +110,8 @@ class Front:
         async def kept(message: Any) -> None:
             messages.append(message)
 
-        async with (self._score if route == "score" else self._rest).turn(client):
+        lane = {"score": self._score, "operator": self._operator}.get(route, self._rest)
+        async with lane.turn(client):
             await self._app(scope, receive, kept)
         # A turn is not held for a client that does not read.
         for message in messages:

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from prefetch.placement.plans import pieces
 
 TITLE = "cachecast placement"
+_OPERATOR = {"operator": "caches, stewards, models and alarms, for operators"}
 _LINKS = {
     "docs": "what can be asked, to try out",
     "openapi.json": "the same for programs",
@@ -48,13 +49,14 @@ def assets() -> Mapping[str, Asset]:
 class Pages:
     """The routes of the pages; `planned`: the caches that have a plan now."""
 
-    def __init__(self, planned: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, planned: Callable[[], Iterable[str]], *, has_operator: bool) -> None:
         self._planned, self._assets = planned, assets()
+        self._links = {**(_OPERATOR if has_operator else {}), **_LINKS}
 
     async def links(self) -> HTMLResponse:
         """A page of links to what can be opened in a browser."""
         plans = {f"plan/{name}": f"the newest plan of cache {name}" for name in sorted(self._planned())}
-        return HTMLResponse(_page(_items({**_LINKS, **plans}.items())), headers=_headers())
+        return HTMLResponse(_page(_items({**self._links, **plans}.items())), headers=_headers())
 
     async def docs(self) -> HTMLResponse:
         """Swagger UI."""

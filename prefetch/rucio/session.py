@@ -191,9 +191,13 @@ def _credentials(access: Access) -> dict[str, str]:
         case "x509":
             return _needed(access, "client_cert", "client_key")
         case "x509_proxy":
-            # Where voms-proxy-init writes it on every machine, whatever TMPDIR is.
-            usual = os.environ.get("X509_USER_PROXY") or f"/tmp/x509up_u{os.geteuid()}"  # noqa: S108
-            return {"client_proxy": _readable("client_proxy", access.client_proxy or usual)}
+            proxy = access.client_proxy or os.environ.get("X509_USER_PROXY")
+            if not proxy:
+                raise ConfigError(
+                    "rucio.client_proxy",
+                    "x509_proxy needs a proxy: set it, or X509_USER_PROXY; `voms-proxy-info -path` prints it",
+                )
+            return {"client_proxy": _readable("client_proxy", proxy)}
         case "oidc":
             if not wlcg_token_discovery():
                 raise ConfigError(

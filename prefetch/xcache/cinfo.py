@@ -6,11 +6,11 @@ Source: format version 4 as written by XRootD 5.0 to 6.2.1 on little-endian mach
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import stat
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -27,13 +27,13 @@ _VERSION = struct.Struct("<i")
 _STORE = struct.Struct("<qqqqQIi")
 _ACCESS = struct.Struct("<qqiiiiqqq")
 _CRC = struct.Struct("<I")
+_HEAD = struct.Struct("<qqqqQIiI")
 _STORE_AT = _VERSION.size
 _STORE_CRC_AT = _STORE_AT + _STORE.size
 _BLOCKS_AT = _STORE_CRC_AT + _CRC.size
 
 
-@dataclasses.dataclass(frozen=True)
-class AccessRecord:
+class AccessRecord(NamedTuple):
     """One access, or several merged. Times are s since 1970; `detach_s` is 0 while the file is open."""
 
     attach_s: int
@@ -52,8 +52,7 @@ class AccessRecord:
         return self.bytes_hit + self.bytes_missed + self.bytes_bypassed
 
 
-@dataclasses.dataclass(frozen=True)
-class CInfo:
+class CInfo(NamedTuple):
     """One cached file. `blocks` is a bit vector, least significant bit first; 1: the block is on disk."""
 
     block_size_bytes: int
@@ -73,30 +72,34 @@ class CInfo:
     @property
     def n_blocks_on_disk(self) -> int:
         """Blocks that are on disk."""
-        return (int.from_bytes(self.blocks, "little") & ((1 << self.n_blocks) - 1)).bit_count()
+        return self._count_blocks(self.n_blocks)
 
     @property
     def complete(self) -> bool:
         """Every byte is on disk. A file of 0 bytes is, though its one block is never marked."""
-        return self.size_bytes == 0 or self.n_blocks_on_disk == self.n_blocks
+        return self.bytes_on_disk == self.size_bytes
 
     @property
     def bytes_on_disk(self) -> int:
         """Bytes of the blocks on disk; the last block may be short."""
-        last = self.n_blocks - 1
-        has_last = bool(self.blocks[last // 8] >> (last % 8) & 1)
-        missing_tail = (last + 1) * self.block_size_bytes - self.size_bytes if has_last else 0
-        return self.n_blocks_on_disk * self.block_size_bytes - missing_tail
+        n_blocks, size = self.n_blocks, self.block_size_bytes
+        last = n_blocks - 1
+        has_last = self.blocks[last >> 3] >> (last & 7) & 1
+        missing_tail = n_blocks * size - self.size_bytes if has_last else 0
+        return self._count_blocks(n_blocks) * size - missing_tail
 
     @property
     def is_open(self) -> bool:
         """The last access has not ended, or the cache died in it."""
-        return bool(self.accesses) and self.accesses[-1].detach_s == 0
+        return bool(self.accesses) and not self.accesses[-1].detach_s
 
     @property
     def last_detach_s(self) -> int | None:
         """End of the last ended access, or None."""
-        return max((access.detach_s for access in self.accesses if access.detach_s), default=None)
+        last_s = 0
+        for access in self.accesses:
+            last_s = max(last_s, access.detach_s)
+        return last_s or None
 
     @property
     def last_use_s(self) -> int:
@@ -104,8 +107,14 @@ class CInfo:
 
         Prefetches and touches, which read at most a byte of each block, are no uses.
         """
-        by_jobs = (one.detach_s for one in self.accesses if one.bytes_read > self.n_blocks)
-        return max(by_jobs, default=0) or self.created_s
+        n_blocks, last_s = self.n_blocks, 0
+        for access in self.accesses:
+            if access.detach_s > last_s and access.bytes_read > n_blocks:
+                last_s = access.detach_s
+        return last_s or self.created_s
+
+    def _count_blocks(self, n_blocks: int) -> int:
+        return (int.from_bytes(self.blocks, "little") & ((1 << n_blocks) - 1)).bit_count()
 
 
 def parse(content: bytes) -> CInfo:
@@ -115,21 +124,23 @@ def parse(content: bytes) -> CInfo:
     """
     if len(content) > MAX_BYTES:
         raise InputError(f"cinfo of {len(content)} bytes; at most {MAX_BYTES} are read")
-    (version,) = _unpack(_VERSION, content, 0)
-    if version != VERSION:
+    version = int.from_bytes(content[:_STORE_AT], "little", signed=True)
+    if version != VERSION and len(content) >= _STORE_AT:
         raise InputError(f"cinfo of version {version}; only version {VERSION} (XRootD 5.0 to 6.2) is read")
-    block_size, size, created_s, no_checksum_s, n_accesses, status, n_records = _unpack(
-        _STORE, content, _STORE_AT
+    if len(content) < _BLOCKS_AT:
+        raise InputError(f"cinfo cut short: {len(content)} bytes, {_BLOCKS_AT} expected")
+    block_size, size, created_s, no_checksum_s, n_accesses, status, n_records, crc = _HEAD.unpack_from(
+        content, _STORE_AT
     )
-    _check_crc(content, _STORE_AT, _STORE_CRC_AT)
+    _check_crc(crc, content, _STORE_AT, _STORE_CRC_AT)
     if block_size <= 0 or not 0 <= size <= MAX_FILE_BYTES or not 0 <= n_records <= MAX_RECORDS:
         raise InputError(f"cinfo with block size {block_size}, file size {size}, {n_records} access records")
     records_at = _BLOCKS_AT + (_n_blocks(size, block_size) - 1) // 8 + 1
     end = records_at + n_records * _ACCESS.size
     if end + _CRC.size > len(content):
         raise InputError(f"cinfo cut short: {len(content)} bytes, {end + _CRC.size} expected")
-    _check_crc(content, _BLOCKS_AT, end)
-    accesses = tuple(AccessRecord(*fields) for fields in _ACCESS.iter_unpack(content[records_at:end]))
+    _check_crc(_CRC.unpack_from(content, end)[0], content, _BLOCKS_AT, end)
+    accesses = tuple(map(AccessRecord._make, _ACCESS.iter_unpack(content[records_at:end])))
     blocks = content[_BLOCKS_AT:records_at]
     return CInfo(block_size, size, created_s, no_checksum_s, n_accesses, status, blocks, accesses)
 
@@ -158,22 +169,16 @@ def dump(info: CInfo) -> bytes:
         info.status,
         len(info.accesses),
     )
-    tail = info.blocks + b"".join(_ACCESS.pack(*dataclasses.astuple(access)) for access in info.accesses)
+    tail = info.blocks + b"".join(_ACCESS.pack(*access) for access in info.accesses)
     return _VERSION.pack(VERSION) + store + _crc(store) + tail + _crc(tail)
 
 
 def _n_blocks(size_bytes: int, block_size_bytes: int) -> int:
-    return max(1, -(-size_bytes // block_size_bytes))
+    return -(-size_bytes // block_size_bytes) or 1
 
 
-def _unpack(layout: struct.Struct, content: bytes, offset: int) -> tuple[int, ...]:
-    if len(content) < offset + layout.size:
-        raise InputError(f"cinfo cut short: {len(content)} bytes, {offset + layout.size} expected")
-    return layout.unpack_from(content, offset)
-
-
-def _check_crc(content: bytes, start: int, end: int) -> None:
-    if content[end : end + _CRC.size] != _crc(content[start:end]):
+def _check_crc(told: int, content: bytes, start: int, end: int) -> None:
+    if told != google_crc32c.value(content[start:end]):
         raise InputError(f"cinfo damaged: wrong CRC32C of bytes {start} to {end}")
 
 

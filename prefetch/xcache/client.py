@@ -18,9 +18,10 @@ from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import capture_reader
+from prefetch.xcache.holdings import held_apart, held_below, held_by, unreadable
 from prefetch.xcache.lanes import Lanes
 from prefetch.xcache.latest import LatestCloses
-from prefetch.xcache.namespace import SUFFIX, walk
+from prefetch.xcache.namespace import SUFFIX
 from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, time_of, version_of
 from prefetch.xcache.sign import N_ASKED, LastUsed
 from prefetch.xcache.version import ServerVersion, parse_version
@@ -42,6 +43,7 @@ class XCacheTarget:
     read it, and `spaces`, folders of `oss.space` that its links lead to; else `gstream`, a capture of its
     g-stream or a collector's folder, reports what it holds, and `stat` whether it still does.
     `block_size_bytes` is used where cinfo does not report it: at most the cache's own `pfc.blocksize`.
+    `walks_apart`: a process of its own reads the namespace for an inventory; for millions of files.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class XCacheTarget:
         *,
         spaces: Sequence[Path] = (),
         block_size_bytes: int = DEFAULT_BLOCK_BYTES,
+        walks_apart: bool = False,
     ) -> None:
         if _URL.fullmatch(url) is None:
             raise ConfigError(
@@ -66,7 +69,7 @@ class XCacheTarget:
         self._lanes = Lanes(url)
         self._namespace = namespace
         self._spaces = spaces
-        self._block_size_bytes = block_size_bytes
+        self._block_size_bytes, self._walks_apart = block_size_bytes, walks_apart
         self._closes = None if gstream is None else LatestCloses(capture_reader(gstream))
         self._version: ServerVersion | None = None
         self._skew: tuple[float, float] | None = None
@@ -125,8 +128,8 @@ class XCacheTarget:
             try:
                 info = self._cinfo(name)
             except InputError:
-                return Confirmation(_unreadable(name), "cinfo")
-            return Confirmation(None if info is None else _held(name, info), "cinfo")
+                return Confirmation(unreadable(name), "cinfo")
+            return Confirmation(None if info is None else held_by(name, info), "cinfo")
         found = stat(self._lanes.url(), name)
         if found is None or not found.is_held:
             return Confirmation(None, "stat")
@@ -162,16 +165,12 @@ class XCacheTarget:
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
         shown, missing = LastUsed(), set(expected)
-        for found in walk(self._namespace, self._spaces):
-            if found.is_folder:
-                raise InputError(
-                    f"namespace {self._namespace}: {found.detail}, {found.fault}: what lies there would "
-                    "count as gone; run as the cache's user"
-                )
-            missing.discard(found.name)
-            if found.info is not None and found.info.bytes_on_disk:
-                shown.offer(found.name, found.info.last_detach_s or 0)
-            yield _unreadable(found.name) if found.info is None else _held(found.name, found.info)
+        walked = held_apart if self._walks_apart else held_below
+        for held in walked(self._namespace, self._spaces):
+            missing.discard(held.name)
+            if held.bytes_on_disk:
+                shown.offer(held.name, held.last_detach_s or 0)
+            yield held
         self.check_namespace(shown.names, missing)
 
     def check_namespace(self, shown: Sequence[str], missing: Collection[str] = ()) -> None:
@@ -261,13 +260,3 @@ def _is_empty(path: Path) -> bool:
     """Made by a cache that then had no room for a byte, neither of the record nor of the file."""
     both = (path, path.with_name(path.name.removesuffix(SUFFIX)))
     return path.exists() and not any(one.exists() and one.stat().st_size for one in both)
-
-
-def _unreadable(name: str) -> Held:
-    return Held(name, 0, 0, False, None, False, unreadable=True)
-
-
-def _held(name: str, info: cinfo.CInfo) -> Held:
-    on_disk, size = info.bytes_on_disk, info.size_bytes
-    last_s, used_s = info.last_detach_s, info.last_use_s
-    return Held(name, size, on_disk, info.complete, last_s, info.is_open, last_use_s=used_s)

@@ -1,7 +1,9 @@
-"""Receives XCache's g-stream by UDP and keeps it in a capture file that `gstream` reads."""
+"""Receives XCache's g-stream, f-stream and users' names by UDP into a capture file that `gstream` reads."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import socket
 import threading
@@ -11,8 +13,11 @@ from pathlib import Path
 from types import TracebackType
 
 from features.errors import ServiceError
+from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES
 
+BINARY = (fstream.CODE, *users.CODES)
+"""The binary streams that captures keep."""
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
 
@@ -35,7 +40,13 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def frame(received_s: int, port: int, datagram: bytes) -> bytes:
-    """`datagram` as a capture keeps it: framed, and its ending NUL replaced by a newline."""
+    """`datagram` as a capture keeps it: framed, and its ending NUL replaced by a newline.
+
+    A binary one, of `BINARY`, becomes a JSON line, with the datagram in base64.
+    """
+    if (code := fstream.stream_code(datagram)) in BINARY:
+        kept = {"code": code, "data": base64.b64encode(datagram).decode()}
+        datagram = json.dumps(kept).encode()
     body = datagram.rstrip(b"\0\n") + b"\n"
     return b"@@%d %d %d\n%s" % (received_s, port, len(body), body)
 
@@ -100,6 +111,8 @@ class Collector:
                 if self._stopping.is_set():
                     return
                 continue
+            if fstream.stream_code(datagram) not in (None, *BINARY):
+                continue  # of a stream that nobody reads
             try:
                 append(self._file, frame(int(self._now_s()), sender[1], datagram))
             except OSError as error:

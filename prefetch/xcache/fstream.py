@@ -86,6 +86,13 @@ def packet_code(datagram: bytes) -> str:
     return chr(datagram[0])
 
 
+def stream_code(datagram: bytes) -> str | None:
+    """As `packet_code`; None if it is no binary monitoring datagram, whose header gives its own length."""
+    if len(datagram) < _HEADER.size or _HEADER.unpack_from(datagram)[2] != len(datagram):
+        return None
+    return packet_code(datagram) if 0x20 < datagram[0] < 0x7F else None
+
+
 def decode(datagram: bytes) -> Packet:
     """The records of an f-stream datagram. Raises InputError if its header or its window cannot be read.
 

@@ -3,19 +3,23 @@
 A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A
 datagram is a JSON header line, then one JSON record a line, then NUL or a newline. Source:
 `xrootd.mongstream pfc … send json fullhdr` of XRootD 5.5.3 to 6.2.1; `collector.Collector` writes captures.
+A binary datagram, of the f-stream or naming a user, is kept as one line of JSON: see `collector.frame`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import os
 import re
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from features.errors import InputError
+from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 from prefetch.xcache.numbering import Numberings
 
@@ -40,6 +44,10 @@ class Capture:
     n_malformed: int
 
 
+Event = Source | FileClose | fstream.Packet | users.Login | users.Work
+"""What a capture holds: the sender of a JSON datagram, then its closes; or a binary datagram."""
+
+
 class CaptureReader:
     """Reads a capture that grows: every `poll` gives what came since the last one.
 
@@ -62,6 +70,10 @@ class CaptureReader:
         return self._numberings.n_lost
 
     def poll(self) -> Iterator[FileClose]:
+        """Closes since the last poll; see `events`."""
+        return (event for event in self.events() if isinstance(event, FileClose))
+
+    def events(self) -> Iterator[Event]:
         """Events since the last poll, one by one; a frame still being written is left for the next poll.
 
         Raises InputError if the capture cannot be read.
@@ -80,7 +92,7 @@ class CaptureReader:
             self._closing()
             self._closing, self._offset = None, 0
 
-    def _rest(self) -> Iterator[FileClose]:
+    def _rest(self) -> Iterator[Event]:
         if self._closing is None:
             self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             self._closing = weakref.finalize(self, os.close, self._file)
@@ -125,13 +137,17 @@ class CaptureReader:
         else:
             self.n_malformed += 1
 
-    def _datagram(self, received_t: int, body: bytes) -> Iterator[FileClose]:
+    def _datagram(self, received_t: int, body: bytes) -> Iterator[Event]:
         lines = body.rstrip(b"\0\n").split(b"\n")
         header = json_object(lines[0])
+        if header is not None and "data" in header:
+            yield from self._binary(header)
+            return
         source = None if header is None else Source.of(header)
         if source is None:
             self.n_malformed += 1
             return
+        yield source
         if not source.is_cache:
             return
         note(self._numberings, source, received_t)
@@ -142,6 +158,19 @@ class CaptureReader:
                 yield event
             elif record is None or record.get("event") == "file_close":
                 self.n_malformed += 1
+
+    def _binary(self, kept: dict[str, Any]) -> Iterator[Event]:
+        try:
+            datagram = base64.b64decode(str(kept.get("data")), validate=True)
+            if kept.get("code") != fstream.CODE:
+                yield users.decode(datagram)
+                return
+            packet = fstream.decode(datagram)
+        except (InputError, binascii.Error):
+            self.n_malformed += 1
+            return
+        self._numberings.note((packet.server_id, packet.stod), packet.pseq, modulus=fstream.PSEQ_MODULUS)
+        yield packet
 
 
 def read_capture(path: Path, numberings: Numberings | None = None) -> Capture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,8 +36,18 @@ class Found(NamedTuple):
     is_folder: bool = False
 
 
-def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
-    """Every cinfo below `namespace`, in no promised order; no list of them is held.
+class Part(NamedTuple):
+    """Part `number`, from 0, of `of` into which a namespace is divided by its folders."""
+
+    number: int
+    of: int
+
+
+WHOLE: Final = Part(0, 1)
+
+
+def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Found]:
+    """Every cinfo below `namespace`, in no promised order; no list of them is held. `part`: of the folders.
 
     Links are refused, also to folders, but for a cinfo that lies in one of `spaces`: with `oss.space` the
     namespace is links. What vanishes meanwhile, a cinfo without a byte whose file has none either, and a file
@@ -46,12 +57,13 @@ def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
     folders = [""]
     while folders:
         folder = folders.pop()
+        is_ours = zlib.crc32(os.fsencode(folder)) % part.of == part.number
         try:
             entries = os.scandir(f"{namespace}{folder}")
         except OSError as error:
             if not folder:
                 raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
-            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            if is_ours and not isinstance(error, FileNotFoundError | NotADirectoryError):
                 yield Found(folder, None, _unreadable(error), f"{folder[:200]}: a folder", is_folder=True)
             continue
         with entries:
@@ -60,38 +72,39 @@ def walk(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[Found]:
                 if entry.is_dir(follow_symlinks=False):
                     if name != _LOST_AND_FOUND:
                         folders.append(name)
-                else:
-                    yield from _found(entry, name, roots)
+                elif is_ours and (found := _found(entry, name, roots)) is not None:
+                    yield found
 
 
-def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Iterator[Found]:
+def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found | None:
+    """What `entry` says, if it is a cinfo or leads somewhere."""
     is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
     lfn = name.removesuffix(SUFFIX)
     if entry.is_symlink():
         path = os.path.realpath(path)
         if not (is_cinfo and roots and path.startswith(roots)):
-            if is_cinfo or entry.is_dir():
-                yield Found(lfn, None, "a link, not followed", lfn)
-            return
+            return Found(lfn, None, "a link, not followed", lfn) if is_cinfo or entry.is_dir() else None
     elif is_cinfo and not entry.is_file(follow_symlinks=False):
-        yield Found(lfn, None, "no plain file", lfn)
-        return
-    if is_cinfo:
-        try:
-            found = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
-        except PushRejected as error:
-            found = Found(lfn, None, "not a usable file name", str(error))
-        if found is not None:
-            yield found
+        return Found(lfn, None, "no plain file", lfn)
+    if not is_cinfo:
+        return None
+    try:
+        return _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
+    except PushRejected as error:
+        return Found(lfn, None, "not a usable file name", str(error))
 
 
 def _read(path: str, lfn: str) -> Found | None:
     """What the file at `path` says of `lfn`; None if it is not there, or without a byte yet."""
     try:
         content, age_s = _content(path)
-        if content and age_s < _YOUNG_S and not _parses(content):
-            time.sleep(_REREAD_S)
-            content, _ = _content(path)
+        try:
+            return Found(lfn, cinfo.parse(content)) if content else None
+        except InputError:
+            if age_s >= _YOUNG_S:
+                raise
+        time.sleep(_REREAD_S)  # it may be written just now
+        content, _ = _content(path)
         return Found(lfn, cinfo.parse(content)) if content else None
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -122,16 +135,14 @@ def _lost(path: str, lfn: str) -> Found | None:
 
 def _content(path: str) -> tuple[bytes, float]:
     """The bytes of a file, one more than is allowed at most, and the seconds since it was written."""
-    with os.fdopen(os.open(path, _READ_FLAGS), "rb") as stream:
-        return stream.read(cinfo.MAX_BYTES + 1), time.time() - os.fstat(stream.fileno()).st_mtime
-
-
-def _parses(content: bytes) -> bool:
+    descriptor = os.open(path, _READ_FLAGS)
     try:
-        cinfo.parse(content)
-    except InputError:
-        return False
-    return True
+        status = os.fstat(descriptor)
+        # A buffer of the most that is allowed would cost more than the rest of the walk.
+        content = os.read(descriptor, min(status.st_size, cinfo.MAX_BYTES) + 1)
+    finally:
+        os.close(descriptor)
+    return content, time.time() - status.st_mtime
 
 
 def _unreadable(error: OSError) -> str:

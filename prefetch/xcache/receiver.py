@@ -1,4 +1,4 @@
-"""Receives the g-streams of several caches into rolling captures, and counts what is missing."""
+"""Receives what several caches report into rolling captures, and counts what is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from prefetch.xcache.collector import frame, listening
+from features.errors import InputError
+from prefetch.xcache import fstream, users
+from prefetch.xcache.collector import BINARY, frame, listening
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
 from prefetch.xcache.numbering import MAX_SENDERS, Numberings
@@ -42,8 +44,8 @@ _RESUME_BYTES: Final = 2**20
 class Receiver:
     """Listens at `host`:`port` (0: any free one, see `port`) and keeps in `files` what caches send.
 
-    Only the header of a datagram is looked at before it is kept: records are the reader's to judge. Raises
-    ServiceError if the port cannot be had. `now_s`: s since 1970.
+    Of a datagram of JSON only the header is looked at before it is kept: records are the reader's to judge.
+    Raises ServiceError if the port cannot be had. `now_s`: s since 1970.
     """
 
     def __init__(
@@ -113,6 +115,9 @@ class Receiver:
         """Keep a datagram, or count why not."""
         self.counts["datagrams"] += 1
         self.counts["bytes"] += len(datagram)
+        if (code := fstream.stream_code(datagram)) is not None:
+            self._take_binary(code, datagram, port, now_s)
+            return
         source = _source(datagram)
         if source is None:
             self.counts["malformed"] += 1
@@ -124,6 +129,20 @@ class Receiver:
         self._keep(frame(int(now_s), port, datagram), now_s)
         note(self._numberings, source, int(now_s))
         self.counts["lost"] = self._numberings.n_lost
+
+    def _take_binary(self, code: str, datagram: bytes, port: int, now_s: float) -> None:
+        if code not in BINARY:
+            self.counts["other"] += 1
+            return
+        try:
+            told = fstream.decode(datagram) if code == fstream.CODE else users.decode(datagram)
+        except InputError:
+            self.counts["malformed"] += 1
+            return
+        self._keep(frame(int(now_s), port, datagram), now_s)
+        if isinstance(told, fstream.Packet):
+            self._numberings.note((told.server_id, told.stod), told.pseq, modulus=fstream.PSEQ_MODULUS)
+            self.counts["lost"] = self._numberings.n_lost
 
     def _keep(self, framed: bytes, now_s: float) -> None:
         self._is_full = not self._quota.admits(len(framed))

@@ -14,6 +14,7 @@ import functools
 import importlib
 import math
 import re
+import threading
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -55,6 +56,7 @@ _OVERLOADED = 3024
 _EXPIRED = 206
 _READABLE_AND_WRITABLE = 48
 _WHOLE = 512
+_IMPORTING = threading.Lock()
 _TIME_OF_DAY = re.compile(rb'<statistics tod="([0-9]{1,12})"')
 
 
@@ -75,7 +77,7 @@ class RemoteFile:
 
     def __enter__(self) -> RemoteFile:
         """Open it."""
-        read = importlib.import_module("XRootD.client.flags").OpenFlags.READ
+        read = _library().flags.OpenFlags.READ
         status, _ = self._file.open(self._url, read, timeout=_left(self._url, self._deadline))
         _check(self._url, status)
         return self
@@ -154,7 +156,7 @@ def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
 
 def version_of(url: str, timeout_s: int = 3) -> str | None:
     """What the server answers when asked for its version; None if it does not answer in time."""
-    codes = importlib.import_module("XRootD.client.flags").QueryCode
+    codes = _library().flags.QueryCode
     status, answer = _library().FileSystem(url).query(codes.CONFIG, "version", timeout=timeout_s)
     return answer.decode(errors="replace") if status.ok and answer else None
 
@@ -165,7 +167,7 @@ def time_of(url: str, timeout_s: int = 3) -> int:
     Its summary statistics begin with it (`tod`), on every version. Raises TargetUnavailable without an
     answer in time, PushRejected if the answer does not contain it.
     """
-    codes = importlib.import_module("XRootD.client.flags").QueryCode
+    codes = _library().flags.QueryCode
     status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=timeout_s)
     if not status.ok and status.code != _SERVER_ANSWERED:
         _check(url, status)
@@ -175,8 +177,13 @@ def time_of(url: str, timeout_s: int = 3) -> int:
     return int(found[1])
 
 
-@functools.cache
 def _library() -> Any:
+    with _IMPORTING:  # by two threads at once, the package's modules wait for each other
+        return _imported()
+
+
+@functools.cache
+def _imported() -> Any:
     try:
         client = importlib.import_module("XRootD.client")
     except ImportError as error:

@@ -1,0 +1,95 @@
+"""The names of a cache's files, as the numbers of a `replay.steward.steward.Steward`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from replay.steward.steward import Steward
+from replay.story import MOST_KINDS
+
+_MOST_CHARS = 12
+"""Of what follows the last dot in a name, to be a kind of file."""
+
+
+class Datasets:
+    """Datasets of files that a catalogue knows: 12 bytes per file, whatever the lengths of names.
+
+    `rows`: names of files and their datasets, None where a file has none. A file is found by its whole name,
+    or by the last part of it. Names are told apart by a hash of 64 bits.
+    """
+
+    def __init__(self, rows: Iterable[tuple[Sequence[str], Sequence[str | None]]] = ()) -> None:
+        numbers: dict[str, int] = {}
+        hashes, codes = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for names, datasets in rows:
+            known = [(name, of) for name, of in zip(names, datasets, strict=True) if of is not None]
+            hashes.append(np.fromiter((hash(name) for name, _ in known), np.int64, len(known)))
+            code = (numbers.setdefault(of, len(numbers)) for _, of in known)
+            codes.append(np.fromiter(code, np.int32, len(known)))
+        self._hashes, found = np.unique(np.concatenate(hashes), return_index=True)
+        self._codes = np.concatenate(codes)[found]
+        self._titles: list[str] = list(numbers)
+
+    def of(self, name: str) -> str | None:
+        """The dataset of file `name`, None if the catalogue has none for it."""
+        if not self._titles:
+            return None
+        for told in (name, name.rpartition("/")[2]):
+            number = hash(told)
+            at = int(np.searchsorted(self._hashes, number))
+            if at < self._hashes.size and self._hashes[at] == number:
+                return self._titles[int(self._codes[at])]
+        return None
+
+
+class Book:
+    """Files by number, in the order in which they became known to `steward`.
+
+    A file without a dataset in `datasets` belongs to that of its folder. `kinds`: the kinds of files that a
+    model was trained with, in its order; empty: numbered as they come.
+    """
+
+    def __init__(self, steward: Steward, datasets: Datasets, kinds: Sequence[str] = ()) -> None:
+        self._steward, self._catalogue = steward, datasets
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
+        self._datasets: dict[str, int] = {}
+        self._kinds = {kind: number for number, kind in enumerate(kinds)}
+        self._has_all_kinds = bool(kinds)
+
+    def __len__(self) -> int:
+        """The number of files known."""
+        return len(self._names)
+
+    def name(self, file: int) -> str:
+        """The name of file number `file`."""
+        return self._names[file]
+
+    def known(self, names: Iterable[str]) -> list[int]:
+        """The numbers of those of `names` that are known."""
+        return [number for name in names if (number := self._numbers.get(name)) is not None]
+
+    def number(self, name: str, size_bytes: int = -1) -> int:
+        """The number of file `name`, which becomes known by this; `size_bytes` -1: not known."""
+        found = self._numbers.get(name)
+        if found is not None:
+            return found
+        file = self._steward.add(self._dataset(name), self._kind(name), size_bytes)
+        self._numbers[name] = file
+        self._names.append(name)
+        return file
+
+    def _dataset(self, name: str) -> int:
+        # A dataset's name is no path, so that no folder is taken for one.
+        title = self._catalogue.of(name)
+        key = f"{name.rpartition('/')[0]}/" if title is None else title
+        return self._datasets.setdefault(key, len(self._datasets))
+
+    def _kind(self, name: str) -> int:
+        _, dot, ending = name.rpartition(".")
+        kind = ending if dot and len(ending) <= _MOST_CHARS and "/" not in ending else ""
+        if not self._has_all_kinds and len(self._kinds) < MOST_KINDS:
+            return self._kinds.setdefault(kind, len(self._kinds))
+        return self._kinds.get(kind, MOST_KINDS)

@@ -1,0 +1,135 @@
+"""What a steward reports of itself: to its log, to Prometheus and to `cachecast status`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import pydantic
+
+from features.errors import InputError, bounded, printable
+
+_HOUR_S: Final = 3600.0
+_NEWEST: Final = 20
+"""Evictions that are reported one by one."""
+_MAX_NAME_CHARS: Final = 300
+_MAX_FILE_BYTES: Final = 1 << 20
+
+_Count = Annotated[int, pydantic.Field(gt=-(2**63), lt=2**63)]
+_Time = Annotated[float, pydantic.Field(ge=0, lt=4102444800)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Eviction:
+    """A confirmed eviction; `reason`: why this file, in words."""
+
+    at_s: _Time
+    name: str
+    evicted_bytes: _Count
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Evicted:
+    """Files evicted for one reason, and their bytes."""
+
+    files: _Count
+    bytes: _Count
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """A steward at `at_s`, s since 1970. Counts are since its start.
+
+    `following`: the order followed; `used_bytes` of `high_bytes`, where the cache purges, and `target_bytes`,
+    where evictions begin; `inflow_bytes`: what hardly ever is exceeded between two looks; `kept`: evictions
+    that the cache refused or did not confirm in time; `lost`: reports missing; `saved_bytes`: bytes of reads
+    that plain LRU would have missed, less those that were; `alarms`: texts by name; `last_hour`: evictions of
+    the last hour by reason; `newest`: the last evictions, the newest first; `version`: of the models whose
+    order may be followed, None without one, and since when it serves this steward.
+    """
+
+    cache: str
+    at_s: _Time
+    started_s: _Time
+    following: str
+    used_bytes: _Count
+    target_bytes: _Count
+    high_bytes: _Count
+    inflow_bytes: _Count
+    held_files: _Count
+    open_files: _Count
+    evicted_files: _Count
+    evicted_bytes: _Count
+    evicted_bytes_hour: _Count
+    kept: _Count
+    lost: _Count
+    rescans: _Count
+    saved_bytes: _Count
+    alarms: Mapping[str, str]
+    last_hour: Mapping[str, Evicted]
+    newest: tuple[Eviction, ...]
+    version: str | None = None
+    version_since_s: _Time | None = None
+
+    def write(self, path: Path) -> None:
+        """Replace the file at `path` atomically. Raises OSError."""
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(dataclasses.asdict(self)))
+        part.replace(path)
+
+
+_FIGURES: Final = pydantic.TypeAdapter(Figures)
+
+
+def read(path: Path) -> Figures | None:
+    """The figures at `path`; None if there are none. Raises InputError if they are damaged."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ValueError
+        with path.open("rb") as opened:
+            return _FIGURES.validate_json(opened.read(_MAX_FILE_BYTES), strict=True)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise InputError(
+            f"cannot read what the steward reports in {path.name}: it is damaged, or of another version; "
+            "restart the steward"
+        ) from None
+
+
+class Recent:
+    """The evictions of the last hour by reason, to the minute, and the newest ones."""
+
+    def __init__(self) -> None:
+        self._minutes: deque[tuple[float, dict[str, Evicted]]] = deque()
+        self._newest: deque[Eviction] = deque(maxlen=_NEWEST)
+
+    def add(self, at_s: float, name: str, n_bytes: int, reason: str) -> None:
+        """Count an eviction at `at_s`, and forget what is older than an hour."""
+        minute = at_s // 60 * 60
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append((minute, {}))
+        sums = self._minutes[-1][1]
+        before = sums.get(reason, Evicted(0, 0))
+        sums[reason] = Evicted(before.files + 1, before.bytes + n_bytes)
+        self._newest.appendleft(Eviction(at_s, bounded(printable(name), _MAX_NAME_CHARS), n_bytes, reason))
+        while self._minutes[0][0] < at_s - _HOUR_S:
+            self._minutes.popleft()
+
+    def last_hour(self, now_s: float) -> dict[str, Evicted]:
+        """The sums of the hour until `now_s`, by reason."""
+        found: dict[str, Evicted] = {}
+        for minute, sums in self._minutes:
+            for reason, one in sums.items() if minute > now_s - _HOUR_S else ():
+                before = found.get(reason, Evicted(0, 0))
+                found[reason] = Evicted(before.files + one.files, before.bytes + one.bytes)
+        return found
+
+    def newest(self) -> tuple[Eviction, ...]:
+        """The last evictions, the newest first."""
+        return tuple(self._newest)

@@ -1,0 +1,128 @@
+"""A cache's inventory, taken in parts, so that nothing else waits for a walk through a million files."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Final
+
+import numpy as np
+
+from prefetch.steward.book import Book
+from prefetch.steward.feed import Report
+from prefetch.steward.follower import Follower
+from prefetch.target import CacheTarget, Held
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.fstream import Packet
+from replay.steward.steward import Steward
+
+FILES_AT_ONCE: Final = 2000
+N_EXPECTED: Final = 50
+"""Names of which the server is asked whether they are gone, if the namespace does not show them."""
+
+
+class Rescan:
+    """One walk through the files of `target`, by which what was not reported becomes known.
+
+    Files that came or were reported since it began are left as they are.
+    """
+
+    def __init__(
+        self, target: CacheTarget, book: Book, steward: Steward, follower: Follower, *, now_s: float
+    ) -> None:
+        self._target, self._book, self._steward, self._follower = target, book, steward, follower
+        self._began_s = now_s
+        self._files = iter(target.inventory(_some(book, steward)))
+        self._seen = bytearray(len(book))
+        self._unreported: list[tuple[float, int, int]] = []
+
+    def step(self) -> int | None:
+        """Take some files; at the end the number of files that are gone, until then None.
+
+        Raises InputError and TargetUnavailable as `CacheTarget.inventory` does; then nothing counts as gone.
+        """
+        some = list(islice(self._files, FILES_AT_ONCE))
+        for held in some:
+            file = self._book.number(held.name, held.size_bytes)
+            self._unreported_or_known(file, held.bytes_on_disk, last_use_s(held, self._began_s))
+            if file < len(self._seen):
+                self._seen[file] = True
+        if some:
+            return None
+        # Uses that nobody reported count in their order.
+        for used_s, file, n_bytes in sorted(self._unreported):
+            self._follower.found(file, n_bytes, used_s, self._began_s)
+        return self._remove_unseen()
+
+    def _unreported_or_known(self, file: int, n_bytes: int, used_s: float) -> None:
+        if self._follower.stored_since(file, used_s):
+            self._follower.found(file, n_bytes, used_s, self._began_s)
+        else:
+            self._unreported.append((used_s, file, n_bytes))
+
+    def _remove_unseen(self) -> int:
+        n_gone = 0
+        for file, seen in enumerate(self._seen):
+            if seen or self._steward.bytes_on_disk(file) is None:
+                continue
+            if self._follower.stored_since(file, self._began_s):
+                continue
+            if self._target.confirm(self._book.name(file)).held is None:
+                self._steward.removed(file)
+                n_gone += 1
+        return n_gone
+
+
+def begin(
+    target: CacheTarget,
+    book: Book,
+    steward: Steward,
+    follower: Follower,
+    reports: Iterable[Report],
+    *,
+    now_s: float,
+) -> None:
+    """Learn what the cache holds, and from its earlier `reports` in which order its files were read.
+
+    A file comes by its first report, or at its last use where that is older. Raises as `Rescan.step`.
+    """
+    n_bytes, used_s = array("q"), array("d")
+    for held in target.inventory():
+        book.number(held.name, held.size_bytes)
+        n_bytes.append(held.bytes_on_disk)
+        used_s.append(last_use_s(held, now_s))
+    by_use = iter(np.argsort(np.array(used_s), kind="stable").tolist())
+    following = next(by_use, None)
+    for report in chain(reports, [None]):
+        until_s = math.inf if report is None else _time(report)
+        while following is not None and used_s[following] <= until_s:
+            follower.found(following, n_bytes[following], used_s[following], used_s[following])
+            following = next(by_use, None)
+        if report is not None:
+            follower.apply(report, until_s)
+    for file in range(len(book)):
+        if file >= len(n_bytes):
+            steward.removed(file)
+        elif steward.bytes_on_disk(file) != n_bytes[file]:
+            steward.stored(file, n_bytes[file], now_s)
+
+
+def last_use_s(held: Held, now_s: float) -> float:
+    """The end of the last use of a file; one that was never closed is used now."""
+    return float(held.last_use_s or held.last_detach_s or now_s)
+
+
+def _time(report: Report) -> float:
+    """When a report became known, s since 1970; 0 if it has no time."""
+    if isinstance(report, FileClose):
+        return float(report.received_t)
+    return float(report.end_s) if isinstance(report, Packet) else 0.0
+
+
+def _some(book: Book, steward: Steward) -> list[str]:
+    """Names of files on disk, spread over all."""
+    n_known = len(book)
+    spread = range(0, n_known, 1 + n_known // N_EXPECTED)
+    return [book.name(file) for file in spread if steward.bytes_on_disk(file) is not None]

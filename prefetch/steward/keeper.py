@@ -1,0 +1,305 @@
+"""Keeps a live cache below its high watermark by evicting in our order, so that its own purge never runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from features.errors import PushError, ServiceError, TargetUnavailable
+from features.units import format_bytes
+from prefetch.push.attempt import PushLimits
+from prefetch.steward.book import Book
+from prefetch.steward.evictions import Evictions
+from prefetch.steward.feed import Feed
+from prefetch.steward.figures import Figures, Recent
+from prefetch.steward.fill import Inflow, Usage
+from prefetch.steward.readers import Readers
+from prefetch.steward.watch import Watch
+from prefetch.target import CacheTarget
+from replay.steward.steward import Saved, Steward
+
+FILES_AT_ONCE: Final = 64
+"""About so many files are chosen to go at once."""
+SPARED_S: Final = 60.0
+"""A file that is open, or could not be evicted, is not tried again for this long."""
+ABSENT_IN_A_ROW: Final = 3
+"""After so many files that were gone before their eviction, nothing is evicted until a new inventory."""
+LEAST_SHARE: Final = 0.05
+"""At least this share of what lies between the watermarks stays free."""
+N_SAMPLED: Final = 100
+"""Files that show on which file systems the cache keeps its files."""
+PLANNED: Final = "a plan evicts it"
+"""The reason of an eviction that a plan asks for; of others it names the order followed."""
+
+
+class Lists(NamedTuple):
+    """Names that plans pin, which are never evicted, and names that they evict, which go first."""
+
+    pins: Collection[str]
+    evictions: Sequence[str]
+
+
+class Limits(NamedTuple):
+    """`low`, `high`: watermarks as shares of the capacity; `look_s`: what arrives in it stays free.
+
+    `push`: of each eviction; `max_clock_skew_s`: beyond it there is an alarm.
+    """
+
+    low: float
+    high: float
+    look_s: float
+    push: PushLimits
+    max_clock_skew_s: float
+
+
+class Keeper:
+    """The steward of one cache; a context manager. `usage` gives how full it is, by some names that it holds,
+    and `is_open` whether a file is open now, which the cache reports later; `readers`: see `Readers`.
+
+    All that it knows comes from the cache's inventory and reports: killed at any time, it loses nothing.
+    """
+
+    def __init__(
+        self,
+        target: CacheTarget,
+        feed: Feed,
+        book: Book,
+        steward: Steward,
+        *,
+        usage: Callable[[Sequence[str]], Usage],
+        lists: Callable[[float], Lists],
+        limits: Limits,
+        is_open: Callable[[str], bool],
+        readers: Collection[str] = (),
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.alarms: dict[str, str] = {}
+        self._target, self._book, self._steward = target, book, steward
+        self._lists, self._limits, self._now_s = lists, limits, now_s
+        self._is_open = is_open
+        self._watch = Watch(
+            target, feed, book, steward, ours_last_s=limits.push.timeout_s, readers=Readers(readers)
+        )
+        self._watch.begin(now_s())
+        self._usage = usage([book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)])
+        self._evictions = Evictions(target, limits.push, now_s)
+        self._inflow, self._recent = Inflow(limits.look_s), Recent()
+        self._why: dict[int, str] = {}
+        self._saved_before = dict(steward.saved())
+        self._spared: dict[int, float] = {}
+        self._n_evicted = self._evicted_bytes = self._n_kept = 0
+        self._used_bytes = self._n_absent = 0
+        self._listed_at = -math.inf
+        self._started_s = now_s()
+
+    def __enter__(self) -> Keeper:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for the evictions under way."""
+        self._evictions.__exit__(kind, error, trace)
+
+    @property
+    def n_held(self) -> int:
+        """Files on disk."""
+        return self._steward.n_held
+
+    @property
+    def high_bytes(self) -> int:
+        """Where XCache begins to purge."""
+        return int(self._limits.high * self._usage.capacity_bytes)
+
+    @property
+    def target_bytes(self) -> int:
+        """Where evictions begin: below `high_bytes` by what may come until the next look."""
+        between = int((self._limits.high - self._limits.low) * self._usage.capacity_bytes)
+        free = self._inflow.headroom(unmeasured=between // 2)
+        return self.high_bytes - min(max(free, int(LEAST_SHARE * between)), between)
+
+    def step(self, within_s: float) -> None:
+        """Follow the cache, look how full it is, and evict; takes `within_s`, less while files have to go."""
+        until, n_before = time.monotonic() + within_s, self._n_evicted
+        self._watch.follow(self._now_s())
+        self._look(until)
+        if self._n_evicted == n_before or self._used_bytes <= self.target_bytes:
+            time.sleep(max(0.0, until - time.monotonic()))
+
+    def _look(self, until: float) -> None:
+        """Measure, and evict some of what is too much, until `until` at the latest."""
+        self.alarms = {}
+        try:
+            self._refresh_lists()
+            self._measure()
+            if self._may_evict():
+                self._evict(until)
+                self._measure()
+        except TargetUnavailable as error:
+            self.alarms["steward-cache"] = str(error)
+        self._judge()
+
+    def _measure(self) -> None:
+        growing = (
+            (self._book.name(file), self._steward.bytes_on_disk(file) or 0)
+            for file in self._watch.follower.growing
+        )
+        self._used_bytes = self._usage.used_bytes(self._steward.used_bytes, growing)
+        self._inflow.note(time.monotonic(), self._used_bytes, self._evicted_bytes)
+
+    def _refresh_lists(self) -> None:
+        if time.monotonic() - self._listed_at < self._limits.look_s:
+            return
+        try:
+            lists = self._lists(self._now_s())
+        except ServiceError as error:
+            self.alarms["steward-lists"] = str(error)
+            return
+        self._steward.pin(self._book.known(lists.pins))
+        self._steward.evict_first(self._book.known(lists.evictions))
+        self._listed_at = time.monotonic()
+
+    def _may_evict(self) -> bool:
+        """Whether it is known what the cache holds, and which of it is pinned or open."""
+        if self._listed_at < 0 or self._watch.is_behind:
+            return False
+        if self._target.removes_open_files() and not self._watch.sees_opens:
+            self.alarms["steward-blind"] = (
+                "this server removes open files, and has reported no open since it was started: nothing is "
+                "evicted; add the xrootd.monitor line of docs/steward.md to its configuration"
+            )
+        return not {"steward-blind", "reports"} & {*self.alarms, *self._watch.faults}
+
+    def _evict(self, until: float) -> None:
+        """Evict some files in the steward's order, if the cache holds too much; wait for them until then."""
+        self._unspare()
+        self._collect(0.0)
+        waiting = deque(self._victims())
+        while (waiting or self._evictions.files) and time.monotonic() < until:
+            while waiting and self._evictions.room > 0 and not self._watch.is_behind:
+                self._begin(waiting.popleft())
+            if not self._evictions.files:
+                return
+            self._collect(max(0.0, until - time.monotonic()))
+
+    def _victims(self) -> list[int]:
+        under_way = sum(self._steward.bytes_on_disk(file) or 0 for file in self._evictions.files)
+        excess = self._used_bytes - self.target_bytes - under_way
+        if excess <= 0 or not self._evictions.room:
+            return []
+        mean = self._steward.used_bytes // max(1, self._steward.n_held)
+        return self._steward.victims(min(excess, FILES_AT_ONCE * mean + 1), self._now_s())
+
+    def _begin(self, file: int) -> None:
+        # No victim again while it is under way, as if it were open.
+        self._steward.opened(file)
+        name = self._book.name(file)
+        if self._is_open(name):
+            self._spared[file] = time.monotonic() + SPARED_S
+        else:
+            is_planned = self._steward.goes_first(file)
+            self._why[file] = PLANNED if is_planned else f"next in the order {self._steward.following}"
+            self._evictions.begin(file, name)
+
+    def _collect(self, within_s: float) -> None:
+        for file, error, was_there in self._evictions.ended(within_s):
+            why = self._why.pop(file)
+            if error is not None:
+                self._n_kept += 1
+                if self._watch.bytes_on_disk(file) == 0:
+                    # Removed without an answer, by a cache that stopped; or its namespace is not mounted.
+                    self._watch.rescan(is_urgent=True)
+                self._spared[file] = time.monotonic() + SPARED_S
+                continue
+            self._steward.closed(file)
+            n_bytes = self._steward.bytes_on_disk(file) or 0
+            self._watch.follower.removed(file, self._now_s())
+            self._used_bytes -= n_bytes
+            self._n_absent = 0 if was_there else self._n_absent + 1
+            if was_there:
+                self._n_evicted += 1
+                self._evicted_bytes += n_bytes
+                self._recent.add(self._now_s(), self._book.name(file), n_bytes, why)
+        if self._n_absent >= ABSENT_IN_A_ROW:
+            # The cache has purged by itself: what else we take for held may be gone too.
+            self._n_absent = 0
+            self._watch.rescan(is_urgent=True)
+
+    def _unspare(self) -> None:
+        now = time.monotonic()
+        for file in [file for file, until in self._spared.items() if until <= now]:
+            del self._spared[file]
+            self._steward.closed(file)
+
+    def _judge(self) -> None:
+        """The alarms of this look."""
+        faults = self._watch.faults
+        if "reports" in faults:
+            self.alarms["steward-blind"] = f"{faults['reports']}; nothing is evicted"
+        if (fault := self._evictions.fault or faults.get("inventory")) is not None:
+            self.alarms["steward-cache"] = fault
+        if self._used_bytes > self.high_bytes:
+            self._watch.rescan()
+            self.alarms["steward-outrun"] = self._why_too_full()
+        self._check_clock()
+
+    def _why_too_full(self) -> str:
+        used, high = format_bytes(self._used_bytes), format_bytes(self.high_bytes)
+        last = self._evictions.last_error
+        why = "more came in than was evicted" if last is None else f"the last eviction failed: {last}"
+        return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
+
+    def _check_clock(self) -> None:
+        try:
+            skew_s = self._target.clock_skew_s()
+        except PushError:
+            return
+        if abs(skew_s) > self._limits.max_clock_skew_s:
+            where = "ahead of" if skew_s > 0 else "behind"
+            self.alarms["steward-clock"] = (
+                f"the cache's clock is {abs(skew_s):.0f} s {where} ours: the order of eviction is blurred; "
+                "set the clocks by NTP"
+            )
+
+    def figures(self) -> Figures:
+        """What it reports of itself now."""
+        now_s = self._now_s()
+        last_hour = self._recent.last_hour(now_s)
+        return Figures(
+            cache=self._target.name,
+            at_s=now_s,
+            started_s=self._started_s,
+            following=self._steward.following,
+            used_bytes=self._used_bytes,
+            target_bytes=self.target_bytes,
+            high_bytes=self.high_bytes,
+            inflow_bytes=self._inflow.headroom(unmeasured=0),
+            held_files=self._steward.n_held,
+            open_files=len(self._watch.follower.open_files),
+            evicted_files=self._n_evicted,
+            evicted_bytes=self._evicted_bytes,
+            evicted_bytes_hour=sum(one.bytes for one in last_hour.values()),
+            kept=self._n_kept,
+            lost=self._watch.n_lost,
+            rescans=self._watch.n_rescans,
+            saved_bytes=sum(one.lru_bytes - one.our_bytes for one in self.saved().values()),
+            alarms=dict(self.alarms),
+            last_hour=last_hour,
+            newest=self._recent.newest(),
+        )
+
+    def saved(self) -> Mapping[int, Saved]:
+        """What reads since the start fetched, and would have fetched with plain LRU, by day."""
+        none = Saved(0, 0)
+        return {
+            day: Saved(
+                *(now - before for now, before in zip(of, self._saved_before.get(day, none), strict=True))
+            )
+            for day, of in self._steward.saved().items()
+            if of != self._saved_before.get(day)
+        }
