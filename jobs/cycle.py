@@ -14,9 +14,7 @@ from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.train import features, predict, training
-
-SPARE = 1.5
-"""Reserve, because there were more candidates at some decision times than there are now."""
+from jobs.train.samples import sample_share
 
 
 @dataclasses.dataclass
@@ -91,7 +89,7 @@ def _training_features(settings: Settings, as_of_s: int, n_candidates: int) -> t
     """
     training = settings.training
     wanted = range(as_of_s - training.every, as_of_s - training.span - 1, -training.every)
-    share = min(1.0, SPARE * training.max_rows / max(1, n_candidates * len(wanted)))
+    share = sample_share(training, candidates=n_candidates, moments=len(wanted))
     spec = dataclasses.replace(settings.features.spec, sample_share=share)
     there = Tables(settings.tables.root).head(spec.features_table).partitions
     region = settings.region.name

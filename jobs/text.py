@@ -75,7 +75,7 @@ def text(key: str, value: object) -> str:
 
 def percent(share: float, digits: int = 0) -> str:
     """A share as a percentage, for example `12 %`."""
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:z.{digits}f} %"  # z: no minus before a zero
 
 
 def count(number: float) -> str:

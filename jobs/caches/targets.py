@@ -12,8 +12,8 @@ from prefetch.xcache import keytab
 from prefetch.xcache.client import XCacheTarget
 
 
-def target(cache: CacheSettings) -> CacheTarget:
-    """The target of `cache`. Raises ConfigError if its settings are incomplete."""
+def target(cache: CacheSettings, *, walks_apart: bool = False) -> CacheTarget:
+    """The target of `cache`; `walks_apart`: see `XCacheTarget`. ConfigError if settings are missing."""
     if cache.kind == "directory":
         if cache.origin is None:
             raise ConfigError(
@@ -22,4 +22,11 @@ def target(cache: CacheSettings) -> CacheTarget:
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     if cache.keytab is not None:
         keytab.use(cache.keytab, f"caches.{cache.name}.keytab")
-    return XCacheTarget(cache.name, cache.url, cache.namespace, cache.gstream, spaces=cache.spaces)
+    return XCacheTarget(
+        cache.name,
+        cache.url,
+        cache.namespace,
+        cache.gstream,
+        spaces=cache.spaces,
+        walks_apart=walks_apart,
+    )

@@ -8,7 +8,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
@@ -41,6 +41,23 @@ def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] 
     else:
         for fact in layout.facts(rows, width=out.width):
             out.print(fact, soft_wrap=True)
+
+
+class Alarming(Protocol):
+    """An answer with alarms for the operator."""
+
+    @property
+    def alarms(self) -> Sequence[str]:
+        """One sentence each."""
+        ...
+
+
+def show_warning(answer: Alarming, *, as_json: bool) -> None:
+    """Print a job's answer; its alarms as warnings, and in JSON also among the rest."""
+    row = as_row(answer)
+    show(row if as_json else {key: row[key] for key in row if key != "alarms"}, as_json=as_json)
+    for alarm in answer.alarms:
+        warn(alarm)
 
 
 def _show_rows(rows: Sequence[dict[str, object]], title: str, columns: Sequence[str]) -> None:

@@ -40,9 +40,7 @@ def cycle(
             train=train,
             on_progress=advance,
         )
-    console.show(answer, as_json=as_json)
-    for alarm in answer.alarms:
-        console.warn(alarm)
+    console.show_warning(answer, as_json=as_json)
 
 
 def _input(text: str) -> tuple[str, str]:

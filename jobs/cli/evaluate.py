@@ -74,7 +74,7 @@ def evaluate(
     fractions = parsing.shares(capacity_fraction)
     export.prepare(out)
     roles = parsing.columns(columns)
-    beside = of_trace.Beside(**{role: roles.pop(role) for role in of_trace.BESIDE if role in roles})
+    beside = parsing.beside(roles)
     file = parsing.trace_file(trace, roles, time_unit, kind, sort, site, until)
     with console.progress("evaluation", quiet=as_json) as advance:
         if file is not None:

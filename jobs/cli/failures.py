@@ -27,5 +27,5 @@ def remedy(error: Exception) -> str | None:
     """What to tell a person who can mend it; None for what nobody foresaw."""
     if isinstance(error, MemoryError):
         return _NO_MEMORY
-    told = str(error)
-    return next((what for words, what in _REMEDIES.items() if any(word in told for word in words)), None)
+    text = str(error)
+    return next((what for words, what in _REMEDIES.items() if any(word in text for word in words)), None)

@@ -41,7 +41,7 @@ class Command(NamedTuple):
 
 COMMANDS: Mapping[str, Command] = {
     "pull": Command(LOOP, "ingest", "Read raw records into the accesses and files tables."),
-    "features": Command(LOOP, "train", "Compute the features of the candidates with Spark."),
+    "features": Command(LOOP, "train", "Compute the features of the candidates."),
     "train": Command(
         LOOP,
         "train",
@@ -55,12 +55,14 @@ COMMANDS: Mapping[str, Command] = {
     "outcomes": Command(LOOP, "outcomes", "Account what pushed files earned."),
     "cycle": Command(LOOP, "cycle", "Pull what is new, compute features, and predict, in one command."),
     "replay": Command(REPLAY, "replay", "Replay accesses under several policies and capacities."),
+    "leaderboard": Command(REPLAY, "leaderboard", "Compare every policy on every trace at every capacity."),
     "curve": Command(REPLAY, "replay", "Show LRU's hit ratios at every capacity."),
     "report": Command(REPLAY, "report", "Write one HTML page: the newest results, or the study of a trace."),
     "workload": Command(REPLAY, "workload", "Generate the accesses and files catalogue of a region."),
     "forecast": Command(REPLAY, "forecast", "Forecast a plain popularity series."),
     "scan": Command(CACHES, "ingest", "Take an XCache's inventory and remembered reads on its host."),
     "collect": Command(CACHES, "collect", "Keep the g-streams that caches send by UDP."),
+    "steward": Command(CACHES, "steward", "Keep a cache below its high watermark by evicting in our order."),
     "caches": Command(CACHES, "operate", "List the configured caches."),
     "prefill": Command(CACHES, "prefill", "Fetch what a task will read into a cache before it is submitted."),
     "queue": Command(CACHES, "prefill", "Take what queued jobs will read from a batch system."),

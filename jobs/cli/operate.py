@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from features.times import parse_as_of, parse_day
+from features.times import as_of_label, parse_as_of, parse_day
 from jobs import text
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
@@ -18,7 +18,7 @@ from jobs.cli.options import Conf, Json, TablesRoot
 with lazily():
     from jobs.operate import caches as cache_list
     from jobs.operate import doctor as checks
-    from jobs.operate import probes, prometheus, unlocking
+    from jobs.operate import probes, prometheus, stewards, unlocking
     from jobs.operate import status as state
     from jobs.spark import code_zip
 
@@ -42,7 +42,7 @@ def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
 def _show(found: state.Status) -> None:
     console.out.print(f"[bold]{escape(found.region)}[/bold] at {found.at}", highlight=False)
-    console.sentence(f"champion: {_champion(found)}")
+    console.sentence(f"champion: {state.champion_line(found)}")
     scored = f"{text.count(found.predictions)} at {found.predictions_at} by {found.scored_by}"
     console.sentence(f"predictions: {scored if found.predictions_at else 'none'}")
     if found.caches:
@@ -51,14 +51,6 @@ def _show(found: state.Status) -> None:
         console.show(found.alarms, as_json=False, title="Alarms (docs/troubleshoot.md has each)")
     else:
         console.line("no alarm")
-
-
-def _champion(found: state.Status) -> str:
-    if found.champion:
-        return f"{found.champion} (decided {found.decided_at})"
-    if found.candidate_serves:
-        return f"none yet; the candidate {found.scored_by} serves until one is promoted"
-    return "none, caches run plain LRU"
 
 
 def _cache(one: state.CacheStatus) -> dict[str, object]:
@@ -72,7 +64,26 @@ def _cache(one: state.CacheStatus) -> dict[str, object]:
         "pins": f"{text.count(one.pins)}, {text.text('bytes', one.pinned_bytes)}",
         "plan": _items(one.plan_at, one.plan),
         "push": _items(one.push_at, one.push),
+        "steward": "none" if one.steward is None else _steward(one.steward),
     }
+
+
+def _steward(found: stewards.Figures) -> str:
+    """The order followed, how full the cache is, and what that has earned."""
+    used, most, evicted, saved = (
+        text.text("bytes", n_bytes)
+        for n_bytes in (found.used_bytes, found.target_bytes, found.evicted_bytes_hour, found.saved_bytes)
+    )
+    why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in found.last_hour.items())
+    hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
+    return f"{_order(found)}: {used} of {most}, {hour}, {saved} saved against LRU"
+
+
+def _order(found: stewards.Figures) -> str:
+    """The order followed, and the version of the learned one that may be."""
+    if found.version is None or found.version_since_s is None:
+        return found.following
+    return f"{found.following} ({found.version} serves since {as_of_label(int(found.version_since_s))})"
 
 
 def _items(at: str | None, counts: dict[str, int]) -> str:

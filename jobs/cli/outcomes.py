@@ -18,6 +18,7 @@ with lazily():
     from jobs.outcomes import history, items
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
+_STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
 _PLAN_COLUMNS = ("as_of", *text.OUTCOME_COLUMNS)
 _MODEL_COLUMNS = ("model_version", *text.OUTCOME_COLUMNS)
 
@@ -66,6 +67,9 @@ def _show(found: history.History, cache: str) -> None:
         console.show(found.models, as_json=False, title="model versions", columns=_MODEL_COLUMNS)
     else:
         console.line("plans: none of them completed an item; see `cachecast push --status`")
+    if found.steward:
+        title = "days of the steward, by its own count"
+        console.show(found.steward, as_json=False, title=title, columns=_STEWARD_COLUMNS)
     if found.days:
         console.show(found.days, as_json=False, title="days against LRU", columns=_DAY_COLUMNS)
     else:

@@ -79,6 +79,11 @@ def columns(text: str) -> dict[str, str]:
     return {role.strip(): name.strip() for role, _, name in pairs}
 
 
+def beside(roles: dict[str, str]) -> traces.Beside:
+    """The columns that say more of an access, taken out of `roles`."""
+    return traces.Beside(**{role: roles.pop(role) for role in traces.BESIDE if role in roles})
+
+
 def trace_file(
     path: Path | None,
     roles: dict[str, str],

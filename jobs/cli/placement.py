@@ -12,6 +12,7 @@ from jobs.cli.lazy import lazily
 from jobs.cli.options import AsOf, Conf, Json, TablesRoot
 
 with lazily():
+    from jobs.overview import pages
     from jobs.placement import refresh
     from jobs.placement import serve as service
 
@@ -36,4 +37,5 @@ def serve(
 
     Runs until it is stopped; run it as a service.
     """
-    service.run(options.load(conf), host=host, port=port, log=console.log)
+    settings = options.load(conf)
+    service.run(settings, pages.Pages(settings), host=host, port=port, log=console.log)

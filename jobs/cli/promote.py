@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from features.errors import InputError
+from features.results import STEWARD
 from jobs import text
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
@@ -15,11 +17,16 @@ from jobs.cli.options import Conf, Json, TablesRoot
 with lazily():
     from jobs.evaluate import promote as job
 
+if TYPE_CHECKING:
+    from models.evaluation.promotion import Comparison
+
+_VERDICTS = {True: "may evict", False: "may not evict", None: "not judged"}
+
 
 def promote(
     why: Annotated[bool, typer.Option("--why", help="show the last decision, and decide nothing")] = False,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="make the previous champion the champion again")
+        bool, typer.Option("--rollback", help="restore what served before the last promotion")
     ] = False,
     conf: Conf = None,
     tables: TablesRoot = None,
@@ -27,7 +34,8 @@ def promote(
 ) -> None:
     """Make the newest evaluated model the champion if its plans won.
 
-    They must beat every rival in replay; otherwise the model is refused, and the champion stays.
+    They must beat every rival in replay; otherwise the model is refused, and the champion stays. Its order of
+    eviction is judged apart: stewards of caches may follow it if it won.
     """
     if why and rollback:
         raise InputError("give either --why or --rollback")
@@ -42,12 +50,22 @@ def promote(
         f"{answer.action} {answer.model_version} at {answer.decided_at}; "
         f"champion: {answer.champion or f'none, {without}'}"
     )
+    if answer.trained_until is not None:
+        console.sentence(f"{answer.model_version} was trained on what was known at {answer.trained_until}")
     for reason in answer.reasons:
         console.sentence(f"  {reason}")
-    if answer.comparisons:
-        console.show(
-            answer.comparisons,
-            as_json=False,
-            title="Daily WAN saved, with its 95 % bounds",
-            columns=text.PROMOTION_COLUMNS,
-        )
+    console.sentence(
+        f"order of eviction of {answer.model_version}: {_VERDICTS[answer.may_evict]}; "
+        f"the order that evicts: {answer.steward or 'none, stewards follow no model'}"
+    )
+    for reason in answer.order_reasons:
+        console.sentence(f"  {reason}")
+    of_order = [one for one in answer.comparisons if one.policy == STEWARD]
+    of_plans = [one for one in answer.comparisons if one not in of_order]
+    _show(of_plans, "Daily WAN saved by its plans, with 95 % bounds")
+    _show(of_order, "Daily WAN saved by its order of eviction, with 95 % bounds")
+
+
+def _show(comparisons: Sequence[Comparison], title: str) -> None:
+    if comparisons:
+        console.show(comparisons, as_json=False, title=title, columns=text.PROMOTION_COLUMNS)

@@ -53,13 +53,22 @@ def push(
         with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
             summary = _pushed(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance, force=force)
         console.show(summary, as_json=as_json)
-        end(cache, summary)
+        over = as_of_s is not None and job.is_over(settings, cache=cache, as_of_s=as_of_s)
+        end(cache, summary, is_over=over)
     else:
         console.show(_looked(settings, mode, cache=cache, as_of_s=as_of_s), as_json=as_json)
 
 
-def end(cache: str, summary: PushSummary) -> None:
-    """Say where the errors of failed items are; exit code 1 if no item was done."""
+def end(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
+    """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
+
+    Exit code 1 if items failed and none was done.
+    """
+    if summary.expired or is_over:
+        console.warn(
+            f"the time of the plan is over, {summary.expired} items expired now; after `cachecast cycle`, "
+            f"`cachecast plan --cache {cache} --as-of` with a time of today plans anew"
+        )
     if summary.failed:
         where = f"`cachecast push --cache {cache} --status` and the table receipts"
         console.warn(f"{summary.failed} items failed: {where} tell their errors")

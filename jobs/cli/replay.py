@@ -32,7 +32,8 @@ def replay(
     policy: Annotated[
         str,
         typer.Option(
-            help=f"for example lru,gdsf; defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
+            help="for example lru,gdsf,steward-auto; "
+            f"defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
         ),
     ] = "",
     capacity: options.Capacity = "",
@@ -46,6 +47,13 @@ def replay(
     purge_interval: Annotated[
         str,
         typer.Option(help="time between purges, for example 300s; defaults to [replay] purge_interval"),
+    ] = "",
+    block_size: Annotated[
+        str,
+        typer.Option(
+            help="for example 128kB: fetch blocks of files as far as they are read; stewards, and lru "
+            "with --watermarks"
+        ),
     ] = "",
     caches: Annotated[
         Path | None,
@@ -77,13 +85,15 @@ def replay(
     """
     settings = options.load(conf, tables=tables)
     export.prepare(out)
-    file = parsing.trace_file(trace, parsing.columns(columns), time_unit, kind, sort, site, until)
+    roles = parsing.columns(columns)
+    beside = parsing.beside(roles)
+    file = parsing.trace_file(trace, roles, time_unit, kind, sort, site, until)
     title = f"Replay of {_what(trace, since, until)}"
     first_day_s, last_day_s = _day(since), _day(until)
     if caches is not None:
-        if policy or capacity or capacity_fraction or watermarks or purge_interval or scores:
+        if policy or capacity or capacity_fraction or watermarks or purge_interval or block_size or scores:
             raise InputError(
-                "--caches describes the caches itself; leave out policies, capacities and watermarks"
+                "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
         with console.progress("replay", quiet=as_json):
             fleet = fleet_job.run(
@@ -105,6 +115,8 @@ def replay(
         scores=scores,
         with_bound=bound,
         workers=workers or os.cpu_count(),
+        beside=beside,
+        block_bytes=parse_bytes(block_size) if block_size else None,
     )
     with console.progress("replay", quiet=as_json) as advance:
         if file is not None:

@@ -27,7 +27,7 @@ def features(
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Compute the features of the candidates with Spark.
+    """Compute the features of the candidates.
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
@@ -92,6 +92,10 @@ def train(
             console.warn(f"no model within {within}: {reason}")
         for within, reason in answer.by_recency.items():
             console.warn(f"recency serves within {within}: {reason}")
+        if answer.order is not None:
+            console.sentence(f"order of eviction: {answer.order}")
+        else:
+            console.warn(f"no order of eviction: {answer.no_order}")
 
 
 def predict(
@@ -113,6 +117,4 @@ def predict(
     ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
     with console.progress("predictions", quiet=as_json):
         answer = predict_job.run(settings, as_ofs=as_ofs, alias=alias)
-    console.show(answer, as_json=as_json)
-    for alarm in answer.alarms:
-        console.warn(alarm)
+    console.show_warning(answer, as_json=as_json)

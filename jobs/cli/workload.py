@@ -22,7 +22,9 @@ def workload(
     ],
     scenario: Annotated[
         str,
-        typer.Option(help="demo, mwt2, prague, pic, socal, or another name in conf/workloads or TOML file"),
+        typer.Option(
+            help="demo, mwt2, prague, pic, socal, site, archive, another in conf/workloads, or a TOML file"
+        ),
     ] = "demo",
     start: Annotated[str | None, typer.Option(help="first UTC day; defaults to the scenario's")] = None,
     seed: Annotated[int, typer.Option(help="the same seed gives the same files")] = 1,
@@ -43,7 +45,7 @@ def workload(
 ) -> None:
     """Generate the accesses and files catalogue of a region.
 
-    The shipped scenarios are calibrated to published figures.
+    The shipped scenarios are calibrated to published figures; site and archive have the habits of users.
     """
     with console.progress("workload", quiet=as_json) as advance:
         answer = job.run(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from features.times import DAY_S, day_label
-from jobs.demo import summary
+from jobs.demo import pair, summary
 from jobs.demo.caches import running
 from jobs.demo.serve import Reads, serve
 from jobs.demo.site import fresh
@@ -16,7 +16,6 @@ from jobs.ingest import pull
 from jobs.report import build
 from jobs.simulate import site_replay, workload
 from jobs.simulate.replay_trace import Caches
-from jobs.spark.java import check_spark
 from jobs.train import features, predict, training
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
@@ -30,7 +29,6 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
 
     `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
     """
-    check_spark()
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
     reads = _records(demo, seed)
@@ -42,8 +40,18 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
     page = demo.site.out / "report.html"
     with demo.step("report"):
         build.run(demo.settings, out=page)
+    with demo.step("side by side") as advance:
+        both = pair.run(demo.site.out / "side-by-side", seed=seed, base=conf, on_progress=advance)
     summary.show(demo, replays, answers, page)
-    return {"replays": replays, "models": models, **answers, "seconds": demo.seconds, "report": str(page)}
+    summary.side_by_side(demo.screen, both)
+    return {
+        "replays": replays,
+        "models": models,
+        **answers,
+        "seconds": demo.seconds,
+        "report": str(page),
+        "side by side": both,
+    }
 
 
 def _records(demo: Demo, seed: int) -> Reads:
@@ -72,7 +80,7 @@ def _features(demo: Demo) -> None:
     as_ofs = [*range(begin, demo.held_out_s, TRAIN_EVERY_S), *demo.held_out_cycles]
     with demo.step("features"):
         done = features.run(demo.settings, as_ofs=as_ofs)
-    demo.found(f"{done.rows:,} rows at {done.as_ofs} moments, in one Spark pass")
+    demo.found(f"{done.rows:,} rows at {done.as_ofs} moments, in one pass")
 
 
 def _train(demo: Demo) -> Any:

@@ -15,7 +15,7 @@ from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.text import Row
 
-STEPS = 9
+STEPS = 10
 HELD_OUT_DAYS = 7
 
 

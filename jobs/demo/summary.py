@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from features.schema import OUTCOMES, PLANS
+from features.units import format_bytes
 from jobs import text
 from jobs.demo.caches import NAME
-from jobs.demo.steps import Demo
+from jobs.demo.pair import Pair, Side
+from jobs.demo.side import Seen
+from jobs.demo.steps import Demo, Screen
 from jobs.report.build import answers
-from jobs.text import Row, as_row, chosen
+from jobs.text import Row, as_row, chosen, percent
 
 _PLAN = ("action", "rank", "name", "reason")
 _OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
@@ -46,6 +49,55 @@ def show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any],
     screen.line(f"Page:  {page}")
     uri = demo.settings.mlflow.uri
     screen.line(f"Runs:  .venv/bin/mlflow ui --backend-store-uri {uri}   then http://127.0.0.1:5000")
+
+
+def side_by_side(screen: Screen, pair: Pair) -> None:
+    """Show what two caches reported of the same reads, and which of them fetched less."""
+    title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
+    screen.table([_side(pair.plain), _side(pair.steward)], title)
+    for line in side_by_side_answers(pair):
+        screen.line(line)
+
+
+def side_by_side_answers(pair: Pair) -> Iterator[str]:
+    """Which of two caches fetched less, whether replay says so too, and what the plain one is."""
+    plain, steward = pair.plain, pair.steward
+    replayed = f"In replay it {_saving(plain.replayed_wan_bytes, steward.replayed_wan_bytes)}."
+    if plain.seen is None or steward.seen is None:
+        yield f"No real caches, only the replay of {steward.evicts_by}: {pair.missing}. {replayed}"
+    else:
+        live = f"{_saving(plain.seen.wan_bytes, steward.seen.wan_bytes)} of WAN traffic against plain"
+        yield f"By the caches' own records, {steward.evicts_by} {live}. {replayed}"
+        apart = f"{_points(plain, plain.seen)} points (plain) and {_points(steward, steward.seen)} (steward)"
+        yield f"Byte hits of the caches and of their replay differ by {apart}."
+    purge = percent(pair.purge_byte_hit_ratio, 1)
+    yield (
+        f"Plain is {plain.evicts_by}, by a steward too: XCache's own purge is LRU, but comes at most once a "
+        f"minute. Replayed as if it came at each look of a steward, its byte hits are {purge}."
+    )
+
+
+def _points(side: Side, seen: Seen) -> str:
+    return f"{100 * abs(seen.byte_hit_ratio - side.replayed_byte_hit_ratio):.1f}"
+
+
+def _side(side: Side) -> Row:
+    seen = side.seen
+    return {
+        "cache": side.cache,
+        "evicts_by": side.evicts_by,
+        "reads": None if seen is None else seen.reads,
+        "byte_hit_ratio": None if seen is None else seen.byte_hit_ratio,
+        "wan_bytes": None if seen is None else seen.wan_bytes,
+        "replayed_byte_hit_ratio": side.replayed_byte_hit_ratio,
+        "replayed_wan_bytes": side.replayed_wan_bytes,
+    }
+
+
+def _saving(plain_bytes: int, steward_bytes: int) -> str:
+    saved = plain_bytes - steward_bytes
+    share = percent(abs(saved) / max(1, plain_bytes), 1)
+    return f"{'saves' if saved >= 0 else 'costs'} {format_bytes(abs(saved))} ({share})"
 
 
 def _facts(answer: Any) -> list[tuple[str, object]]:

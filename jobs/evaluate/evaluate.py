@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from features.errors import InputError
-from features.results import CHAMPION_PLAN
+from features.results import CHAMPION_PLAN, STEWARD
 from features.times import DAY_S, day_label
 from features.units import duration_label
 from jobs.evaluate import inputs, ready
@@ -24,20 +26,25 @@ from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from jobs.train.engines import Engines
+from jobs.train.order import BESIDE
+from jobs.train.ready import learned_since_s
 from models.evaluation.rivals import IN_LINE, Rivals, fitting_cycle_s, replay_rivals, warm_age_s
 from models.evaluation.weight import UNPROVEN, choose_weight
 from models.learning.order import KEPT_FOR_CHOICE, Learning
+from models.parallel import each
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
-from replay.policies.learned import Learned
+from replay.policies.learned import Learned, Order
 from replay.story import Story, story
 from replay.trace import Trace
 
 WATCHED_EVERY_S = 3600
 WARM_AGES = 3
 """Plans begin this many eviction ages before counting does."""
-BESIDE = ("dataset", "user", "task")
-"""Columns of accesses that the steward is told of."""
+TRIAL_TRAININGS = 2
+"""Trainings for the days before counting begins, which only fill the caches and choose weights."""
+TRIED_S = 14 * DAY_S
+"""Weights are tried on no more days than this, if the caches are warm by then."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +129,10 @@ class _Scene:
         """First second of the last day with an access."""
         return int(self.trace.time_s[-1]) // DAY_S * DAY_S
 
+    def n_read(self, *, before_s: int) -> int:
+        """Files that were read before."""
+        return np.unique(self.trace.item[: self.trace.first_at(before_s)]).size
+
 
 def run(
     settings: Settings,
@@ -172,14 +183,20 @@ def evaluate(
                 cycles_s=sorted({cache.predicted_every_s for cache in scene.caches}),
                 every_s=settings.training.every,
                 span_s=settings.training.span,
+                most=most,
             )
-            for from_s, until_s in (
-                (trial_s, request.from_s),
-                (request.from_s, int(scene.trace.time_s[-1]) + 1),
+            for from_s, until_s, most in (
+                (trial_s, request.from_s, TRIAL_TRAININGS),
+                (request.from_s, int(scene.trace.time_s[-1]) + 1, None),
             )
         )
         workspace = Workspace(
-            scene.tables, settings.features.spec, settings.region.name, settings.training, scene.demand
+            scene.tables,
+            settings.features.spec,
+            settings.region.name,
+            settings.training,
+            scene.demand,
+            candidates=scene.n_read(before_s=trial_s),
         )
         notes = score(
             engines, workspace, [*tried, *walked], store, champion=known.champion, on_progress=on_progress
@@ -192,7 +209,7 @@ def evaluate(
         first_day=day_label(request.from_s),
         last_day=day_label(scene.last_day_s),
         rows=tuple(row(at, policy) for at in rivals for policy in at.replayed),
-        notes=(*known.notes, *notes),
+        notes=(*known.notes, *notes, *_notes(rivals)),
     )
 
 
@@ -204,7 +221,8 @@ def _scene(settings: Settings, request: Request, tables: Tables) -> _Scene:
         inputs.from_file(request.accesses, tables)
     else:
         demand = settings.sources.demand
-        since_s, site = ready.since_s(settings, request.from_s), Tables(settings.tables.root)
+        site = Tables(settings.tables.root)
+        since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         inputs.from_tables(site, tables, since_s=since_s, until_s=until_s)
     loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=BESIDE)
     trace = loaded.trace
@@ -217,12 +235,14 @@ def _scene(settings: Settings, request: Request, tables: Tables) -> _Scene:
 def _trial_s(settings: Settings, scene: _Scene, from_s: int) -> int:
     """When plans begin: the caches are full of their choices when counting begins, not of LRU's.
 
-    That is a quarter of the past before, or `WARM_AGES` of the longest eviction age, but never more than half
-    of it; never, if the past is shorter than two trainings are apart. Weights are tried on these days.
+    That is a quarter of the past before, but not more than `TRIED_S`, or `WARM_AGES` of the longest eviction
+    age, but never more than half of the past; never, if the past is shorter than two trainings are apart.
+    Weights are tried on these days.
     """
     every_s, past_s = settings.training.every, from_s - int(scene.trace.time_s[0])
     warm_s = max(WARM_AGES * (cache.age_s or 0) for cache in scene.caches)
-    return from_s - int(min(max(KEPT_FOR_CHOICE * past_s, warm_s), past_s / 2)) // every_s * every_s
+    tried_s = max(min(KEPT_FOR_CHOICE * past_s, TRIED_S), warm_s)
+    return from_s - int(min(tried_s, past_s / 2)) // every_s * every_s
 
 
 def _tried_weight(scene: _Scene, cache: _Cache, planner: ValuePlanner, days: _Days) -> float:
@@ -281,8 +301,9 @@ def _replayed(
         weight = _tried_weight(scene, cache, found, days)
         return dataclasses.replace(found, model_weight=lambda _: weight)
 
-    return [
-        replay_rivals(
+    def rivals(at: tuple[_Cache, list[Order]]) -> Rivals:
+        cache, order = at
+        return replay_rivals(
             scene.trace,
             cache.config,
             {scorer: planner(scorer, cache) for scorer in scorers},
@@ -290,11 +311,18 @@ def _replayed(
             cycle_s=cache.cycle_s,
             from_s=days.from_s,
             plan_from_s=days.trial_s,
-            steward=Learned(scene.story, order),
+            steward=Learned(scene.story, order) if order else None,
             on_done=count,
         )
-        for cache, order in zip(scene.caches, orders, strict=True)
-    ]
+
+    _ = scene.trace.following  # computed once, before several threads ask for it
+    return each(rivals, zip(scene.caches, orders, strict=True))
+
+
+def _notes(rivals: Sequence[Rivals]) -> tuple[str, ...]:
+    if all(STEWARD in at.replayed for at in rivals):
+        return ()
+    return ("no order of eviction, so no steward: too few accesses before --from to learn one from",)
 
 
 def row(at: Rivals, policy: str) -> EvaluationRow:

@@ -1,4 +1,4 @@
-"""Step `promote`: decide about a region's champion by its newest evaluation, and record the decision."""
+"""Step `promote`: decide by a region's newest evaluation which plans and which order of eviction serve."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import dataclasses
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from features.errors import StaleInputError
 from features.results import CHAMPION_PLAN, EVALUATIONS, PROMOTIONS
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
+from jobs.evaluate.decisions import Promotion, decisions, last_decision
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables, read_partitions
 from jobs.train.registry import awaited_registry
-from models.evaluation.promotion import Comparison, DailyWan, Decision
+from models.evaluation.promotion import DailyWan, Decision, decide_order
 from models.evaluation.promotion import decide as decide_by_replay
-from models.serving.registry import CHAMPION, MAY_PUSH_TAG, Registry
+from models.serving.bundle import Bundle
+from models.serving.registry import CHAMPION, MAY_EVICT_TAG, MAY_PUSH_TAG, STEWARD, Registry
 
 Row = Mapping[str, Any]
 _TAG_CHARS = 4000
 
 
-@dataclasses.dataclass(frozen=True)
-class Promotion:
-    """One decision, a row of the table promotions. `champion`: from then on; None: there is none."""
+class _Serving(NamedTuple):
+    """The versions whose plans and whose order of eviction serve."""
 
-    action: str
-    decided_at: str
-    model_version: str
     champion: str | None
-    evaluated_as_of: str | None
-    reasons: tuple[str, ...]
-    comparisons: tuple[Comparison, ...]
+    steward: str | None
+
+
+_NOTHING = _Serving(None, None)
 
 
 def promote(settings: Settings) -> Promotion:
@@ -68,77 +67,88 @@ def decide(
 ) -> Promotion:
     """Promote the model of the region's newest evaluation if it won, else refuse it; record the decision.
 
-    A champion that is too old to serve at the end of the evaluation is no rival. Raises StaleInputError (no
-    evaluation, or its model is gone), ModelError (the challenger's files were changed or cannot be read),
-    ServiceError (MLflow is unavailable); nothing has changed then. The files of a champion that stays are
-    checked after the decision is recorded, with the same errors.
+    Plans and order of eviction are judged apart: either may serve without the other. A champion that is too
+    old to serve at the end of the evaluation is no rival. Raises StaleInputError (no evaluation, or its model
+    is gone), ModelError (the files of a challenger that won were changed or cannot be read), ServiceError
+    (MLflow is unavailable); nothing has changed then. The files of versions that stay are checked after the
+    decision is recorded, with the same errors.
     """
     as_of, rows = _newest_evaluation(tables, region)
     challenger = str(rows[0]["model_version"])
     registry = awaited_registry(mlflow)
-    present = registry.version_at(region, CHAMPION)
+    present = _serving(registry, region)
     remarks = []
-    rival = present if present != challenger else None
+    rival = present.champion if present.champion != challenger else None
     if rival and parse_as_of(as_of) - registry.until_s(rival) > max_age_s:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
         rival = None
-    decision = _decided(rows, rival, min_days)
+    plans, order = _decided(rows, rival, min_days), decide_order(_replays(rows), min_days=min_days)
+    has_won = plans.promote or order.promote
+    trained_until = None
+    if has_won:
+        bundle = registry.vouch(challenger)
+        order, trained_until = _of_bundle(order, bundle), as_of_label(bundle.until_s)
     promotion = Promotion(
-        action="promote" if decision.promote else "refuse",
+        action="promote" if plans.promote else "refuse",
         decided_at=as_of_label(now_s),
         model_version=challenger,
-        champion=challenger if decision.promote else present,
+        champion=challenger if plans.promote else present.champion,
         evaluated_as_of=as_of,
-        reasons=(*remarks, *decision.reasons),
-        comparisons=decision.comparisons,
+        reasons=(*remarks, *plans.reasons),
+        comparisons=(*plans.comparisons, *order.comparisons),
+        may_evict=order.promote,
+        steward=challenger if order.promote else present.steward,
+        order_reasons=order.reasons,
+        trained_until=trained_until,
     )
-    if decision.promote:
-        registry.vouch(challenger)
-        registry.point(CHAMPION, challenger, tags=_tags(promotion, challenger))
-    else:
-        registry.tag(challenger, _tags(promotion, challenger))
+    after = _Serving(promotion.champion, promotion.steward)
+    registry.tag(challenger, _tags(promotion, challenger))
+    _point(registry, region, present, after)
     _keep(tables, promotion, region)
-    _retire(registry, present, promotion.champion)
-    if present is not None and promotion.champion == present:
-        registry.vouch(present)
+    _retire(registry, present, after)
+    for version in _versions(after):
+        if version in present and not (has_won and version == challenger):
+            registry.vouch(version)
     return promotion
 
 
 def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int) -> Promotion:
-    """Restore the champion before the present one; without an earlier one there is no champion.
+    """Restore what served before the last decision that promoted plans or an order.
 
-    If the alias was moved since the last decision, only that move is undone. Raises StaleInputError if there
-    is nothing to undo, ServiceError, and ModelError if the files of the restored version were changed: the
-    alias points to it nevertheless, so repeat the command to restore the one before.
+    Before the first one nothing served. If an alias was moved since the last decision, only that move is
+    undone. Raises StaleInputError if there is nothing to undo, ServiceError, and ModelError if the files of a
+    restored version were changed: the alias points to it nevertheless, so repeat the command to restore the
+    one before.
     """
     registry = awaited_registry(mlflow)
-    champions = _champions(_decisions(tables, region))
-    if not champions:
+    served = _served(decisions(tables, region=region))
+    if not served:
         raise StaleInputError(f"region {region!r} never had a champion; there is nothing to undo")
-    present = registry.version_at(region, CHAMPION)
-    was_moved = present != champions[-1]
-    before = champions[-2] if len(champions) > 1 else None
-    back = champions[-1] if was_moved else before
+    present = _serving(registry, region)
+    was_moved = present != served[-1]
+    back = served[-1] if was_moved else served[-2] if len(served) > 1 else _NOTHING
     reason = "the alias was moved since the last decision" if was_moved else "requested by an operator"
-    promotion = Promotion("rollback", as_of_label(now_s), present or champions[-1], back, None, (reason,), ())
+    changes = zip(present, served[-1], back, strict=True)
+    undone = next(now or known for now, known, new in changes if now != new)
+    promotion = Promotion(
+        "rollback",
+        as_of_label(now_s),
+        str(undone),
+        back.champion,
+        None,
+        (reason,),
+        (),
+        steward=back.steward,
+    )
     if not was_moved:
         _keep(tables, promotion, region)
-    if back is None:
-        registry.unpoint(region, CHAMPION)
-    else:
-        registry.point(CHAMPION, back, tags=_tags(promotion, back))
+    for version in _versions(back):
+        registry.tag(version, _tags(promotion, version))
+    _point(registry, region, present, back)
     _retire(registry, present, back)
-    if back is not None:
-        registry.vouch(back)
+    for version in _versions(back):
+        registry.vouch(version)
     return promotion
-
-
-def last_decision(tables: Tables, *, region: str) -> Promotion:
-    """The newest decision about the region. Raises StaleInputError if there was none."""
-    decisions = _decisions(tables, region)
-    if not decisions:
-        raise StaleInputError(f"nothing was decided about region {region!r} yet; run `cachecast promote`")
-    return decisions[-1]
 
 
 def _newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
@@ -172,34 +182,46 @@ def _replays(rows: Sequence[Row]) -> list[DailyWan]:
     return [DailyWan(fraction, policies) for fraction, policies in sorted(by_capacity.items())]
 
 
-def _champions(decisions: Sequence[Promotion]) -> list[str]:
-    """The champions in order, without those whose promotion was undone."""
-    found: list[str] = []
+def _served(decisions: Sequence[Promotion]) -> list[_Serving]:
+    """What served in order, without what was undone. A decision that promotes nothing changes nothing."""
+    found: list[_Serving] = []
     for one in decisions:
         if one.action == "rollback":
             found.pop()
-        elif one.action == "promote" and one.model_version not in found[-1:]:
-            found.append(one.model_version)
+            continue
+        last = found[-1] if found else _NOTHING
+        champion = one.model_version if one.action == "promote" else last.champion
+        steward = one.model_version if one.may_evict else last.steward
+        if (champion, steward) != last:
+            found.append(_Serving(champion, steward))
     return found
 
 
-def _decisions(tables: Tables, region: str) -> list[Promotion]:
-    """Every decision about the region, the oldest first."""
-    if not tables.exists(PROMOTIONS):
-        return []
-    rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
-    return [
-        Promotion(
-            action=row["action"],
-            decided_at=row["as_of"],
-            model_version=row["model_version"],
-            champion=row["champion"],
-            evaluated_as_of=row["evaluated_as_of"],
-            reasons=tuple(row["reasons"]),
-            comparisons=tuple(Comparison(**one) for one in json.loads(row["comparisons"])),
-        )
-        for row in sorted(rows, key=lambda row: str(row["as_of"]))
-    ]
+def _serving(registry: Registry, region: str) -> _Serving:
+    """What the aliases say."""
+    return _Serving(*(registry.version_at(region, alias) for alias in (CHAMPION, STEWARD)))
+
+
+def _versions(serving: _Serving) -> list[str]:
+    return sorted({version for version in serving if version is not None})
+
+
+def _of_bundle(order: Decision, bundle: Bundle) -> Decision:
+    """The decision on the order, if the challenger has one: what was replayed is the way of learning it."""
+    if bundle.order is not None or not order.promote:
+        return order
+    return Decision(
+        False, (f"the challenger has no order of eviction: {bundle.no_order}",), order.comparisons
+    )
+
+
+def _point(registry: Registry, region: str, before: _Serving, after: _Serving) -> None:
+    """Move the aliases whose version changes; without one the alias is taken away."""
+    for alias, old, new in zip((CHAMPION, STEWARD), before, after, strict=True):
+        if new is None and old is not None:
+            registry.unpoint(region, alias)
+        elif new is not None and new != old:
+            registry.point(alias, new, tags={})
 
 
 def _keep(tables: Tables, promotion: Promotion, region: str) -> None:
@@ -210,19 +232,29 @@ def _keep(tables: Tables, promotion: Promotion, region: str) -> None:
     tables.replace_rows(PROMOTIONS, [row], (day_label(at), promotion.decided_at, region))
 
 
-def _retire(registry: Registry, before: str | None, champion: str | None) -> None:
-    """Tag the former champion: it may not push any more."""
-    if before is not None and before != champion:
-        registry.tag(before, {MAY_PUSH_TAG: f"no: the champion is {champion or 'none'}"})
+def _retire(registry: Registry, before: _Serving, after: _Serving) -> None:
+    """Tag the versions that served and do no more."""
+    if before.champion is not None and before.champion != after.champion:
+        registry.tag(before.champion, {MAY_PUSH_TAG: f"no: the champion is {after.champion or 'none'}"})
+    if before.steward is not None and before.steward != after.steward:
+        why = f"no: the order that evicts is of {after.steward or 'none'}"
+        registry.tag(before.steward, {MAY_EVICT_TAG: why})
 
 
 def _tags(promotion: Promotion, version: str) -> dict[str, str]:
-    reasons = "; ".join(promotion.reasons)
-    may_push = "yes" if promotion.champion == version else f"no: {reasons}"
-    return {
-        MAY_PUSH_TAG: may_push[:_TAG_CHARS],
+    """What a decision says of a version; a rollback says only what the version may do again."""
+    reasons, order_reasons = "; ".join(promotion.reasons), "; ".join(promotion.order_reasons)
+    tags = {
         "decision": promotion.action,
         "decided_at": promotion.decided_at,
         "evaluated_as_of": promotion.evaluated_as_of or "",
         "reasons": reasons[:_TAG_CHARS],
+        "order_reasons": order_reasons[:_TAG_CHARS],
     }
+    for tag, serves, why in (
+        (MAY_PUSH_TAG, promotion.champion == version, reasons),
+        (MAY_EVICT_TAG, promotion.steward == version, order_reasons),
+    ):
+        if serves or promotion.action != "rollback":
+            tags[tag] = "yes" if serves else f"no: {why}"[:_TAG_CHARS]
+    return tags

@@ -14,9 +14,9 @@ from features.results import EVALUATIONS
 from features.schema import ACCESSES
 from features.times import DAY_S, day_label, parse_day
 from jobs.settings.tree import Settings
-from jobs.spark.java import check_spark
 from jobs.store.absent import no_access
 from jobs.store.tables import Tables
+from jobs.train.ready import learned_since_s
 from replay.read.times import UNITS
 
 LAST_S = 2**32
@@ -30,7 +30,6 @@ def to_evaluate(settings: Settings, *, accesses: Path | None, from_s: int, to_s:
 
     The times in `accesses`, a Parquet file, are only looked at if they are timestamps.
     """
-    check_spark()
     if to_s is not None and to_s < from_s:
         raise InputError(f"--to {day_label(to_s)} is before --from {day_label(from_s)}; exchange them")
     found = _days_of_tables(settings, from_s, to_s) if accesses is None else _days_of_file(accesses)
@@ -47,11 +46,6 @@ def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
         )
 
 
-def since_s(settings: Settings, from_s: int) -> int:
-    """The first accesses that an evaluation from `from_s` reads."""
-    return from_s - max(settings.features.spec.history_s, settings.training.span)
-
-
 def check_columns(path: Path, names: Sequence[str]) -> None:
     """Raise SchemaError unless accesses can be made of these columns of a file."""
     if missing := [name for name in _NEEDED if name not in names]:
@@ -62,7 +56,8 @@ def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[
     """The first second of the first day with accesses, and the last second of the last one."""
     tables = Tables(settings.tables.root)
     tables.check_writable(EVALUATIONS)
-    snapshot, first_s, last_s = tables.snapshot(ACCESSES), since_s(settings, from_s), to_s or LAST_S
+    first_s, last_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s), to_s or LAST_S
+    snapshot = tables.snapshot(ACCESSES)
     chosen = snapshot.select(since=day_label(first_s), until=day_label(last_s))
     days = [parse_day(key[0]) for key, part in chosen.items() if part.n_rows]
     if not days:

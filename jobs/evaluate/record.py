@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
 from features.times import DAY_S, as_of_label
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
@@ -13,7 +13,8 @@ from jobs.store.tables import Tables
 from jobs.text import percent
 from jobs.train.registry import awaited_registry
 from models.evaluation.rivals import Rivals, day_rows
-from models.serving.registry import CANDIDATE, CHAMPION
+from models.serving.names import CANDIDATE
+from models.serving.registry import CHAMPION
 from models.serving.scoring import LoadedModels
 
 
@@ -72,15 +73,37 @@ def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last
 
 
 def _figures(rivals: Sequence[Rivals]) -> dict[str, float]:
-    """`walk/lru_challenger/at_10pct/wan_bytes` and the like; MLflow takes no plus sign in a name."""
+    """`walk/lru_challenger/at_10pct/wan_bytes` and the like, and the steward's.
+
+    MLflow takes no plus sign in a name.
+    """
     figures = {}
     for at in rivals:
         for policy, one in at.replayed.items():
+            if policy == STEWARD:
+                continue
             name = f"walk/{policy.replace('+', '_')}/at_{100 * at.capacity_fraction:g}pct"
             figures[f"{name}/wan_bytes"] = float(one.result.wan_bytes)
             figures[f"{name}/byte_hit_ratio"] = one.result.byte_hit_ratio
             if (gap := at.gap_closed(policy)) is not None:
                 figures[f"{name}/byte_gap_closed"] = gap.mean
+    return figures | _steward_figures(rivals)
+
+
+def _steward_figures(rivals: Sequence[Rivals]) -> dict[str, float]:
+    """`steward/gap_closed_10pct` and the like: of the order of eviction, learned as a training does."""
+    figures = {}
+    for at in rivals:
+        if STEWARD not in at.replayed:
+            continue
+        result, lru = at.replayed[STEWARD].result, at.replayed[LRU].result
+        capacity = f"{100 * at.capacity_fraction:g}pct"
+        figures[f"steward/wan_bytes_{capacity}"] = float(result.wan_bytes)
+        figures[f"steward/byte_hit_ratio_{capacity}"] = result.byte_hit_ratio
+        figures[f"steward/wan_saved_share_{capacity}"] = 1 - result.wan_bytes / max(1, lru.wan_bytes)
+        if (gap := at.gap_closed(STEWARD)) is not None:
+            figures[f"steward/gap_closed_{capacity}"] = gap.mean
+            figures[f"steward/gap_closed_lower_{capacity}"] = gap.lower
     return figures
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
 
 from features.errors import InputError
 from features.results import STEWARD
@@ -17,27 +16,20 @@ from features.times import day_label
 from jobs.evaluate.evaluate import EvaluationAnswer, row
 from jobs.evaluate.ready import check_days
 from jobs.progress import Advance
-from jobs.store.traces import TraceFile
+from jobs.store.traces import Beside, TraceFile
 from models.evaluation.rivals import BOUND, Rivals, replayed
 from models.learning.order import Learning
 from replay.bounds import byte_bound
-from replay.policies import run_policy
+from replay.policies import Policy, run_policy
 from replay.policies.learned import Learned, Order
 from replay.result import Result
+from replay.steward import EvictionOrder, new_order
+from replay.steward.replayed import Replayed
 from replay.story import story
 
+STEWARDS = (STEWARD, f"{STEWARD}-auto", f"{STEWARD}-dataset-lru")
+"""The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
 POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
-
-
-class Beside(NamedTuple):
-    """Columns of the trace that say more of an access; None: it has none."""
-
-    dataset: str | None = None
-    user: str | None = None
-    task: str | None = None
-
-
-BESIDE = Beside._fields
 
 
 def run(
@@ -79,9 +71,9 @@ def _replayed(
     _ = trace.following  # computed once, before several threads ask for it
     with ThreadPoolExecutor() as pool:
         for at, capacity in enumerate(learning.capacities):
-            steward = Learned(learning.story, orders[at])
-            for name in (STEWARD, *POLICIES):
-                policy = steward if name == STEWARD else None
+            stewards = _stewards(learning, orders[at])
+            for name in (*STEWARDS, *POLICIES):
+                policy = stewards.get(name)
                 replay = partial(run_policy, name, trace, capacity, count_from_s=from_s, policy=policy)
                 tasks[at, name] = pool.submit(replay)
             tasks[at, BOUND] = pool.submit(byte_bound, trace, capacity, count_from_s=from_s)
@@ -92,7 +84,19 @@ def _replayed(
         Rivals(
             fraction,
             0,
-            {name: replayed(trace, tasks[at, name].result()) for name in (*POLICIES, STEWARD, BOUND)},
+            {name: replayed(trace, tasks[at, name].result()) for name in (*POLICIES, *STEWARDS, BOUND)},
         )
         for at, fraction in enumerate(fractions)
     ]
+
+
+def _stewards(learning: Learning, orders: list[Order]) -> dict[str, Policy]:
+    """The policies `STEWARDS` at one capacity, which share what was learned."""
+    told, n_files = learning.story, learning.trace.n_items
+    followed = (partial(_order, name, orders, n_files) for name in ("auto", "dataset-lru"))
+    driven = (Replayed(told, order) for order in followed)
+    return dict(zip(STEWARDS, (Learned(told, orders), *driven), strict=True))
+
+
+def _order(name: str, learned: list[Order], n_files: int, capacity_bytes: int) -> EvictionOrder:
+    return new_order(name, capacity_bytes, learned, n_files=n_files)

@@ -1,7 +1,8 @@
 """Walk-forward evaluation: features at every decision time, a training per week, scores at every boundary.
 
-A training at T learns, like `cachecast train` at T, from features before T and from labels of what was known
-before T. Its models score the plan boundaries of the following week.
+A training at T learns, like `cachecast train` at T, from samples of features before T and from labels of what
+was known before T. Its models score the plan boundaries of the following week. Only samples and scores are
+written; the features at boundaries are scored as they are computed.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from features.times import DAY_S, as_of_label
 from jobs.evaluate.scores import ScoreStore
 from jobs.progress import Advance
 from jobs.settings.tree import TrainingSettings
-from jobs.store.keys import MomentKey
-from jobs.store.tables import Tables, read_partitions
+from jobs.store.tables import Tables
 from jobs.train import features as feature_job
 from jobs.train.engines import Engines
-from jobs.train.samples import training_sample
+from jobs.train.samples import sample_share, training_sample
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
+from models.parallel import in_turn
 from models.serving.scoring import LoadedModels
 from models.training.training import fit_in_memory
 
-RETRAIN_S = 7 * DAY_S
+WEEK_S = 7 * DAY_S
 RECENCY_PLAN = "lru+recency"
 SCORERS = (CHALLENGER_PLAN, S3FIFO_PLAN, RECENCY_PLAN)
 """Policies that plan by models trained during the walk."""
@@ -46,25 +47,45 @@ class Week:
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
-    """The input of an evaluation: its own `tables`, and the `demand` sources that count."""
+    """The input of an evaluation: its own `tables`, and the `demand` sources that count.
+
+    `candidates`: about so many there are at a moment.
+    """
 
     tables: Tables
     spec: FeatureSpec
     region: str
     training: TrainingSettings
     demand: Mapping[str, str]
+    candidates: int
+
+    def spec_of_samples(self, walked: Sequence[Week]) -> FeatureSpec:
+        """Of samples that are large enough for each training."""
+        fewest = min(len(week.learned_s) for week in walked)
+        share = sample_share(self.training, candidates=self.candidates, moments=fewest)
+        return dataclasses.replace(self.spec, sample_share=share)
 
 
 def weeks(
-    *, first_s: int, from_s: int, until_s: int, cycles_s: Sequence[int], every_s: int, span_s: int
+    *,
+    first_s: int,
+    from_s: int,
+    until_s: int,
+    cycles_s: Sequence[int],
+    every_s: int,
+    span_s: int,
+    most: int | None = None,
 ) -> list[Week]:
     """The weeks of a walk from `from_s` to before `until_s`, planned at the multiples of all `cycles_s`.
 
     Trainings learn from one decision time per `every_s`, not before `first_s` and at most `span_s` ago.
+    `most`: so many trainings at most, each for as many weeks as that takes.
     """
     walked = []
-    for trained_s in range(from_s, until_s, RETRAIN_S):
-        end_s = min(until_s, trained_s + RETRAIN_S)
+    n_weeks = -(-(until_s - from_s) // WEEK_S)
+    each_s = WEEK_S * (1 if most is None else max(1, -(-n_weeks // most)))
+    for trained_s in range(from_s, until_s, each_s):
+        end_s = min(until_s, trained_s + each_s)
         boundaries = {at for cycle in cycles_s for at in range(-(-trained_s // cycle) * cycle, end_s, cycle)}
         first = max(first_s, trained_s - span_s)
         # One grid for all weeks, so that they share most decision times.
@@ -88,9 +109,28 @@ def score(
     The scorers are the challenger, its equally calibrated rivals without learning, and `champion`. Raises
     StaleInputError if there is nothing to train on before the first boundary.
     """
-    moments = sorted({at for week in walked for at in (*week.learned_s, *week.boundaries_s)})
-    on_progress(0, len(walked) + 1, f"features at {len(moments)} moments")
+    learning = dataclasses.replace(workspace, spec=workspace.spec_of_samples(walked))
+    on_progress(0, len(walked) + 1, "features to learn from")
     feature_job.compute(
+        engines,
+        learning.tables,
+        spec=learning.spec,
+        region=learning.region,
+        as_ofs=[at for week in walked for at in week.learned_s],
+        demand_sources=learning.demand,
+    )
+    dropped: dict[str, str] = {}
+    serving: dict[int, Mapping[str, LoadedModels]] = {}
+    for done, week in enumerate(walked, start=1):
+        on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
+        models = _trained(engines, learning, week)
+        dropped |= models[CHALLENGER_PLAN].bundle.dropped
+        if champion is not None:
+            models[CHAMPION_PLAN] = champion
+        serving |= dict.fromkeys(week.boundaries_s, models)
+    on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} moments")
+    moments = sorted(serving)
+    rows = feature_job.streamed(
         engines,
         workspace.tables,
         spec=workspace.spec,
@@ -98,15 +138,7 @@ def score(
         as_ofs=moments,
         demand_sources=workspace.demand,
     )
-    dropped: dict[str, str] = {}
-    for done, week in enumerate(walked, start=1):
-        on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-        models = _trained(engines, workspace, week)
-        dropped |= models[CHALLENGER_PLAN].bundle.dropped
-        if champion is not None:
-            models[CHAMPION_PLAN] = champion
-        on_progress(done, len(walked) + 1, f"scores from {as_of_label(week.trained_s)}")
-        _score_week(workspace, week, models, store)
+    in_turn(lambda one: store.score(one[1], serving[one[0]], one[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
@@ -161,12 +193,3 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
         S3FIFO_PLAN: baseline("s3fifo_counts"),
         RECENCY_PLAN: baseline("recency"),
     }
-
-
-def _score_week(
-    workspace: Workspace, week: Week, models: Mapping[str, LoadedModels], store: ScoreStore
-) -> None:
-    snapshot = workspace.tables.snapshot(workspace.spec.features_table)
-    for as_of_s in week.boundaries_s:
-        key = MomentKey.at(as_of_s, workspace.region)
-        store.score(read_partitions(snapshot, {key: snapshot.partitions[key]}), models, as_of_s)

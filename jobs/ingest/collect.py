@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from features.errors import ServiceError
 from features.times import as_of_label
 from features.units import format_bytes
+from jobs.signals import until_signalled
 from jobs.store.locks import exclusive, is_held
 from prefetch.xcache.quota import Quota
 from prefetch.xcache.receiver import Receiver
@@ -42,7 +41,7 @@ def run(
     ConflictError (another collector writes to `out`).
     """
     _make_writable(out)
-    with exclusive(out / _LOCK, "collect"), _until_signalled() as stopping:
+    with exclusive(out / _LOCK, "collect"), until_signalled() as stopping:
         with contextlib.closing(RollingFiles(out, roll_bytes=roll_bytes, roll_s=roll_s)) as files:
             quota = Quota(out, quota_bytes)
             receiver = Receiver(files, quota, host=host, port=port, now_s=now_s)
@@ -82,18 +81,3 @@ def _make_writable(folder: Path) -> None:
         raise ServiceError(f"cannot make folder {folder}: {error.strerror}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ServiceError(f"cannot write to folder {folder}: run as its owner, or choose another")
-
-
-@contextmanager
-def _until_signalled() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM or SIGINT came since the block began."""
-    came: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield lambda: bool(came)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,7 +15,7 @@ from jobs.ingest.sources.workspace import Workspace
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task")
 IN_TWO_PARTS = "xrootd_fstream"
-"""The source that tells an access at its open, and its end and bytes later."""
+"""The source that reports an access at its open, and its end and bytes later."""
 DAY = "CAST(CAST(accessed_at AS DATE) AS VARCHAR)"
 """The day of an access: its partition."""
 
@@ -38,20 +38,20 @@ class _Rule:
 def merge_accesses(space: Workspace, *, into: str, old: str) -> None:
     """`into`: one row per event of the accepted rows and of table `old`.
 
-    Of several rows of an event, one with its end is preferred, then the one known first. An open told before
-    its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
+    Of several rows of an event, one with its end is preferred, then the one known first. An open reported
+    before its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     others = [name for name in names if name not in {"known_at", *_SALTED}]
-    told_once = f"source <> '{IN_TWO_PARTS}'"
-    told_at = f"CASE WHEN {told_once} THEN known_at END"
-    order = ["closed_at IS NULL", told_at, *_quoted(others), "changed", *_quoted(_SALTED)]
+    whole = f"source <> '{IN_TWO_PARTS}'"
+    known_at_once = f"CASE WHEN {whole} THEN known_at END"
+    order = ["closed_at IS NULL", known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
     rule = _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),
         new=f'{", ".join(_quoted(ACCESSES.column_names))}, {DAY} AS "day"',
         old=", ".join(_quoted(names)),
-        known=f"CASE WHEN {told_once} THEN known_at ELSE first_at END",
+        known=f"CASE WHEN {whole} THEN known_at ELSE first_at END",
     )
     _merge(space, rule, into, old)
 

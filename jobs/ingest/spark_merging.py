@@ -17,15 +17,15 @@ _SALTED = ("user", "task")
 def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
     """One row per event; `changed`: the row is not in `old`.
 
-    Of several rows of an event, one with its end is preferred, then the one known first. An open told before
-    its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
+    Of several rows of an event, one with its end is preferred, then the one known first. An open reported
+    before its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     order = [name for name in names if name not in {"known_at", *_SALTED}]
-    told_once = F.col("source") != IN_TWO_PARTS
+    whole = F.col("source") != IN_TWO_PARTS
     candidate = F.struct(
         F.col("closed_at").isNull().alias("unfinished"),
-        F.when(told_once, F.col("known_at")).alias("told_at"),
+        F.when(whole, F.col("known_at")).alias("known_at_once"),
         *order,
         F.col("is_new"),
         *_SALTED,
@@ -35,7 +35,7 @@ def merged_accesses(rows: DataFrame, old: DataFrame | None) -> DataFrame:
     best = again.groupBy(F.col("event_id").alias("key")).agg(
         F.min(candidate).alias("best"), F.min("known_at").alias("first_at")
     )
-    known = F.coalesce("best.told_at", "first_at")
+    known = F.coalesce("best.known_at_once", "first_at")
     moved = F.col("best.is_new") | (F.col("best.known_at") != known)
     columns = [known.alias(name) if name == "known_at" else F.col(f"best.{name}") for name in names]
     chosen = best.select(*columns, moved.alias("changed"))

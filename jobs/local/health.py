@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 _TIMEOUT_S = 5.0
+_FIGURES_S = 300.0
 
 
 def answers(port: int, path: str) -> Callable[[], bool]:
@@ -45,3 +47,15 @@ def takes_datagrams(port: int) -> Callable[[], bool]:
         if table.exists()
         for line in table.read_text().splitlines()[1:]
     )
+
+
+def writes(file: Path) -> Callable[[], bool]:
+    """Whether a service has written its figures to `file` in the last minutes."""
+
+    def look() -> bool:
+        try:
+            return time.time() - file.stat().st_mtime < _FIGURES_S
+        except OSError:
+            return False
+
+    return look

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from features.errors import ServiceError
 from jobs.local import hdfs
-from jobs.local.health import airflow_part, answers, takes_datagrams
+from jobs.local.health import airflow_part, answers, takes_datagrams, writes
 from jobs.local.process import Service
-from jobs.local.site import LocalSite, write_private
+from jobs.local.site import CACHE, LocalSite, write_private
 from jobs.local.xrootd import Daemon, prepared
 
 _LOCAL = "http://127.0.0.1"
@@ -37,10 +37,21 @@ def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
     yield _cachecast(site, "collector", words, f"UDP 127.0.0.1:{port}")
     if xrootd:
         ports = (site.ports["origin"], site.ports["cache"])
-        servers = prepared(site.out / "xrootd", ports=ports, gstream_port=site.ports["collector"])
+        servers = prepared(
+            site.out / "xrootd", ports=ports, gstream_port=site.ports["collector"], reports_opens=True
+        )
         yield _xrootd("origin", servers.origin)
         yield _xrootd("cache", servers.cache)
+    yield steward(site)
     yield from airflow(site)
+
+
+def steward(site: LocalSite) -> Service:
+    """The steward of the deployment's cache."""
+    state = site.out / "steward"
+    words = [sys.executable, "-m", "jobs", "steward", "--cache", CACHE]
+    env = {"CACHECAST_CONF": str(site.conf), "CACHECAST_STEWARD__STATE": str(state)}
+    return Service("steward", words, f"cache {CACHE}", writes(state / f"{CACHE}.json"), env)
 
 
 def mlflow(site: LocalSite) -> Service:

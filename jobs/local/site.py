@@ -40,6 +40,9 @@ spool = "{out}/trainings"
 [push]
 journal = "{out}/journal.db"
 
+[steward]
+state = "{out}/steward"
+
 [serve]
 port = {placement}
 database = "{out}/placement.db"

@@ -27,7 +27,7 @@ from jobs.local.ports import free_ports
 _LIBRARIES = ("libXrdPss-5.so", "libXrdPfc-5.so")
 _LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
 _SERVICE_USER = "xrootd"
-_START_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
 _COMPLAINT = re.compile(r"error|unable|cannot|invalid|in use", re.IGNORECASE)
 _N_COMPLAINTS = 5
@@ -160,6 +160,8 @@ def loopback(
     files_limit: tuple[int, int, int] | None = None,
     purge_interval_s: int = 60,
     gstream_port: int | None = None,
+    gstream_bytes: int = 8192,
+    reports_opens: bool = False,
     prefetch_blocks: int = 0,
     more: str = "",
 ) -> Iterator[Loopback]:
@@ -170,8 +172,10 @@ def loopback(
     60, the server's own bound). Above maximal, files go down to nominal, the one whose last use ended first
     goes first; base plays no part while the disk has room. Candidates are twice the bytes needed, and those
     opened or asked for since the last purge are spared, so a purge may stop short: `restart_cache` purges at
-    once and spares none. `gstream_port`: UDP port of a
-    `prefetch.xcache.collector.Collector`. `prefetch_blocks`: the server's own read-ahead (`pfc.prefetch`).
+    once and spares none. `gstream_port`: UDP port of a `prefetch.xcache.collector.Collector`;
+    `gstream_bytes`: of a datagram, which is sent when it is full, and each second: reports longer than it
+    are lost; `reports_opens`: the f-stream and users' names go there too. `prefetch_blocks`: the server's
+    own read-ahead (`pfc.prefetch`).
     `more`: lines that the cache's configuration ends with.
     Raises ServiceError if xrootd is missing or does not start.
     """
@@ -182,6 +186,8 @@ def loopback(
         files_limit=files_limit,
         purge_interval_s=purge_interval_s,
         gstream_port=gstream_port,
+        gstream_bytes=gstream_bytes,
+        reports_opens=reports_opens,
         prefetch_blocks=prefetch_blocks,
         more=more,
     )
@@ -201,6 +207,8 @@ def prepared(
     files_limit: tuple[int, int, int] | None = None,
     purge_interval_s: int = 60,
     gstream_port: int | None = None,
+    gstream_bytes: int = 8192,
+    reports_opens: bool = False,
     prefetch_blocks: int = 0,
     more: str = "",
 ) -> Loopback:
@@ -214,7 +222,9 @@ def prepared(
     origin_port, cache_port = ports
     origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
     purge = _purge_config(files_limit, purge_interval_s)
-    stream = "" if gstream_port is None else _gstream_config(gstream_port)
+    stream = "" if gstream_port is None else _gstream_config(gstream_port, gstream_bytes)
+    if gstream_port is not None and reports_opens:
+        stream += _fstream_config(gstream_port)
     text = _cache_config(folder, cache_port, origin_port, prefetch_blocks) + purge + stream + more
     cache = Daemon("cache", folder, cache_port, text)
     _hand_over(folder)
@@ -247,8 +257,13 @@ def _purge_config(files_limit: tuple[int, int, int] | None, purge_interval_s: in
     return f"pfc.diskusage 0.97 0.98 {files} purgeinterval {purge_interval_s}s\n"
 
 
-def _gstream_config(port: int) -> str:
-    return f"xrootd.mongstream pfc use flush 1s maxlen 8k send json fullhdr 127.0.0.1:{port}\n"
+def _gstream_config(port: int, n_bytes: int) -> str:
+    return f"xrootd.mongstream pfc use flush 1s maxlen {n_bytes} send json fullhdr 127.0.0.1:{port}\n"
+
+
+def _fstream_config(port: int) -> str:
+    # Seen on 5.5.3: without `xfr` closes are not reported.
+    return f"xrootd.monitor all auth fstat 1s lfn ops xfr 5 dest fstat user info 127.0.0.1:{port}\n"
 
 
 def _service_user() -> str | None:
@@ -297,7 +312,7 @@ def _has_library(name: str) -> bool:
 
 def _answers(port: int) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
             connection.sendall(_HANDSHAKE)
             return len(connection.recv(16)) > 0
     except OSError:

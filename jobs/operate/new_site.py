@@ -72,7 +72,7 @@ def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
     The folder of a directory-backed cache is made if it is not there. Raises InputError, and ConfigError if
     the answers make no valid settings.
     """
-    out = out.absolute()
+    out = Path(_absolute(str(out)))
     if out.exists() and not force:
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")
     given = _complete(answers)
@@ -123,8 +123,15 @@ def _records(given: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """A local path from the root; a URL, or nothing, as it is."""
-    return path if not path or "://" in path else str(Path(path).absolute())
+    """A local path from the root, without `..`; a URL, or nothing, as it is.
+
+    Links stay as they are, but for those that a `..` follows.
+    """
+    if not path or "://" in path:
+        return path
+    parts = Path(path).absolute().parts
+    n_left = len(parts) - parts[::-1].index("..") if ".." in parts else 0
+    return str(Path(*parts[:n_left]).resolve().joinpath(*parts[n_left:]) if n_left else Path(*parts))
 
 
 def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -133,6 +140,7 @@ def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, 
     yield "mlflow", {"uri": f"sqlite:///{folder}/mlflow.db", "artifacts": f"{folder}/mlartifacts"}
     yield "training", {"spool": f"{folder}/trainings"}
     yield "push", {"journal": f"{folder}/journal.db"}
+    yield "steward", {"state": f"{folder}/steward"}
     yield "serve", {"database": f"{folder}/placement.db"}
     yield "sources", {"demand": {"*": given.source}}
     pulled = {"pull": {given.source: given.records}} if given.records else {}

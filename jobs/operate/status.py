@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 
+from features.errors import InputError
 from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, parse_as_of
-from features.units import duration_label, format_bytes
+from features.units import format_bytes, roughly
+from jobs.operate.alarms import Alarm, alarm
 from jobs.operate.prometheus import Sample
+from jobs.operate.stewards import Figures, figures, silence
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.keys import Key
 from jobs.store.tables import Snapshot, Tables, read_partitions
@@ -32,7 +36,8 @@ class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
     `inventory_at`: the time of what it held; `fill_share`: of the capacity; `pinned_bytes`: of the current
-    pins; `push`: items of the last push by state. Unknown values are None.
+    pins; `push`: items of the last push by state; `steward`: its last report; `steward_fault`: why that
+    cannot be read. Unknown values are None.
     """
 
     cache: str
@@ -47,15 +52,8 @@ class CacheStatus:
     plan: dict[str, int]
     push_at: str | None
     push: dict[str, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Alarm:
-    """A condition that an operator should check; `name` is its heading in docs/troubleshoot.md."""
-
-    name: str
-    about: str
-    text: str
+    steward: Figures | None = None
+    steward_fault: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +79,19 @@ class Status:
 
 def run(settings: Settings, *, now_s: int) -> Status:
     """The status at `now_s`, from the tables and the journal."""
-    tables, region = Tables(settings.tables.root), settings.region.name
-    journal = Journal(settings.push.journal)
-    try:
-        caches = tuple(_cache(tables, journal, cache, now_s) for _, cache in sorted(settings.caches.items()))
-    finally:
-        journal.close()
+    tables = Tables(settings.tables.root)
+    region = of_region(tables, settings, now_s=now_s)
+    with contextlib.closing(Journal(settings.push.journal)) as journal:
+        caches = tuple(
+            of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
+        )
+    alarms = (one for cache in caches for one in cache_alarms(cache, settings, now_s=now_s))
+    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *alarms))
+
+
+def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
+    """The status without the caches."""
+    region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region)
     champion = _first(decided, ["champion"]).get("champion")
@@ -101,10 +106,28 @@ def run(settings: Settings, *, now_s: int) -> Status:
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
         drifted_columns=_count(tables.newest(DRIFT, owner=region), "drifted").get("True", 0),
-        caches=caches,
+        caches=(),
         alarms=(),
     )
-    return dataclasses.replace(status, alarms=tuple(_alarms(status, settings, now_s)))
+    return dataclasses.replace(status, alarms=tuple(_region_alarms(status, _allowed(settings, now_s))))
+
+
+def champion_line(found: Status) -> str:
+    """What serves in the region, in words."""
+    if found.champion:
+        return f"{found.champion} (decided {found.decided_at})"
+    if found.candidate_serves:
+        return f"none yet; the candidate {found.scored_by} serves until one is promoted"
+    return "none, caches run plain LRU"
+
+
+def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
+    """The status of one cache."""
+    found = _cache(tables, journal, settings.caches[name], now_s)
+    try:
+        return dataclasses.replace(found, steward=figures(settings.steward, found.cache))
+    except InputError as error:
+        return dataclasses.replace(found, steward_fault=str(error))
 
 
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
@@ -134,28 +157,35 @@ class Allowed(NamedTuple):
     age_s: int
 
 
-def _alarms(status: Status, settings: Settings, now_s: int) -> Iterator[Alarm]:
-    allowed = Allowed(now_s, LATE_CYCLES * settings.features.cycle)
+def _allowed(settings: Settings, now_s: int) -> Allowed:
+    return Allowed(now_s, LATE_CYCLES * settings.features.cycle)
+
+
+def _region_alarms(status: Status, allowed: Allowed) -> Iterator[Alarm]:
     if status.champion is None and not status.candidate_serves:
-        yield Alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
+        yield alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
     yield from _late(status.region, "prediction", status.predictions_at, allowed)
     if status.drifted_columns:
-        text = f"{status.drifted_columns} columns have drifted from training; train again if it lasts"
-        yield Alarm("drift", status.region, text)
-    for cache in status.caches:
-        yield from _late(cache.cache, "plan", cache.plan_at, allowed)
-        yield from _push_alarms(cache)
-        yield from _disk_alarms(cache, settings)
-        yield from _capture_alarms(settings.caches[cache.cache], settings.collect.quota)
+        text = f"columns that have drifted from training: {status.drifted_columns}; train again if it lasts"
+        yield alarm("drift", status.region, text)
+
+
+def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
+    """The alarms of one cache."""
+    yield from _late(cache.cache, "plan", cache.plan_at, _allowed(settings, now_s))
+    yield from _push_alarms(cache)
+    yield from _disk_alarms(cache, settings)
+    yield from _steward_alarms(cache, now_s)
+    yield from _capture_alarms(settings.caches[cache.cache], settings.collect.quota)
 
 
 def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
     if failed := cache.push.get(ItemState.FAILED, 0):
         text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
-        yield Alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
+        yield alarm("push-failed", cache.cache, f"{text}; their errors are in the receipts table")
     if cache.plan_at is not None and cache.push_at != cache.plan_at:
         text = f"the plan of {cache.plan_at} was not pushed; cachecast push resumes it"
-        yield Alarm("not-pushed", cache.cache, text)
+        yield alarm("not-pushed", cache.cache, text)
 
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
@@ -163,11 +193,24 @@ def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
     if cache.fill_share is not None and cache.fill_share > high:
         shares = f"{100 * cache.fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
         text = f"{shares}, by its inventory of {cache.inventory_at}: does it purge?"
-        yield Alarm("above-high-watermark", cache.cache, text)
+        yield alarm("above-high-watermark", cache.cache, text)
     limit = most_pinned_bytes(cache.capacity_bytes, low)
     if cache.pinned_bytes > limit:
         text = f"pins hold {format_bytes(cache.pinned_bytes)}, more than {format_bytes(limit)}"
-        yield Alarm("pins-over-limit", cache.cache, text)
+        yield alarm("pins-over-limit", cache.cache, text)
+
+
+def _steward_alarms(cache: CacheStatus, now_s: int) -> Iterator[Alarm]:
+    if cache.steward_fault is not None:
+        yield alarm("steward-silent", cache.cache, cache.steward_fault)
+    if cache.steward is None:
+        return
+    if (silent := silence(cache.steward, now_s=now_s)) is not None:
+        text = f"its steward has reported nothing for {silent}, and was not stopped: the cache is plain LRU"
+        yield alarm("steward-silent", cache.cache, text)
+        return
+    for name, text in cache.steward.alarms.items():
+        yield alarm(name, cache.cache, text)
 
 
 def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
@@ -176,15 +219,15 @@ def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
     held = held_bytes(cache.gstream)
     if held > FULL_SHARE * quota_bytes:
         text = f"captures hold {format_bytes(held)} of {format_bytes(quota_bytes)} ([collect] quota)"
-        yield Alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
+        yield alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
 
 
 def _late(about: str, subject: str, newest: str | None, allowed: Allowed) -> Iterator[Alarm]:
     name = f"{subject}-late"
     if newest is None:
-        yield Alarm(name, about, f"there is no {subject} yet")
+        yield alarm(name, about, f"there is no {subject} yet")
     elif (age_s := allowed.now_s - parse_as_of(newest)) > allowed.age_s:
-        yield Alarm(name, about, f"the newest {subject} is {duration_label(age_s - age_s % 60)} old")
+        yield alarm(name, about, f"the newest {subject} is {roughly(age_s)} old")
 
 
 def _at(newest: Snapshot) -> str | None:
@@ -240,8 +283,8 @@ def samples(status: Status) -> list[Sample]:
             ("cachecast_push_items", "items of the last push", "state", cache.push),
         ):
             found += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
-    for alarm in status.alarms:
-        labels = {"alarm": alarm.name, "about": alarm.about}
+    for one in status.alarms:
+        labels = {"alarm": one.name, "about": one.about}
         found.append(("cachecast_alarm", "1 while it stands", labels, 1))
     return found
 

@@ -12,9 +12,10 @@ from features.errors import StaleInputError
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, PLANS, RECEIPTS
 from features.times import DAY_S, as_of_label, day_label, parse_as_of
+from jobs.caches import steward_days
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
-from prefetch.accounting.day_verdict import Done, Inventory, Record, Worth, beginning, worth
+from prefetch.accounting.day_verdict import Done, Inventory, Record, Shadow, Worth, beginning, worth
 from prefetch.actions import Action, ItemState
 from prefetch.plan.control import is_control
 from prefetch.plan.cycle import OLDEST_S
@@ -58,20 +59,30 @@ def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVer
     begin = None if held_s is None else _inventory(record, held, held_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
     config = CacheConfig(chosen.capacity, low, high, chosen.purge_interval, block_bytes=BLOCK_BYTES)
-    judged = worth(record, config, day_s=day_s)
     pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
     fetched = pushed_that_day.filter(pc.equal(pushed_that_day["action"], Action.PREFETCH))
+    prefetched_bytes = pc.sum(fetched["bytes"]).as_py() or 0
+    judged = worth(record, config, day_s=day_s, shadow=_shadow(tables, cache, day_s, prefetched_bytes))
     versions = sorted(pc.unique(pushed_that_day["model_version"].drop_null()).to_pylist())
     verdict = DayVerdict(
         **dataclasses.asdict(judged),
         day=day_label(day_s),
         cache=cache,
         model_versions=", ".join(versions),
-        prefetched_bytes=pc.sum(fetched["bytes"]).as_py() or 0,
+        prefetched_bytes=prefetched_bytes,
     )
     row = dataclasses.asdict(verdict)
     tables.replace_rows(WORTH, [{n: row[n] for n in WORTH.column_names}], (verdict.day, cache))
     return verdict
+
+
+def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> Shadow | None:
+    """What the cache's steward counted on the day; None if it had none."""
+    runs = steward_days.of_day(tables, cache=cache, day=day_label(day_s))
+    if not runs:
+        return None
+    watched_s, lru_wan_bytes = (sum(run[name] for run in runs) for name in ("watched_s", "lru_wan_bytes"))
+    return Shadow(watched_s, lru_wan_bytes, prefetched_bytes)
 
 
 def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:

@@ -14,6 +14,7 @@ from features.results import WORTH
 from features.schema import OUTCOMES, PLANS, RECEIPTS
 from features.times import day_label, parse_as_of
 from features.units import format_bytes
+from jobs.caches import steward_days
 from jobs.outcomes import day_verdict
 from jobs.outcomes import items as plan_items
 from jobs.outcomes.day_verdict import DayVerdict
@@ -24,12 +25,13 @@ from jobs.store.tables import Tables
 from jobs.text import percent
 
 _SUMS = ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
+_LRU = "lru_wan_bytes"
 NO_MODEL = "none"
 
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """Past outcomes of one cache. `days`: rows of the table worth.
+    """Past outcomes of one cache. `days`: rows of the table worth; `steward`: of steward_days, by day.
 
     `plans`: per plan the items done, the items read, and bytes as in the table outcomes; `models`: the same
     per model version that the plans followed (`none`: prefills).
@@ -38,6 +40,7 @@ class History:
     plans: list[dict[str, object]]
     models: list[dict[str, object]]
     days: list[dict[str, object]]
+    steward: list[dict[str, object]]
 
 
 def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
@@ -51,13 +54,24 @@ def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
 
 
 def history(settings: Settings, *, cache: str, since: str | None, until: str | None) -> History:
-    """The outcomes of the plans of the days `since` … `until`. Raises StaleInputError if there is none."""
+    """The outcomes of the days `since` … `until`, of plans and of the steward.
+
+    Raises StaleInputError if there is none.
+    """
     cache, tables = settings.cache(cache).name, Tables(settings.tables.root)
     where = {"since": since, "until": until, "owner": cache}
-    if not tables.exists(OUTCOMES) or not tables.snapshot(OUTCOMES).select(**where):
+    watched = steward_days.by_day(tables, cache=cache, since=since, until=until)
+    has_plans = tables.exists(OUTCOMES) and bool(tables.snapshot(OUTCOMES).select(**where))
+    if not has_plans and not watched:
         raise StaleInputError(
             f"no plan of cache {cache!r} was accounted yet; run `cachecast outcomes --day` or `--as-of`"
         )
+    days = []
+    if tables.exists(WORTH):
+        columns = ["day", *WORTH.column_names]
+        days = tables.read_arrow(WORTH, columns=columns, **where).sort_by("day").to_pylist()
+    if not has_plans:
+        return History([], [], days, watched)
     rows = tables.read_arrow(OUTCOMES, columns=["as_of", *_SUMS], **where)
     rows = rows.append_column("read_items", pc.greater(rows["n_hits"], 0).cast(pa.int64()))
     models = tables.read_arrow(PLANS, columns=["as_of", "model_version"], **where)
@@ -65,11 +79,9 @@ def history(settings: Settings, *, cache: str, since: str | None, until: str | N
     names = dict(zip(by_plan["as_of"].to_pylist(), by_plan["model_version_max"].to_pylist(), strict=True))
     followed = pa.array([names.get(as_of) or NO_MODEL for as_of in rows["as_of"].to_pylist()], pa.string())
     rows = rows.append_column("model_version", followed)
-    days = []
-    if tables.exists(WORTH):
-        columns = ["day", *WORTH.column_names]
-        days = tables.read_arrow(WORTH, columns=columns, **where).sort_by("day").to_pylist()
-    return History(_grouped(rows, ["as_of", "model_version"]), _grouped(rows, ["model_version"]), days)
+    return History(
+        _grouped(rows, ["as_of", "model_version"]), _grouped(rows, ["model_version"]), days, watched
+    )
 
 
 def write_page(past: History, *, cache: str, out: Path) -> None:
@@ -83,13 +95,20 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
             _plots(past),
             [_shown(row) for row in past.days],
         ),
+        Section(
+            "Days of the steward",
+            "By its own count: bytes of the files that were read while not on disk, and of those that plain "
+            "LRU would not have had on disk.",
+            _steward_plots(past),
+            past.steward,
+        ),
         Section("Model versions", "All items done by pushes for plans of that version.", (), past.models),
         Section("Plans", "", (), past.plans),
     ]
     html = page(
-        title=f"Outcomes of the plans of {cache}",
+        title=f"Outcomes of {cache}",
         subtitle="cachecast outcomes",
-        answers=[verdict(past)],
+        answers=[*([verdict(past)] if past.plans or past.days else []), *_steward_answers(past)],
         sections=[section for section in sections if section.rows],
     )
     out.write_text(html, encoding="utf-8")
@@ -98,7 +117,13 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
 def _plots(past: History) -> list[Figure]:
     if not _judged(past):
         return []
-    return [Figure(saved_by_day(past.days), "WAN bytes saved against LRU, per day")]
+    return [Figure(saved_by_day(_judged(past)), "WAN bytes saved against LRU, per day")]
+
+
+def _steward_plots(past: History) -> list[Figure]:
+    if not past.steward:
+        return []
+    return [Figure(saved_by_day(past.steward), "WAN bytes saved by the steward against LRU, per day")]
 
 
 def verdict(past: History) -> str:
@@ -111,9 +136,21 @@ def verdict(past: History) -> str:
     verb = "saved" if saved >= 0 else "cost"
     share = f" ({percent(abs(saved) / lru, 1)})" if lru else ""
     return (
-        f"{len(judged)} of {len(past.days)} days could be judged: on them the plans {verb} "
+        f"{len(judged)} of {len(past.days)} days could be judged: on them plans and steward {verb} "
         f"{format_bytes(abs(saved))} of WAN traffic against plain LRU{share}."
     )
+
+
+def _steward_answers(past: History) -> list[str]:
+    if not past.steward:
+        return []
+    saved, lru = (sum(int(str(row[name])) for row in past.steward) for name in ("saved_wan_bytes", _LRU))
+    verb = "saved" if saved >= 0 else "cost"
+    share = f" ({percent(abs(saved) / lru, 1)})" if lru else ""
+    return [
+        f"By its own count the steward {verb} {format_bytes(abs(saved))} of WAN traffic against plain "
+        f"LRU{share} on {len(past.steward)} days."
+    ]
 
 
 def _judged(past: History) -> list[dict[str, object]]:

@@ -25,6 +25,7 @@ from prefetch.placement.database import Database
 from prefetch.placement.front import Front
 from prefetch.placement.gate import Gate
 from prefetch.placement.keeper import Keeper
+from prefetch.placement.operator import Source
 from prefetch.placement.service import Options, Service
 from replay.benefit import Cluster
 
@@ -35,24 +36,27 @@ _LAST_ANSWERS_S = 10
 """Time for the last answers when the service is stopped; a slow client must not delay it further."""
 
 
-def run(settings: Settings, *, host: str | None, port: int | None, log: Callable[[str], None]) -> None:
+def run(
+    settings: Settings, operator: Source, *, host: str | None, port: int | None, log: Callable[[str], None]
+) -> None:
     """Run the placement service until it is stopped; raises as `answer_until_stopped`."""
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     chosen = settings.serve.model_copy(update=given)
     rate = settings.benefit.job_read_rate
-    answer_until_stopped(chosen, settings.caches.values(), job_read_rate_bytes_s=rate, log=log)
+    answer_until_stopped(chosen, settings.caches.values(), operator, job_read_rate_bytes_s=rate, log=log)
 
 
 def answer_until_stopped(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
+    operator: Source,
     *,
     job_read_rate_bytes_s: float,
     log: Callable[[str], None],
 ) -> None:
     """Answer on `serve.host`:`serve.port` until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
     _allow_descriptors(serve.connections)
-    built = server(serve, caches, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=time.time)
+    built = server(serve, caches, operator, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:
         host, port = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
@@ -63,13 +67,17 @@ def answer_until_stopped(
 def server(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
+    operator: Source | None,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError."""
+    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
+
+    `operator`: where the operator's pages come from; None: there are none.
+    """
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
-    front = wired(serve, caches, gate, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=now_s)
+    front = wired(serve, caches, gate, operator, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=now_s)
     config = uvicorn.Config(
         front,
         loop="uvloop",
@@ -92,6 +100,7 @@ def wired(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
     gate: Gate,
+    operator: Source | None,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
@@ -109,7 +118,7 @@ def wired(
     )
     service = Service(options, now_s=now_s)
     keeper = Keeper(service, Database(serve.database), every_s=serve.sync)
-    return application(service, keeper, tokens(serve, known), gate)
+    return application(service, keeper, tokens(serve, known), gate, operator)
 
 
 def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.errors import StaleInputError
 from features.names import parse_name
+from features.schema import CONTENTS, PLANS
+from features.times import parse_as_of
 from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.plan.inflow import inflows
 from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
-from jobs.store.tables import Tables
+from jobs.store.tables import Tables, read_partitions
 from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
@@ -45,11 +49,45 @@ class Moment:
 def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
     """A cache at `as_of_s`: its own inventory, its pins, and the latest attempts of its pushes."""
     chosen = settings.cache(cache)
+    pinned, tries = _pushed(settings, cache, as_of_s)
+    held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
+    return Moment(chosen, held, pinned, as_of_s, tries)
+
+
+def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
+    """A cache as its newest plan found it, by the tables; the cache itself is not asked.
+
+    Raises StaleInputError if there is no plan with its inventory.
+    """
+    plans, contents = tables.head(PLANS), tables.head(CONTENTS)
+    keys = sorted(key for key in plans.select(owner=cache) if key in contents.partitions)
+    if not keys:
+        raise StaleInputError(f"there is no plan for cache {cache!r} yet; run `cachecast plan`")
+    as_of_s = parse_as_of(keys[-1][1])
+    rows = read_partitions(contents, {keys[-1]: contents.partitions[keys[-1]]})
+    pinned, tries = _pushed(settings, cache, as_of_s)
+    return Moment(settings.cache(cache), [_held(row) for row in rows.to_pylist()], pinned, as_of_s, tries)
+
+
+def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
+    """The names that are pinned in the cache, and the latest attempts of its pushes."""
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pins = journal.pins(cache, now_s=as_of_s)
-        tries = journal.tries(cache, since_s=as_of_s - settings.plan.reconsider_source)
-    held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
-    return Moment(chosen, held, {item.name for item in pins}, as_of_s, tries)
+        return {pin.name for pin in pins}, journal.tries(
+            cache, since_s=as_of_s - settings.plan.reconsider_source
+        )
+
+
+def _held(row: Mapping[str, Any]) -> Held:
+    detached = row["last_detach"]
+    return Held(
+        row["name"],
+        row["size_bytes"],
+        row["bytes_on_disk"],
+        row["complete"],
+        None if detached is None else int(detached.timestamp()),
+        row["open"],
+    )
 
 
 def state_of(

@@ -85,9 +85,9 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
         until=day_label(as_of_s),
         columns=["dataset", "known_at", "closed_at", "size_bytes", "read_bytes", "n_reads"],
     )
-    # The bytes of a read that was known from its open are told at its end.
-    told_us = pc.max_element_wise(*(rows[name].cast(pa.int64()) for name in ("known_at", "closed_at")))
-    known = pc.less(told_us, as_of_s * 1_000_000)
+    # The bytes of a read that was known from its open are reported at its end.
+    reported_us = pc.max_element_wise(*(rows[name].cast(pa.int64()) for name in ("known_at", "closed_at")))
+    known = pc.less(reported_us, as_of_s * 1_000_000)
     has_sizes = pc.and_(pc.is_valid(rows["read_bytes"]), pc.greater(rows["size_bytes"], 0))
     rows = rows.filter(pc.and_(pc.and_(known, has_sizes), pc.is_valid(rows["dataset"])))
     opened_bytes = pc.multiply(rows["size_bytes"], rows["n_reads"])

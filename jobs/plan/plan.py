@@ -133,8 +133,12 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
 
 
 def explain_item(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
-    """Why file `item` (a did or a name) is planned or not; nothing is written. Raises InputError."""
-    judged = judge(tables, settings, moment)
+    """Why file `item` (a did or a name) is planned or not; nothing is written. Raises as `explained_by`."""
+    return explained_by(judge(tables, settings, moment), moment, item=item)
+
+
+def explained_by(judged: Judged, moment: Moment, *, item: str) -> Explanation:
+    """Why file `item` (a did or a name) is planned or not in `judged`, of `moment`. Raises InputError."""
     found = pc.or_(pc.equal(judged.dids, item), pc.ends_with(judged.dids, f":{item}"))
     place = pc.index(found, True).as_py()
     if place < 0:

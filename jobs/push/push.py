@@ -86,6 +86,13 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
     return DryRun(name, as_of_label(as_of_s), dict(actions), pc.sum(rows["cost_bytes"], min_count=0).as_py())
 
 
+def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
+    """Whether the time of all items of a plan has passed, so that none is pushed any more."""
+    rows = planned(Tables(settings.tables.root), settings.cache(cache).name, as_of_s, ["expires_at"])
+    last = pc.max(rows["expires_at"]).as_py()
+    return last is not None and last.timestamp() <= time.time()
+
+
 def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
     """The progress of a cache's pushes, of one plan or of all."""
     chosen = settings.cache(cache)

@@ -12,7 +12,7 @@ from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FIL
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from features.units import duration_label, format_bytes
 from jobs.report import plots
-from jobs.report.page import Figure, Section, page
+from jobs.report.page import Capacities, Figure, Section, page
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
 from jobs.text import Row, chosen, percent
@@ -75,7 +75,13 @@ def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") ->
         raise StaleInputError(
             f"no table to report on under {tables.root}; run replay, train, plan or push first"
         )
-    return page(title="cachecast report", subtitle=note, answers=list(answers(replays)), sections=sections)
+    return page(
+        title="cachecast report",
+        subtitle=note,
+        answers=list(answers(replays)),
+        sections=sections,
+        capacities=Capacities(values=_capacities(replays)),
+    )
 
 
 def answers(replays: Sequence[Row]) -> Iterator[str]:
@@ -111,23 +117,34 @@ def _replay_section(
     if not replays:
         return None
     ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.rank(str(r["policy"]))))
-    capacities = sorted({row["capacity_bytes"] for row in replays})
-    middle = capacities[len(capacities) // 2]
-    days = [row for row in _newest_rows(tables, REPLAY_DAYS) if row["capacity_bytes"] == middle]
-    fills = [row for row in _newest_rows(tables, REPLAY_FILLS) if row["capacity_bytes"] == middle]
+    days, fills = _newest_rows(tables, REPLAY_DAYS), _newest_rows(tables, REPLAY_FILLS)
     fills.sort(key=lambda row: str(row["at"]))
-    cache = f"cache of {format_bytes(middle)}"
+    against = Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity")
     return Section(
         title="Replay of the held-out days",
         note="WAN bytes are demand misses and prefetches; no policy can do better than the bound. "
         "LRU and the plan run between the watermarks, as XCache does; the other policies have none.",
-        figures=[
-            Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity"),
-            Figure(plots.hits_and_misses(days), f"Hits and misses per day, {cache}"),
-            Figure(plots.fill_with_watermarks(fills, watermarks=watermarks), f"Fill level, {cache}"),
-        ],
+        figures=[against, *_over_time(_capacities(replays), days, fills, watermarks)],
         rows=[chosen(row, _REPLAY_COLUMNS) for row in ordered],
     )
+
+
+def _capacities(replays: Sequence[Row]) -> list[int]:
+    return sorted({row["capacity_bytes"] for row in replays})
+
+
+def _over_time(
+    capacities: Sequence[int], days: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
+) -> Iterator[Figure]:
+    """The plots of days and of the fill level, one per capacity that has rows."""
+    for size in capacities:
+        cache = f"cache of {format_bytes(size)}"
+        per_day, levels = ([row for row in rows if row["capacity_bytes"] == size] for rows in (days, fills))
+        if per_day:
+            yield Figure(plots.hits_and_misses(per_day), f"Hits and misses per day, {cache}", size)
+        if levels:
+            plot = plots.fill_with_watermarks(levels, watermarks=watermarks)
+            yield Figure(plot, f"Fill level, {cache}", size)
 
 
 def _model_section(tables: Tables) -> Section | None:

@@ -17,6 +17,7 @@ from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer
+    from jobs.report.drawing import Plot
     from jobs.simulate.curve import CurveAnswer
     from jobs.simulate.replay_trace import ReplayAnswer
 
@@ -36,7 +37,10 @@ _EVALUATION_NOTE = (
 
 
 class _Page(NamedTuple):
-    """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`."""
+    """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`.
+
+    `capacity`: the column of the capacities to pick from; empty: none.
+    """
 
     title: str
     notes: Sequence[str]
@@ -44,6 +48,7 @@ class _Page(NamedTuple):
     answers: Sequence[str] = ()
     heading: str = "Against capacity"
     note: str = _REPLAY_NOTE
+    capacity: str = "capacity_bytes"
 
 
 def prepare(out: Path | None) -> None:
@@ -68,7 +73,7 @@ def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write the replay of several caches to `out`, if given, in the format of its suffix."""
     shown = [chosen(row, FLEET_COLUMNS) for row in answer.rows]
-    page = _Page(title, answer.notes, shown, heading="By cache", note=_FLEET_NOTE)
+    page = _Page(title, answer.notes, shown, heading="By cache", note=_FLEET_NOTE, capacity="")
     _write(out, answer.rows, page, lambda plots: plots.hit_ratio_by_cache(answer.rows))
 
 
@@ -90,36 +95,41 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
         list(_evaluation_answers(rows)),
         heading="Against LRU and the bound",
         note=_EVALUATION_NOTE,
+        capacity="capacity_fraction",
     )
     _write(out, rows, page, lambda plots: plots.gap_closed(rows))
 
 
 def _evaluation_answers(rows: Sequence[Row]) -> Iterator[str]:
-    """How much WAN traffic the challenger, or the steward, saves against LRU, one sentence per capacity."""
+    """How much WAN traffic the challenger's plans and the steward save against LRU, a sentence each."""
     by_capacity: dict[float, dict[str, Row]] = {}
     for row in rows:
         by_capacity.setdefault(row["capacity_fraction"], {})[row["policy"]] = row
     for fraction, policies in sorted(by_capacity.items()):
-        learned, lru = policies.get(CHALLENGER_PLAN) or policies[STEWARD], policies[LRU]
-        what = "the steward's order" if learned["cycle"] is None else f"a plan every {learned['cycle']}"
-        saved = 1 - learned["wan_bytes"] / max(1, lru["wan_bytes"])
-        gap, low, high = (learned[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
-        closed = "" if gap is None else f", {percent(gap)} of the gap ({percent(low)} to {percent(high)})"
-        yield (
-            f"A cache of {percent(fraction, 1)} of the bytes read: {what} "
-            f"{'saves' if saved >= 0 else 'costs'} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}."
-        )
+        for policy in (CHALLENGER_PLAN, STEWARD):
+            if policy in policies:
+                saving = _saving(policies[policy], policies[LRU])
+                yield f"A cache of {percent(fraction, 1)} of the bytes read: {saving}."
 
 
-def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[Any], str]) -> None:
+def _saving(learned: Row, lru: Row) -> str:
+    what = "the steward's order" if learned["cycle"] is None else f"a plan every {learned['cycle']}"
+    saved = 1 - learned["wan_bytes"] / max(1, lru["wan_bytes"])
+    gap, low, high = (learned[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+    closed = "" if gap is None else f", {percent(gap)} of the gap ({percent(low)} to {percent(high)})"
+    verb = "saves" if saved >= 0 else "costs"
+    return f"{what} {verb} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}"
+
+
+def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[Any], Plot]) -> None:
     """Write `out` in the format of its suffix; `draw` is called with the module `jobs.report.plots`."""
     if out is None:
         return
     match out.suffix:
         case ".html":
-            out.write_text(_html(page, _svg(draw)))
+            out.write_text(_html(page, _plot(draw)))
         case ".svg":
-            out.write_text(_svg(draw))
+            out.write_text(_plot(draw).svg())
         case ".json":
             out.write_text(json.dumps(rows, allow_nan=False))
         case ".parquet":
@@ -131,15 +141,21 @@ def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[A
                 writer.writerows(rows)
 
 
-def _svg(draw: Callable[[Any], str]) -> str:
+def _plot(draw: Callable[[Any], Plot]) -> Plot:
     # Imported here because matplotlib takes long to import, and most commands write no plot.
     from jobs.report import plots
 
     return draw(plots)
 
 
-def _html(shown: _Page, svg: str) -> str:
-    from jobs.report.page import Figure, Section, page
+def _html(shown: _Page, plot: Plot) -> str:
+    from jobs.report.page import Capacities, Figure, Section, page
 
-    section = Section(shown.heading, note=shown.note, figures=[Figure(svg, shown.title)], rows=shown.rows)
-    return page(title=shown.title, subtitle="; ".join(shown.notes), answers=shown.answers, sections=[section])
+    values = sorted({row[shown.capacity] for row in shown.rows}) if shown.capacity else []
+    return page(
+        title=shown.title,
+        subtitle="; ".join(shown.notes),
+        answers=shown.answers,
+        sections=[Section(shown.heading, shown.note, [Figure(plot, shown.title)], shown.rows)],
+        capacities=Capacities(shown.capacity, values),
+    )

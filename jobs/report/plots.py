@@ -1,16 +1,16 @@
-"""Plots as inline SVG, readable in black and white: lines differ by dash and marker, not by colour alone."""
+"""Plots of policies and models: lines differ by dash and marker, not by colour alone."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib as mpl
 
 from features.units import duration_label, format_bytes
-from jobs.report.drawing import STYLE, dated, new_figure, svg
-from jobs.text import Row
+from jobs.report.drawing import STYLE, Plot, Point, Zoom, dated
+from jobs.text import Row, count, percent
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 """Policies with a style of their own, in the order of the legend; others come between them."""
@@ -18,11 +18,16 @@ POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 LABELS = {"lru": "LRU", "lru+plan": "LRU + plan", "clairvoyant": "clairvoyant", "bound": "bound"}
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
+_HATCHES = {"lru": ("", "///"), "lru+plan": ("..", "\\\\\\")}
+"""Of hits and of misses."""
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
 
 _OTHER_COLOURS = ("#2e7d32", "#8e24aa", "#c62828", "#00838f", "#6d4c41", "#ad1457", "#9e9d24")
 _OTHER_DASHES = ("solid", (0, (3, 1)), (0, (7, 1, 1, 1)))
 _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
+_FILLS = ("full", "none", "left", "bottom")
+_SPREAD = 0.6
+"""Width shared by the policies at one capacity; capacities are 1 apart."""
 
 
 def rank(policy: str) -> tuple[int, str]:
@@ -33,51 +38,76 @@ def rank(policy: str) -> tuple[int, str]:
     return 2, policy
 
 
-def hit_ratio_against_capacity(replays: Sequence[Row]) -> str:
+def hit_ratio_against_capacity(replays: Sequence[Row]) -> Plot:
     """Byte hit ratio of each policy at each capacity; no policy can exceed the bound's."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        styles = _styles(replays)
-        for policy, style in styles.items():
+        plot = Plot()
+        for policy, style in styles(_present(replays)).items():
             rows = sorted((r for r in replays if r["policy"] == policy), key=lambda r: r["capacity_bytes"])
-            axes.plot(
-                [r["capacity_fraction"] * 100 for r in rows],
-                [r["byte_hit_ratio"] * 100 for r in rows],
-                **style,
-            )
-        axes.set(xlabel="capacity, % of the bytes read", ylabel="byte hit ratio, %", ylim=(0, None))
-        columns = 1 + len(styles) // 7
-        axes.legend(frameon=False, ncols=columns, fontsize=10 if columns == 1 else 8)
-        return svg(figure)
+            at = [r["capacity_fraction"] * 100 for r in rows]
+            (line,) = plot.axes.plot(at, [r["byte_hit_ratio"] * 100 for r in rows], **style)
+            points = [_ratio_point(r, "byte_hit_ratio") for r in rows]
+            plot.add(LABELS.get(policy, policy), line, points, policy=policy)
+        plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="byte hit ratio, %", ylim=(0, None))
+        return plot
 
 
-def gap_closed(rows: Sequence[Row]) -> str:
-    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`."""
+def _ratio_point(row: Row, key: str) -> Point:
+    size, share = row["capacity_bytes"], row["capacity_fraction"]
+    said = (
+        f"{key.removeprefix('clairvoyant_').removeprefix('bound_').replace('_', ' ')} {percent(row[key], 1)}"
+    )
+    where = f"at {format_bytes(size)} ({percent(share, 1)} of the bytes read)"
+    return Point(share * 100, row[key] * 100, f"{said} {where}", size)
+
+
+def gap_closed(rows: Sequence[Row], *, order: Sequence[str] = (), n_shown: int | None = None) -> Plot:
+    """Gap to the bound closed by each policy at each capacity, with its limits. `rows`: of `evaluate`.
+
+    `order`: policies in the order of the legend. Only the first `n_shown` are on at first; None: all.
+    """
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     fractions = sorted({r["capacity_fraction"] for r in judged})
+    looks = styles(order or _present(judged))
+    present = set(_present(judged))
+    shown = [policy for policy in looks if policy in present][:n_shown]
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        styles = _styles(judged)
-        for k, (policy, style) in enumerate(styles.items()):
-            shown = [r for r in judged if r["policy"] == policy]
-            aside = 0.6 * ((k + 0.5) / len(styles) - 0.5)
-            middle = [100 * r["byte_gap_closed"] for r in shown]
-            lower = [m - 100 * r["byte_gap_closed_lower"] for m, r in zip(middle, shown, strict=True)]
-            upper = [100 * r["byte_gap_closed_upper"] - m for m, r in zip(middle, shown, strict=True)]
-            axes.errorbar(
-                [fractions.index(r["capacity_fraction"]) + aside for r in shown],
-                middle,
-                yerr=[[max(0.0, value) for value in side] for side in (lower, upper)],
-                **style | {"linestyle": "none", "capsize": 3},
+        plot, asides = Plot(), []
+        for policy in (policy for policy in looks if policy in present):
+            mine = [r for r in judged if r["policy"] == policy]
+            aside = 0.0
+            if policy in shown:
+                aside = _SPREAD * ((shown.index(policy) + 0.5) / len(shown) - 0.5)
+            asides.append(aside)
+            points = [_gap_point(r, fractions.index(r["capacity_fraction"]) + aside) for r in mine]
+            drawn = plot.axes.errorbar(
+                [point.x for point in points],
+                [point.y for point in points],
+                yerr=list(zip(*(_whiskers(r) for r in mine), strict=True)),
+                **looks[policy] | {"linestyle": "none", "capsize": 3},
             )
-        axes.axhline(0, color="black", linewidth=0.8)
-        axes.set_xticks(range(len(fractions)), [f"{100 * f:g}" for f in fractions])
-        axes.set(xlabel="capacity, % of the bytes read", ylabel="gap to the bound closed, %")
-        axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-        return svg(figure)
+            plot.add(LABELS.get(policy, policy), drawn, points, policy=policy, shown=policy in shown)
+        plot.axes.axhline(0, color="black", linewidth=0.8, gid="@l")
+        plot.axes.set_xticks(range(len(fractions)), [f"{100 * f:g}" for f in fractions])
+        plot.axes.set(xlabel="capacity, % of the bytes read", ylabel="gap to the bound closed, %")
+        plot.zoom = Zoom(fractions, asides, _SPREAD)
+        return plot
 
 
-def lru_against_capacity(points: Sequence[Row]) -> str:
+def _gap_point(row: Row, at: float) -> Point:
+    gap, low, high = (row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+    share = row["capacity_fraction"]
+    said = f"{percent(gap, 1)} of the gap ({percent(low, 1)} to {percent(high, 1)})"
+    return Point(at, 100 * gap, f"{said} at {percent(share, 1)} of the bytes read", share)
+
+
+def _whiskers(row: Row) -> tuple[float, float]:
+    """How far the limits lie below and above the value, in %."""
+    gap, low, high = (100 * row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+    return max(0.0, gap - low), max(0.0, high - gap)
+
+
+def lru_against_capacity(points: Sequence[Row]) -> Plot:
     """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio; `points`: of a curve."""
     lines = (
         ("hit_ratio", "LRU, requests", "#0b6e99", "solid", "o"),
@@ -86,126 +116,125 @@ def lru_against_capacity(points: Sequence[Row]) -> str:
         ("bound_byte_hit_ratio", "bound, bytes", _COLOURS["bound"], "none", "D"),
     )
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot()
         for key, label, colour, dash, marker in lines:
-            rows = [r for r in points if r[key] is not None]
-            axes.plot(
-                [r["capacity_fraction"] * 100 for r in rows],
-                [r[key] * 100 for r in rows],
-                color=colour,
-                linestyle=dash,
-                marker=marker,
-                markersize=4,
-                label=label,
-            )
+            shown = [_ratio_point(r, key) for r in points if r[key] is not None]
+            look: Any = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4}
+            (line,) = plot.axes.plot([p.x for p in shown], [p.y for p in shown], **look)
+            if shown:
+                plot.add(label, line, shown)
+        axes = plot.axes
         axes.set(xlabel="capacity, % of the bytes read", ylabel="hit ratio, %", ylim=(0, None), xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.legend(frameon=False)
-        return svg(figure)
+        axes.xaxis.set_minor_formatter("")
+        return plot
 
 
-def hit_ratio_by_cache(rows: Sequence[Row]) -> str:
+def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
     """Byte hit ratio of each cache of a fleet, and of all together."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot(nearest="x")
         names = [str(row["cache"]) for row in rows]
-        axes.bar(names, [100 * row["byte_hit_ratio"] for row in rows], color="#5b6770", edgecolor="black")
-        axes.tick_params(axis="x", labelrotation=90 if len(names) > 6 else 0)
-        axes.set(ylabel="byte hit ratio, %", ylim=(0, None))
-        return svg(figure)
+        ratios = [100 * row["byte_hit_ratio"] for row in rows]
+        bars = plot.axes.bar(range(len(names)), ratios, color="#5b6770", edgecolor="black")
+        said = [f"{n}: byte hit ratio {r:.1f} %" for n, r in zip(names, ratios, strict=True)]
+        plot.add("", bars, map(Point, range(len(names)), ratios, said))
+        plot.axes.set_xticks(range(len(names)), names, rotation=90 if len(names) > 6 else 0)
+        plot.axes.set(ylabel="byte hit ratio, %", ylim=(0, None))
+        return plot
 
 
-def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float]) -> str:
-    """Fill level of one capacity's caches over time. `fills`: rows of replay_fills."""
+def fill_with_watermarks(fills: Sequence[Row], *, watermarks: tuple[float, float]) -> Plot:
+    """Fill level of one capacity's caches over time. `fills`: rows of replay_fills, at least one."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        capacity = fills[0]["capacity_bytes"] if fills else 1.0
+        plot = Plot(nearest="x")
+        capacity = fills[0]["capacity_bytes"]
         for policy in _present(fills):
-            rows = [r for r in fills if r["policy"] == policy]
-            axes.plot(
-                [r["at"] for r in rows], [100 * r["used_bytes"] / capacity for r in rows], **_line(policy)
-            )
+            points = [_fill_point(r) for r in fills if r["policy"] == policy]
+            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line(policy))
+            plot.add(LABELS.get(policy, policy), line, points, policy=policy)
         for level, name in zip(watermarks, ("low", "high"), strict=True):
-            axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
-            axes.annotate(
+            plot.axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
+            plot.axes.annotate(
                 f"{name} watermark", (1.01, 100 * level), xycoords=("axes fraction", "data"), fontsize=8
             )
-        axes.set(ylabel=f"fill, % of {format_bytes(capacity)}", ylim=(50, 105))
-        dated(axes)
-        axes.legend(frameon=False, loc="lower right")
-        return svg(figure)
+        plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity)}", ylim=(50, 105))
+        dated(plot.axes)
+        return plot
 
 
-def hits_and_misses(days: Sequence[Row]) -> str:
+def _fill_point(row: Row) -> Point:
+    used, size = row["used_bytes"], row["capacity_bytes"]
+    said = f"{percent(used / size, 1)} full ({format_bytes(used)}) at {row['at']:%Y-%m-%d %H:%M} UTC"
+    return Point(row["at"], 100 * used / size, said)
+
+
+def hits_and_misses(days: Sequence[Row]) -> Plot:
     """Hits and misses per day at one capacity, LRU beside LRU + plan. `days`: rows of replay_days."""
+    names = sorted({str(r["on_day"]) for r in days})
+    shown = [p for p in ("lru", "lru+plan") if p in _present(days)]
+    width = 0.8 / max(1, len(shown))
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        shown = [p for p in ("lru", "lru+plan") if p in _present(days)]
-        names = sorted({str(r["on_day"]) for r in days})
-        width = 0.8 / max(1, len(shown))
+        plot = Plot(nearest="x")
         for k, policy in enumerate(shown):
             rows = {str(r["on_day"]): r for r in days if r["policy"] == policy}
             at = [i + (k - (len(shown) - 1) / 2) * width for i in range(len(names))]
-            hits = [rows[n]["hits"] if n in rows else 0.0 for n in names]
-            misses = [rows[n]["misses"] if n in rows else 0.0 for n in names]
-            colour = _COLOURS[policy]
-            axes.bar(at, hits, width, color=colour, edgecolor="white", label=f"{LABELS[policy]}: hits")
-            axes.bar(
-                at,
-                misses,
-                width,
-                bottom=hits,
-                color="white",
-                edgecolor=colour,
-                hatch="///",
-                label=f"{LABELS[policy]}: misses",
-            )
-        axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
-        axes.set(ylabel="reads per day")
-        axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-        return svg(figure)
+            hits, misses = ([rows[n][key] if n in rows else 0 for n in names] for key in ("hits", "misses"))
+            tops = [a + b for a, b in zip(hits, misses, strict=True)]
+            colour, (of_hits, of_misses) = _COLOURS[policy], _HATCHES[policy]
+            below = plot.axes.bar(at, hits, width, color=colour, edgecolor="white", hatch=of_hits)
+            look: Any = {"color": "white", "edgecolor": colour, "hatch": of_misses}
+            above = plot.axes.bar(at, misses, width, bottom=hits, **look)
+            for what, bars, y, n_reads in (("hits", below, hits, hits), ("misses", above, tops, misses)):
+                said = [f"{count(n)} reads on {name}" for n, name in zip(n_reads, names, strict=True)]
+                plot.add(f"{LABELS[policy]}: {what}", bars, map(Point, at, y, said), policy=policy)
+        plot.axes.set_xticks(range(len(names)), [n[5:] for n in names], rotation=45)
+        plot.axes.set(ylabel="reads per day")
+        return plot
 
 
-def calibration(bins: Sequence[Row]) -> str:
+def calibration(bins: Sequence[Row]) -> Plot:
     """Observed against predicted share per horizon, on held-out days. `bins`: rows of reliability."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=(0, (2, 4)), label="perfect")
-        for marker, horizon in zip("osD^v<>", sorted({r["horizon_s"] for r in bins}), strict=False):
+        plot = Plot()
+        plot.axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=(0, (2, 4)))
+        plot.axes.annotate("perfect", (97, 92), ha="right", va="top", fontsize=8)
+        looks = zip("osD^v<>", itertools.cycle(_OTHER_DASHES), strict=False)
+        horizons = sorted({r["horizon_s"] for r in bins})
+        for (marker, dash), horizon in zip(looks, horizons, strict=False):
             rows = sorted((r for r in bins if r["horizon_s"] == horizon), key=lambda r: r["bin"])
-            axes.plot(
-                [100 * r["predicted"] for r in rows],
-                [100 * r["observed"] for r in rows],
-                marker=marker,
-                markersize=4,
-                label=f"within {duration_label(horizon)}",
-            )
-        axes.set(
-            xlabel="predicted chance of a read, %",
-            ylabel="files that were read, %",
-            xlim=(0, 100),
-            ylim=(0, 100),
-        )
-        axes.legend(frameon=False)
-        return svg(figure)
+            points = list(map(_calibration_point, rows))
+            look: Any = {"marker": marker, "markersize": 4, "linestyle": dash}
+            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
+            plot.add(f"within {duration_label(horizon)}", line, points)
+        plot.axes.set(xlabel="predicted chance of a read, %", ylabel="files that were read, %")
+        plot.axes.set(xlim=(0, 100), ylim=(0, 100))
+        return plot
+
+
+def _calibration_point(row: Row) -> Point:
+    said, was = row["predicted"], row["observed"]
+    return Point(100 * said, 100 * was, f"predicted {percent(said, 1)}, {percent(was, 1)} were read")
 
 
 def _present(rows: Sequence[Row]) -> list[str]:
     return sorted({str(r["policy"]) for r in rows}, key=rank)
 
 
-def _styles(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def styles(policies: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The style of each policy; policies without one of their own take the next of a cycle."""
-    present = _present(rows)
-    others = [policy for policy in present if policy not in POLICIES]
-    cycle = zip(others, itertools.cycle(_OTHER_COLOURS), itertools.cycle(_OTHER_DASHES), strict=False)
-    styles = {
-        policy: {"color": colour, "linestyle": dash, "marker": marker, "label": policy}
-        for (policy, colour, dash), marker in zip(cycle, itertools.cycle(_OTHER_MARKERS), strict=False)
-    }
-    known = {p: {**_line(p), "marker": _MARKERS[p]} for p in present if p in POLICIES}
-    return {policy: (known | styles)[policy] for policy in present}
+    others = _other_styles()
+    known = {p: {**_line(p), "marker": _MARKERS[p]} for p in POLICIES}
+    return {policy: known[policy] if policy in known else next(others) for policy in policies}
+
+
+def _other_styles() -> Iterator[dict[str, Any]]:
+    colours, dashes = itertools.cycle(_OTHER_COLOURS), itertools.cycle(_OTHER_DASHES)
+    for fill in itertools.cycle(_FILLS):
+        for marker in _OTHER_MARKERS:
+            look = {"color": next(colours), "linestyle": next(dashes), "marker": marker}
+            yield look | {"fillstyle": fill, "markerfacecoloralt": "white"}
 
 
 def _line(policy: str) -> dict[str, Any]:
-    return {"color": _COLOURS[policy], "linestyle": _DASHES[policy], "label": LABELS[policy]}
+    return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}

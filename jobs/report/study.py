@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from features.times import day_label
 from features.units import format_bytes
-from jobs.report.page import page
+from jobs.report.page import Capacities, page
 from jobs.report.study_cache import cache_sections
 from jobs.report.study_files import file_sections
 from jobs.text import count, percent
@@ -28,7 +28,13 @@ def study_page(found: Study, *, what: str, notes: Sequence[str] = ()) -> str:
         "start. " + "; ".join(notes)
     )
     sections = [*file_sections(found), *cache_sections(found)]
-    return page(title="Caching study", subtitle=subtitle, answers=list(answers(found)), sections=sections)
+    return page(
+        title="Caching study",
+        subtitle=subtitle,
+        answers=list(answers(found)),
+        sections=sections,
+        capacities=Capacities(values=sorted(point.capacity_bytes for point in found.ideal)),
+    )
 
 
 def answers(found: Study) -> Iterator[str]:

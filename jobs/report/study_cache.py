@@ -23,7 +23,8 @@ def _capacity(found: Study) -> Section:
         note="The lines show exactly what an LRU without watermarks serves at each capacity. Triangles are a "
         "policy that knows the future and admits everything; no policy can exceed the bound (diamonds). "
         "Where the line is steep, more disk pays. The distance from line to diamond is what a better policy "
-        "could gain at most.",
+        "could gain at most. A capacity picked at the top is marked here and chosen in the table; the other "
+        "parts of the page are of the cache of the study.",
         figures=[
             Figure(
                 study_plots.hits_against_capacity(found.curve, found.ideal),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from features.times import DAY_S
+from features.times import DAY_S, as_of_label, day_label
 from features.units import format_bytes
-from jobs.report.drawing import STYLE, dated, new_figure, svg
-from jobs.text import count
+from jobs.report.drawing import STYLE, Plot, Point, dated
+from jobs.text import count, percent
 from replay.benefit import FloatArray
 from replay.curve import Curve
 from replay.planner import IntArray
@@ -28,64 +28,99 @@ _FILLS: tuple[dict[str, Any], ...] = (
     {"color": "white", "edgecolor": "#111111", "hatch": "////"},
     {"color": LIGHT, "edgecolor": "#111111", "hatch": ".."},
 )
+_AREA: dict[str, Any] = {"color": LIGHT, "edgecolor": DARK, "fill": True}
+_OUTLINE: dict[str, Any] = {"color": "#111111", "linestyle": (0, (4, 2))}
+_LRU_BYTES: dict[str, Any] = {"color": DARK}
+_LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
+_CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
+_BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 9}
 MAX_POINTS = 800
+_READ_POINTS = 200
+"""Points of a smooth line that can be read."""
 
 
-def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> str:
+def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:
     """Bars in % for up to three `series` (shares 0 … 1), side by side for each of `groups`."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot(nearest="x")
         at, width = np.arange(len(groups)), 0.8 / len(series)
         for k, (name, shares) in enumerate(series.items()):
-            offset = (k - (len(series) - 1) / 2) * width
-            axes.bar(at + offset, [100 * share for share in shares], width, label=name, **_FILLS[k])
+            x, y = at + (k - (len(series) - 1) / 2) * width, [100 * share for share in shares]
+            said = [
+                f"{share:.1f} %, {group.replace(chr(10), ' ')}"
+                for share, group in zip(y, groups, strict=True)
+            ]
+            plot.add(name, plot.axes.bar(x, y, width, **_FILLS[k]), map(Point, x, y, said))
         crowded = sum(len(line) for group in groups for line in group.split("\n")[-1:]) > 60
-        axes.set_xticks(at, groups, rotation=40 if crowded else 0, ha="right" if crowded else "center")
-        axes.set(ylabel="share, %", xlabel=xlabel, xlim=(-0.6, max(len(groups), 3) - 0.4))
-        _legend_above(axes)
-        return svg(figure)
+        plot.axes.set_xticks(at, groups, rotation=40 if crowded else 0, ha="right" if crowded else "center")
+        plot.axes.set(ylabel="share, %", xlabel=xlabel, xlim=(-0.6, max(len(groups), 3) - 0.4))
+        return plot
 
 
-def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequence[int]) -> str:
+def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequence[int]) -> Plot:
     """Bytes requested of each category: those that the cache served, and the rest."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot(nearest="y")
+        axes = plot.axes
         at = np.arange(len(names))[::-1]
-        axes.barh(at, hit_bytes, label="from the cache", **_FILLS[0])
-        axes.barh(at, missed_bytes, left=hit_bytes, label="over the WAN", **_FILLS[1])
+        ends = [hit + missed for hit, missed in zip(hit_bytes, missed_bytes, strict=True)]
+        hit = axes.barh(at, hit_bytes, **_FILLS[0])
+        missed = axes.barh(at, missed_bytes, left=hit_bytes, **_FILLS[1])
+        for label, bars, x, n_bytes in (
+            ("from the cache", hit, hit_bytes, hit_bytes),
+            ("over the WAN", missed, ends, missed_bytes),
+        ):
+            said = [f"{format_bytes(n)} of {name}" for n, name in zip(n_bytes, names, strict=True)]
+            plot.add(label, bars, map(Point, x, at, said))
         axes.set_yticks(at, names, fontsize=8)
         axes.set_ylim(len(names) - max(len(names), 4) - 0.6, len(names) - 0.4)
         axes.xaxis.set_major_formatter(_BYTES)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.set(xlabel="bytes requested")
-        _legend_above(axes)
-        return svg(figure)
+        return plot
 
 
-def size_distribution(sizes: Sizes) -> str:
+def size_distribution(sizes: Sizes) -> Plot:
     """Shares of files and of their bytes by file size, on a log scale."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        files, in_bytes = (100 * _shares(amounts) for amounts in (sizes.files, sizes.footprint_bytes))
-        axes.stairs(files, sizes.edges_bytes, fill=True, color=LIGHT, edgecolor=DARK, label="files")
-        axes.stairs(in_bytes, sizes.edges_bytes, color="#111111", linestyle=(0, (4, 2)), label="bytes")
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_BYTES)
-        axes.set(xlabel="file size", ylabel="share, %")
-        _legend_above(axes)
-        return svg(figure)
+        plot = Plot(nearest="x")
+        edges = sizes.edges_bytes
+        middles = np.sqrt(edges[:-1] * edges[1:])
+        ranges = [f"{format_bytes(low)} to {format_bytes(high)}" for low, high in itertools.pairwise(edges)]
+        for label, amounts, look in (
+            ("files", sizes.files, _AREA),
+            ("bytes", sizes.footprint_bytes, _OUTLINE),
+        ):
+            shares = 100 * _shares(amounts)
+            points = _steps(middles, shares, ranges)
+            plot.add(label, plot.axes.stairs(shares, edges, **look), points)
+        plot.axes.set_xscale("log")
+        plot.axes.xaxis.set_major_formatter(_BYTES)
+        plot.axes.set(xlabel="file size", ylabel="share, %")
+        return plot
 
 
-def rank_plot(ranks: Ranks) -> str:
+def rank_plot(ranks: Ranks) -> Plot:
     """Accesses of a file against its rank, both on log scales."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        axes.loglog(ranks.rank, ranks.accesses, color=DARK, marker="o", markersize=2.5)
-        axes.set(xlabel="file's rank, the most read first", ylabel="accesses")
-        return svg(figure)
+        plot = Plot()
+        (line,) = plot.axes.loglog(ranks.rank, ranks.accesses, color=DARK, marker="o", markersize=2.5)
+        plot.add(
+            "",
+            line,
+            [
+                Point(rank, accesses, f"{count(accesses)} accesses of the file of rank {count(rank)}")
+                for rank, accesses in zip(ranks.rank.tolist(), ranks.accesses.tolist(), strict=True)
+            ],
+        )
+        for axis in (plot.axes.xaxis, plot.axes.yaxis):
+            axis.set_major_formatter(_COUNTS)
+            axis.set_minor_formatter("")
+        plot.axes.set(xlabel="file's rank, the most read first", ylabel="accesses")
+        return plot
 
 
-def hits_by_days(lifetimes: Lifetimes, *, by: str) -> str:
+def hits_by_days(lifetimes: Lifetimes, *, by: str) -> Plot:
     """Hits and their bytes by whole days: `by` is a file's `lifetime`, or its `age` at the hit."""
     hits, in_bytes = (
         (lifetimes.hits_by_lifetime, lifetimes.hit_bytes_by_lifetime)
@@ -93,53 +128,69 @@ def hits_by_days(lifetimes: Lifetimes, *, by: str) -> str:
         else (lifetimes.hits_by_age, lifetimes.hit_bytes_by_age)
     )
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot(nearest="x")
         edges = np.arange(hits.size + 1)
-        axes.stairs(100 * _shares(hits), edges, color=LIGHT, edgecolor=DARK, fill=True, label="hits")
-        axes.stairs(
-            100 * _shares(in_bytes), edges, color="#111111", linestyle=(0, (4, 2)), label="bytes of hits"
-        )
+        days = [f"{k} to {k + 1} days" for k in range(hits.size)]
+        for label, amounts, look in (("hits", hits, _AREA), ("bytes of hits", in_bytes, _OUTLINE)):
+            shares = 100 * _shares(amounts)
+            plot.add(label, plot.axes.stairs(shares, edges, **look), _steps(edges[:-1] + 0.5, shares, days))
         what = "first to last access" if by == "lifetime" else "first access to the hit"
-        axes.set(xlabel=f"days from a file's {what}", ylabel="share, %", xlim=(0, None))
-        _legend_above(axes)
-        return svg(figure)
+        plot.axes.set(xlabel=f"days from a file's {what}", ylabel="share, %", xlim=(0, None))
+        return plot
 
 
-def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> str:
+def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> Plot:
     """The exact LRU curve over all capacities, clairvoyant and bound at some of them."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot()
+        axes = plot.axes
         sizes = [point.capacity_bytes for point in ideal]
         highest = max([2 * max(sizes), *curve.capacity_bytes[-1:].tolist()])
         at = np.geomspace(min(sizes) / 10, highest, MAX_POINTS)
         place = np.searchsorted(curve.capacity_bytes, at, side="right")
         hits, hit_bytes = (np.concatenate([[0], total])[place] for total in (curve.hits, curve.hit_bytes))
-        axes.plot(at, 100 * hit_bytes / max(1, curve.bytes_requested), color=DARK, label="LRU: bytes")
-        axes.plot(
-            at, 100 * hits / curve.requests, color="#5b6770", linestyle=(0, (5, 2)), label="LRU: accesses"
-        )
-        axes.plot(
-            sizes, [100 * p.clairvoyant for p in ideal], "^", color=WARM, label="clairvoyant: bytes", zorder=3
-        )
-        axes.plot(
-            sizes, [100 * p.bound for p in ideal], "D", mfc="none", mec="#111111", ms=9, label="bound: bytes"
-        )
+        lines = {
+            "bytes": (hit_bytes / max(1, curve.bytes_requested), _LRU_BYTES),
+            "accesses": (hits / curve.requests, _LRU_ACCESSES),
+        }
+        for what, (ratio, look) in lines.items():
+            (line,) = axes.plot(at, 100 * ratio, **look)
+            step = MAX_POINTS // _READ_POINTS
+            plot.add(f"LRU: {what}", line, _served_at(at[::step], ratio[::step], what))
+        marks = {
+            "clairvoyant": ([p.clairvoyant for p in ideal], _CLAIRVOYANT),
+            "bound": ([p.bound for p in ideal], _BOUND),
+        }
+        for name, (shares, look) in marks.items():
+            (drawn,) = axes.plot(sizes, [100 * share for share in shares], **look)
+            plot.add(f"{name}: bytes", drawn, _served_at(sizes, shares, "bytes"))
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(_BYTES)
         axes.set(xlabel="capacity", ylabel="hits, %", ylim=(0, None))
-        _legend_above(axes)
-        return svg(figure)
+        return plot
+
+
+def _served_at(capacities: Any, shares: Any, what: str) -> Iterator[Point]:
+    for size, share in zip(capacities, shares, strict=True):
+        said = f"{percent(share, 1)} of the {what} at {format_bytes(size)}"
+        yield Point(float(size), 100 * float(share), said, capacity=size)
 
 
 def fill_level(
     time_s: IntArray, used_bytes: IntArray, *, capacity_bytes: int, watermarks: tuple[float, float]
-) -> str:
+) -> Plot:
     """Fill level over time in % of the capacity, with both watermarks; points are peaks of intervals."""
     starts = np.arange(0, time_s.size, max(1, time_s.size // MAX_POINTS))
     highest = np.maximum.reduceat(used_bytes, starts)
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        axes.plot(_times(time_s[starts]), 100 * highest / capacity_bytes, color=DARK)
+        plot = Plot(nearest="x")
+        axes, at = plot.axes, _times(time_s[starts])
+        (line,) = axes.plot(at, 100 * highest / capacity_bytes, color=DARK)
+        said = [
+            f"{percent(used / capacity_bytes, 1)} full ({format_bytes(used)}) at {as_of_label(when)}"
+            for used, when in zip(highest.tolist(), time_s[starts].tolist(), strict=True)
+        ]
+        plot.add("", line, map(Point, at, 100 * highest / capacity_bytes, said))
         for level, name in zip(watermarks, ("low", "high"), strict=True):
             axes.axhline(100 * level, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             side = ("top", -2) if name == "low" else ("bottom", 2)
@@ -155,50 +206,67 @@ def fill_level(
             )
         axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
         dated(axes)
-        return svg(figure)
+        return plot
 
 
-def hits_and_misses(day: IntArray, hits: IntArray, misses: IntArray) -> str:
+def hits_and_misses(day: IntArray, hits: IntArray, misses: IntArray) -> Plot:
     """Hits and misses per day as steps, and the two-week running mean of each as a line."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
+        plot = Plot(nearest="x")
+        axes = plot.axes
         edges = _times(np.append(day, day[-1] + 1) * DAY_S)
         noon = _times(day * DAY_S + DAY_S // 2)
-        axes.stairs(hits, edges, fill=True, color=LIGHT, label="hits")
-        axes.stairs(misses, edges, color="#111111", linestyle=(0, (1, 1)), label="misses")
-        axes.plot(noon, running_mean(hits), color=DARK, linewidth=2, label="hits, two-week mean")
-        axes.plot(
-            noon,
-            running_mean(misses),
-            color=WARM,
-            linewidth=2,
-            linestyle=(0, (5, 2)),
-            label="misses, two-week mean",
-        )
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
+        days = [day_label(start) for start in (day * DAY_S).tolist()]
+        steps: dict[str, tuple[IntArray, Any]] = {
+            "hits": (hits, {"fill": True, "color": LIGHT}),
+            "misses": (misses, {"color": "#111111", "linestyle": (0, (1, 1))}),
+        }
+        means: dict[str, tuple[IntArray, Any]] = {
+            "hits, two-week mean": (hits, {"color": DARK}),
+            "misses, two-week mean": (misses, {"color": WARM, "linestyle": (0, (5, 2))}),
+        }
+        for label, (amounts, look) in steps.items():
+            plot.add(label, axes.stairs(amounts, edges, **look), _on_days(noon, amounts, days))
+        for label, (amounts, look) in means.items():
+            mean = running_mean(amounts)
+            (line,) = axes.plot(noon, mean, linewidth=2, **look)
+            plot.add(label, line, _on_days(noon, mean, days))
+        axes.yaxis.set_major_formatter(_COUNTS)
         axes.set(ylabel="accesses per day", ylim=(0, None))
         dated(axes)
-        _legend_above(axes)
-        return svg(figure)
+        return plot
 
 
-def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> str:
+def _on_days(noon: npt.NDArray[np.datetime64], amounts: Any, days: Sequence[str]) -> Iterator[Point]:
+    for at, amount, day in zip(noon, amounts.tolist(), days, strict=True):
+        yield Point(at, amount, f"{count(amount)} accesses on {day}")
+
+
+def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:
     """HS06-hours of the jobs in each case, one bar each."""
     with mpl.rc_context(STYLE):
-        figure, axes = new_figure()
-        at = np.arange(len(names))[::-1]
+        plot = Plot(nearest="y")
+        axes, at = plot.axes, np.arange(len(names))[::-1]
         bars = axes.barh(at, hs06_hours, height=0.5, **_FILLS[0])
+        said = [f"{name}: {count(value)} HS06-hours" for name, value in zip(names, hs06_hours, strict=True)]
         axes.bar_label(bars, [f" {count(value)}" for value in hs06_hours])
+        plot.add("", bars, map(Point, hs06_hours, at, said))
         axes.set_yticks(at, names)
         axes.margins(x=0.25)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: count(value)))
+        axes.xaxis.set_major_formatter(_COUNTS)
         axes.grid(visible=False, axis="y")
         axes.set(xlabel="HS06-hours")
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        return svg(figure)
+        return plot
+
+
+def _steps(middles: Any, shares: FloatArray, ranges: Sequence[str]) -> Iterator[Point]:
+    for at, share, where in zip(middles.tolist(), shares.tolist(), ranges, strict=True):
+        yield Point(at, share, f"{share:.1f} %, {where}")
 
 
 _BYTES = FuncFormatter(lambda value, _: format_bytes(value) if value else "0")
+_COUNTS = FuncFormatter(lambda value, _: count(value))
 
 
 def _shares(amounts: IntArray) -> FloatArray:
@@ -207,7 +275,3 @@ def _shares(amounts: IntArray) -> FloatArray:
 
 def _times(time_s: IntArray) -> npt.NDArray[np.datetime64]:
     return time_s.astype("datetime64[s]")
-
-
-def _legend_above(axes: Axes) -> None:
-    axes.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))

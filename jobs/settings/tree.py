@@ -27,6 +27,7 @@ from jobs.settings.queue import QueueSettings
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.serve import ServeSettings
 from jobs.settings.sources import SOURCES
+from jobs.settings.steward import StewardSettings
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.settings.values import Bytes, Name, Pause, Seconds, Section, Share, checked
 
@@ -118,6 +119,7 @@ class TrainingSettings(Section):
     seed: int
     max_age: Seconds
     min_test_days: int = pydantic.Field(ge=21)
+    order: bool
     spool: str = pydantic.Field(min_length=1)
 
 
@@ -246,6 +248,7 @@ class Settings(Section):
     regions: dict[str, OriginSettings]
     plan: PlanSettings
     push: PushSettings
+    steward: StewardSettings
     queue: QueueSettings
     rucio: RucioSettings
     serve: ServeSettings

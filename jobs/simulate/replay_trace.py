@@ -8,13 +8,13 @@ from pathlib import Path
 
 from features.errors import ConfigError
 from jobs.progress import Advance
-from jobs.store.traces import TraceFile, sizes
-from replay.compare import BOUND, PLAN, Row, compare
+from jobs.simulate.stewards import STEWARDS, steward_policies
+from jobs.store.traces import BESIDE, NOTHING_BESIDE, Beside, TraceFile, sizes
+from replay.compare import BOUND, LRU, PLAN, Row, compare
 from replay.config import CacheConfig
 from replay.policies import POLICIES, Policy, canonical, score_policies
 from replay.read import LoadedTrace
 from replay.read.scores import read_scores
-from replay.trace import Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,9 @@ class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
     `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
-    each access. `scores`: a file with a score per item, for the policies that need scores.
+    each access. `scores`: a file with a score per item, for the policies that need scores. `beside`: columns
+    that tell stewards more of an access; by default those that are called so. `block_bytes`: files are
+    fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches do so.
     """
 
     policies: Sequence[str]
@@ -33,6 +35,15 @@ class Caches:
     scores: Path | None = None
     with_bound: bool = True
     workers: int | None = None
+    beside: Beside = NOTHING_BESIDE
+    block_bytes: int | None = None
+
+    @property
+    def keep(self) -> list[str]:
+        """Columns to keep beside the trace: stewards are told of them."""
+        if not any(name in STEWARDS for name in named_policies(self)):
+            return []
+        return [given or name for name, given in zip(BESIDE, self.beside, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +57,7 @@ class ReplayAnswer:
 def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
     """Read a trace from its file and replay it. Raises as `replay`."""
     on_progress(0, 1, "reading")
-    return replay(trace.load(), caches, count_from_s=count_from_s, on_progress=on_progress)
+    return replay(trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress)
 
 
 def replay(
@@ -64,14 +75,16 @@ def replay(
         )
     trace = loaded.trace
     chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
     rows = compare(
         trace,
         chosen,
         policies=policies,
         xcache=xcache(caches),
-        own=own_policies(caches, trace),
+        own=own,
         count_from_s=count_from_s,
         with_bound=shows_bound(caches),
+        in_parts=caches.block_bytes is not None,
         on_done=on_progress,
         workers=caches.workers,
     )
@@ -83,21 +96,46 @@ def xcache(caches: Caches) -> CacheConfig | None:
     if caches.watermarks is None:
         return None
     low, high = caches.watermarks
-    return CacheConfig(1, low, high, caches.purge_interval_s)
+    return CacheConfig(1, low, high, caches.purge_interval_s, block_bytes=caches.block_bytes)
 
 
-def own_policies(caches: Caches, trace: Trace) -> dict[str, Policy]:
-    """The policies that need the file of scores, if there is one."""
-    return {} if caches.scores is None else score_policies(read_scores(caches.scores, trace))
+def own_policies(
+    caches: Caches,
+    loaded: LoadedTrace,
+    capacities: Sequence[int],
+    *,
+    count_from_s: int | None,
+    on_progress: Advance,
+) -> dict[str, Policy]:
+    """The policies that need the file of scores, if there is one, and those that drive a steward."""
+    scored = {} if caches.scores is None else score_policies(read_scores(caches.scores, loaded.trace))
+    return scored | steward_policies(
+        named_policies(caches),
+        loaded,
+        caches.beside,
+        capacities,
+        from_s=count_from_s,
+        as_xcache=caches.watermarks is not None,
+        block_bytes=caches.block_bytes,
+        on_progress=on_progress,
+    )
 
 
 def named_policies(caches: Caches) -> list[str]:
     """The policies' canonical names, without the bound. Raises ConfigError for one that lacks its scores."""
     names = [name for name in _named(caches) if name != BOUND]
     for name in names:
-        if name not in (*POLICIES, PLAN) and caches.scores is None:
+        if name not in (*POLICIES, *STEWARDS, PLAN) and caches.scores is None:
             raise ConfigError("--policy", f"{name} needs scores; give them with --scores FILE")
+        if caches.block_bytes is not None and name not in _in_parts(caches):
+            what = f"{name} caches whole files; choose among {', '.join(_in_parts(caches))}"
+            raise ConfigError("--block-size", what)
     return names
+
+
+def _in_parts(caches: Caches) -> list[str]:
+    """Policies that can cache parts of files."""
+    return [*(() if caches.watermarks is None else (LRU, PLAN)), *STEWARDS]
 
 
 def shows_bound(caches: Caches) -> bool:
@@ -106,7 +144,7 @@ def shows_bound(caches: Caches) -> bool:
 
 
 def _named(caches: Caches) -> list[str]:
-    return [canonical(name, others=(PLAN, BOUND)) for name in caches.policies]
+    return [canonical(name, others=(*STEWARDS, PLAN, BOUND)) for name in caches.policies]
 
 
 def summary(row: Row, footprint_bytes: int) -> dict[str, object]:

@@ -89,23 +89,27 @@ def replay(
         demand_sources=demand_sources,
         site=site,
         history_s=history_s,
+        keep=caches.keep,
     )
     trace, shared = loaded.trace, None
     if PLAN in policies:
         _require_predictions(tables, region, first_day_s, last_day_s + DAY_S, cycle_s)
         version = _version(tables, region, first_day_s)
         shared = planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s, version=version)
+    chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    own = own_policies(caches, loaded, chosen, count_from_s=first_day_s, on_progress=on_progress)
     rows = compare(
         trace,
-        sizes(trace, capacities=caches.capacities, fractions=caches.fractions),
+        chosen,
         policies=policies,
         xcache=xcache(caches),
         planner=shared,
-        own=own_policies(caches, trace),
+        own=own,
         cycle_s=cycle_s,
         plan_from_s=first_day_s,
         count_from_s=first_day_s,
         with_bound=shows_bound(caches),
+        in_parts=caches.block_bytes is not None,
         on_done=on_progress,
         workers=caches.workers,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -78,21 +78,17 @@ def replace(
     *,
     cover: Iterable[Key] = (),
     base: Snapshot | None = None,
-    drop: Collection[Key] = (),
-    gather: bool = True,
 ) -> Snapshot:
-    """Replace the partitions present in `df`, and those of `cover`, leave out those of `drop`; others stay.
+    """Replace the partitions present in `df`, and those of `cover`; others stay.
 
     `df` has the table's columns and its partition columns as strings; other columns are dropped. Rows are
     sorted by key within a file, so equal rows make equal files, and no new commit. `base`: the snapshot
-    `df` was made from, if any. `gather`: bring each partition's rows together, for few files; not needed if
-    all are of one partition, and come from a shuffle. Raises SchemaError, ConflictError (another run replaced
-    a partition).
+    `df` was made from, if any. Raises SchemaError, ConflictError (another run replaced a partition).
     """
     base = base or tables.head(table)
     rows = conform(df, table)
     order = dict.fromkeys([*table.partition, *(["did"] if "did" in rows.columns else []), *table.key])
-    if table.partition and gather:
+    if table.partition:
         rows = rows.hint("rebalance", *(F.col(name) for name in table.partition))
     staging = tables.staging(table)
     writer = rows.sortWithinPartitions(*order).write.mode("overwrite").option("compression", "zstd")
@@ -100,7 +96,7 @@ def replace(
     staged = {**dict.fromkeys(cover, StagedPartition("", ())), **_staged(tables.files(table, staging))}
     if not table.partition:
         staged.setdefault((), StagedPartition("", ()))
-    return tables.commit(table, staged, base=base, drop=drop)
+    return tables.commit(table, staged, base=base)
 
 
 def conform(df: DataFrame, table: Table) -> DataFrame:

@@ -12,7 +12,7 @@ from jobs.store.commits import Snapshot
 
 WRITTEN_BY: Mapping[str, str] = {
     **dict.fromkeys(("accesses", "files", "pulls", "rejects"), "pull"),
-    **dict.fromkeys(("features", "states", "consumed"), "features"),
+    **dict.fromkeys(("features", "states", "dormant", "consumed"), "features"),
     **dict.fromkeys(("features_sample", "labels_sample"), "cycle --train"),
     **dict.fromkeys(("labels", "model_metrics", "reliability", "model_slices", "model_holdings"), "train"),
     **dict.fromkeys(("predictions", "drift"), "predict"),
@@ -20,6 +20,7 @@ WRITTEN_BY: Mapping[str, str] = {
     **dict.fromkeys(("replays", "replay_days", "replay_fills"), "replay"),
     **dict.fromkeys(("outcomes", "worth"), "outcomes"),
     "receipts": "push",
+    "steward_days": "steward",
     "queue": "queue",
     "evaluations": "evaluate",
     "promotions": "promote",

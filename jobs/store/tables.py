@@ -161,16 +161,26 @@ class Tables:
         base = base or self.head(table)
         checked = (conform(table, piece) for piece in pieces)
         first = list(itertools.islice(checked, 1))  # what does not fit leaves no folder
-        store, staging = self._store.below(table.name), self.staging(table)
         staged = dict.fromkeys(_covered(table, cover), StagedPartition("", ()))
-        schema = arrow_schema(table)
-        for data in itertools.chain(first, checked):
-            for key, rows in partition_groups(table, data):
+        staged |= self.stage(table, self.staging(table), itertools.chain(first, checked))
+        return self.commit(table, staged, base=base, drop=drop)
+
+    def stage(
+        self, table: Table, staging: str, pieces: Iterable[pa.Table], *, name: str = "part-0.parquet"
+    ) -> dict[Key, StagedPartition]:
+        """Write `pieces` into the folder `staging`, as a file `name` in each partition; for `commit`.
+
+        `pieces`: results of `conform`, each with all rows that its partitions have in this file.
+        """
+        store, schema = self._store.below(table.name), arrow_schema(table)
+        staged = {}
+        for piece in pieces:
+            for key, rows in partition_groups(table, piece):
                 path = f"{staging}/{partition_path(table, key)}".rstrip("/")
                 store.make_folder(path)
-                store.write_parquet(f"{path}/part-0.parquet", rows.select(schema.names).cast(schema))
-                staged[key] = StagedPartition(path, ("part-0.parquet",))
-        return self.commit(table, staged, base=base, drop=drop)
+                store.write_parquet(f"{path}/{name}", rows.select(schema.names).cast(schema))
+                staged[key] = StagedPartition(path, (name,))
+        return staged
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
         """Replace one partition by `rows`, by column name; without rows it becomes empty.

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,18 @@ _READ = [
 
 
 _log = logging.getLogger(__name__)
+
+
+class Beside(NamedTuple):
+    """Columns of the trace that say more of an access; None: it has none."""
+
+    dataset: str | None = None
+    user: str | None = None
+    task: str | None = None
+
+
+BESIDE = Beside._fields
+NOTHING_BESIDE = Beside()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +90,7 @@ def from_tables(
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
-    accesses = read_partitions(snapshot, days, [*_READ, *keep])
+    accesses = read_partitions(snapshot, days, list(dict.fromkeys([*_READ, *keep])))
     if not accesses.num_rows:
         raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
     counted = _before(demand(accesses, demand_sources), known_before_s)

@@ -21,12 +21,15 @@ from models.training.recording import ModelReport
 class TrainingAnswer:
     """The result of a training. `version`: the region's new candidate in MLflow, like `cachecast-emea/3`.
 
-    `dropped`: horizons without a model, and why; `by_recency`: horizons that recency serves, and why.
+    `dropped`: horizons without a model, and why; `by_recency`: horizons that recency serves, and why;
+    `order`: of eviction, in words; None: there is none, `no_order` is why.
     """
 
     version: str
     dropped: dict[str, str]
     by_recency: dict[str, str]
+    order: str | None
+    no_order: str | None
     models: list[ModelReport]
 
 
@@ -57,7 +60,8 @@ def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> Train
     ]
     _write(tables, training, reports_with_runs)
     training.remove()
-    return TrainingAnswer(done.version, answer["dropped"], answer["by_recency"], reports_with_runs)
+    kept = {name: answer[name] for name in ("dropped", "by_recency", "order", "no_order")}
+    return TrainingAnswer(version=done.version, models=reports_with_runs, **kept)
 
 
 def run(settings: Settings) -> list[TrainingAnswer]:

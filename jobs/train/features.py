@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
 
 from features.schema import ACCESSES
 from features.spec import FeatureSpec
@@ -56,8 +58,8 @@ def compute(
     sources = demand_sources or {}
     last_s = instants[-1]
     states = States(tables, spec, region, sources)
-    keeps_state = len(instants) == 1 and spec.sample_share == 1
-    source = states.source(accesses, last_s) if keeps_state else None
+    carries = len(instants) == 1 and spec.sample_share == 1
+    source = states.source(accesses, last_s) if carries else None
     work = FeatureWork(
         spec=spec,
         region=region,
@@ -65,17 +67,38 @@ def compute(
         demand_sources=sources,
         accesses=accesses,
         days=accesses.select(until=day_label(last_s + DAY_S)) if source is None else source.days,
-        since=None if source is None else source.since,
-        keeps_state=keeps_state,
-        older=() if source is None else source.older,
+        source=source,
     )
     engine = engines.engine(sum(part.n_rows for part in work.days.values()))
-    if source is None:
-        return engine.write_features(tables, work, base=base)
-    states.begin(last_s)
+    if work.kept:
+        states.begin(last_s)
     done = engine.write_features(tables, work, base=base)
-    states.conclude(source, last_s)
+    if source is not None:
+        states.conclude(work)
     return done
+
+
+def streamed(
+    engines: Engines,
+    tables: Tables,
+    *,
+    spec: FeatureSpec,
+    region: str,
+    as_ofs: Sequence[int],
+    demand_sources: Mapping[str, str],
+) -> Iterator[pa.Table]:
+    """The features at each of `as_ofs`, ascending; otherwise as `compute`, but none is kept."""
+    accesses = tables.snapshot(ACCESSES)
+    work = FeatureWork(
+        spec=spec,
+        region=region,
+        as_ofs=as_ofs,
+        demand_sources=demand_sources,
+        accesses=accesses,
+        days=accesses.select(until=day_label(as_ofs[-1] + DAY_S)),
+        source=None,
+    )
+    return engines.engine(sum(part.n_rows for part in work.days.values())).features(tables, work)
 
 
 def label(

@@ -15,6 +15,8 @@ from models.series.forecast import HorizonForecast, forecast
 from models.series.rolling import CutQuality, Figures, rolling_quality
 from models.series.series import Series, read_series
 
+_OF_SUMS = ("absolute_error", "count_error")
+
 
 @dataclasses.dataclass(frozen=True)
 class ForecastSummary:
@@ -31,6 +33,7 @@ class ForecastSummary:
 class HorizonQuality(Figures):
     """The mean of each figure over `cuts` forecasts; `…_spread` is its standard deviation.
 
+    `absolute_error` and `count_error` are those of all cuts over the reads of all cuts.
     `auc_gain` is over recency; `average_precision_gain` relative to recency's, the mean of the cuts' own.
     """
 
@@ -100,7 +103,9 @@ def _mean(n_units: int, rows: pd.DataFrame) -> HorizonQuality:
         }
     )
     means = pd.concat([rows, gains], axis=1).mean()
-    figures = {**means, **gains.std(ddof=0).add_suffix("_spread")}
+    of_sums = [name for name in _columns(Figures) if name.endswith(_OF_SUMS) and "median" not in name]
+    pooled = rows[of_sums].mul(rows["reads"], axis=0).sum() / rows["reads"].sum()
+    figures = {**means, **pooled, **gains.std(ddof=0).add_suffix("_spread")}
     own = {name: float(figures[name]) for name in _columns(HorizonQuality) if name not in ("horizon", "cuts")}
     return HorizonQuality(horizon=n_units, cuts=len(rows), **own)
 

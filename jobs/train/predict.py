@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
 from jobs.train.written import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
+from models.parallel import each
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
 from models.serving.scoring import PREDICTION_SCHEMA, ROWS_AT_A_TIME, LoadedModels, ServedModels
@@ -117,8 +119,8 @@ def _write(
 
 def _predictions(rows: pa.Table, models: LoadedModels) -> pa.Table:
     batches = rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)
-    found = (piece for batch in batches if batch.num_rows for piece in models.predictions(batch))
-    return pa.Table.from_batches(found, PREDICTION_SCHEMA)
+    made = each(lambda batch: list(models.predictions(batch)), filter(len, batches))
+    return pa.Table.from_batches(itertools.chain.from_iterable(made), PREDICTION_SCHEMA)
 
 
 @contextlib.contextmanager

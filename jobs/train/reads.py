@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from features.demand import PLACES, demand
 from features.errors import StaleInputError
 from features.schema import ACCESSES, FILES, arrow_schema
+from features.stream.events import usable
 from features.stream.facts import CATALOGUE
+from features.stream.texts import coded
 from jobs.store.keys import Key
 from jobs.store.tables import Partition, Snapshot, Tables, read_partitions
+from jobs.train.work import FeatureWork
+from models.parallel import each
 
 PLACE = (*PLACES, "source")
 """Columns that say whether an access counts as demand."""
@@ -27,8 +30,9 @@ def coded_reads(
     accesses: Snapshot, days: Mapping[Key, Partition], columns: Sequence[str], sources: Mapping[str, str]
 ) -> pa.Table:
     """`columns` of the demand rows of `days`. Raises StaleInputError if there are rows, but of no source."""
-    pieces = [demanded_day(accesses, {key: part}, columns, sources) for key, part in sorted(days.items())]
-    rows = pa.concat_tables([_coded(_empty(columns)), *pieces]).unify_dictionaries()
+    apart = [{key: part} for key, part in sorted(days.items())]
+    pieces = each(lambda day: demanded_day(accesses, day, columns, sources), apart)
+    rows = coded(pa.concat_tables([coded(_empty(columns)), *pieces]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)
     return rows
@@ -37,28 +41,28 @@ def coded_reads(
 def demanded_day(
     accesses: Snapshot, day: Mapping[Key, Partition], columns: Sequence[str], sources: Mapping[str, str]
 ) -> pa.Table:
-    """The same of one day; without its demand rows it is empty."""
+    """The same of one day, or of some of its files; without its demand rows it is empty."""
     wanted = dict.fromkeys([*columns, *(PLACE if sources else ())])
     rows = demanded(read_partitions(accesses, day, list(wanted)), sources)
-    return _coded(rows.select(list(columns)))
+    return coded(rows.select(list(columns)))
+
+
+def not_counted(rows: pa.Table, work: FeatureWork) -> pa.Table:
+    """The reads that the state of `work` has not counted yet."""
+    if work.since_s is None:
+        return rows
+    return rows.filter(pa.array(usable(rows, cycle_s=work.spec.cycle_s) > work.since_s))
 
 
 def catalogue(tables: Tables) -> pa.Table:
     """The catalogue as features need it, without a row if there is none."""
     if not tables.exists(FILES):
-        return _coded(arrow_schema(FILES).empty_table().select(list(CATALOGUE)))
-    return _coded(tables.read_arrow(FILES, columns=list(CATALOGUE)))
+        return coded(arrow_schema(FILES).empty_table().select(list(CATALOGUE)))
+    return coded(tables.read_arrow(FILES, columns=list(CATALOGUE)))
 
 
 def _empty(columns: Sequence[str]) -> pa.Table:
     return arrow_schema(ACCESSES).empty_table().select(list(columns))
-
-
-def _coded(rows: pa.Table) -> pa.Table:
-    """`rows` with dictionaries of texts."""
-    is_text = {field.name: pa.types.is_string(field.type) for field in rows.schema}
-    columns = {name: pc.dictionary_encode(rows[name]) if is_text[name] else rows[name] for name in is_text}
-    return pa.table(columns)
 
 
 def _of_no_source(

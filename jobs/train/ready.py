@@ -9,9 +9,10 @@ from pathlib import Path
 
 from features.errors import StaleInputError
 from features.schema import ACCESSES, PREDICTIONS
+from features.spec import FeatureSpec
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
-from jobs.settings.tree import Settings
+from jobs.settings.tree import Settings, TrainingSettings
 from jobs.store.absent import no_access
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Snapshot, Tables
@@ -65,6 +66,11 @@ def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None =
     check_features(tables.snapshot(spec.features_table), settings.region.name, as_ofs)
     aliases = settings.mlflow.serve if alias is None else (alias,)
     _check_registry(settings.mlflow.uri, settings.region.name, aliases)
+
+
+def learned_since_s(spec: FeatureSpec, training: TrainingSettings, *, at_s: int) -> int:
+    """The first accesses that matter to a training at `at_s`."""
+    return at_s - max(spec.history_s, training.span)
 
 
 def check_features(features: Snapshot, region: str, as_ofs: Sequence[int]) -> list[MomentKey]:

@@ -9,9 +9,18 @@ import pyarrow as pa
 from features.errors import StaleInputError
 from features.spec import FeatureSpec
 from features.times import as_of_label, parse_as_of
+from jobs.settings.tree import TrainingSettings
 from jobs.store.keys import Key
 from jobs.store.tables import Partition, Snapshot, read_partitions
 from models.learning.frame import sampled
+
+SPARE = 1.5
+"""Reserve, because there may be more candidates at some decision times than at others."""
+
+
+def sample_share(training: TrainingSettings, *, candidates: int, moments: int) -> float:
+    """Share of the candidates to sample, about so many at each of `moments`, for a training's `max_rows`."""
+    return min(1.0, SPARE * training.max_rows / max(1, candidates * moments))
 
 
 def training_sample(

@@ -6,6 +6,11 @@ accesses that were not usable yet at S.
 
 Accesses that were written late, although they were usable at S, cannot be told from those that are counted
 already. The state is then rebuilt from all accesses, and also if settings have changed.
+
+A state has two parts, so that a cycle costs what its reads and candidates do, however long the history is.
+The table `states` holds the datasets that may have candidates, and is written anew with each state. At the
+first state of a day those that have become too old move to a partition of the table `dormant`, which later
+states share. When a dormant dataset is read, it is in `states` again, and what `dormant` has of it is void.
 """
 
 from __future__ import annotations
@@ -17,46 +22,21 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from features.schema import CONSUMED, STATES
+from features.schema import ACCESSES, CONSUMED, DORMANT, STATES, Table
 from features.spec import FeatureSpec
 from features.stream.events import usable
 from features.times import DAY_S, day_label, parse_as_of
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.train.reads import PLACE, demanded
+from jobs.train.work import DayInState, FeatureWork, Source
 
-STATE_FORM = 3
+STATE_FORM = 4
 """Version of the state's content. Raise it when the content changes its meaning: all states are rebuilt."""
 
 VACUUM_AFTER_S = 3600.0
 """Replaced states stay on disk this long, for readers still at work."""
 _TIMES = ("accessed_at", "known_at")
-
-
-@dataclasses.dataclass(frozen=True)
-class DayInState:
-    """How much of one day of accesses a state has counted: `n_known` of its `n_rows` demand rows."""
-
-    digest: str = ""
-    n_known: int = 0
-    n_rows: int = 0
-
-    def is_complete(self, digest: str) -> bool:
-        """Whether the state has counted all rows of the day, whose files have this digest now."""
-        return self.digest == digest and self.n_known == self.n_rows
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What a state at an as_of is made from: the state `since` (None: none) and accesses of `days`.
-
-    `in_state`: what it will have counted of each day; `older`: states that are not needed any more.
-    """
-
-    since: MomentKey | None
-    days: Mapping[Key, Partition]
-    in_state: Mapping[str, DayInState]
-    older: Collection[Key]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,35 +50,43 @@ class States:
 
     def source(self, accesses: Snapshot, as_of_s: int) -> Source:
         """The least that must be read for the state at `as_of_s`."""
-        states = self._until(as_of_s)
+        states = self._until(STATES, as_of_s)
         for key in states:
-            if (found := self._carried_on(key, accesses, as_of_s, states)) is not None:
+            if (found := self._carried_on(key, accesses, as_of_s)) is not None:
                 return found
         days = accesses.select(until=_next_day(as_of_s))
         counted = {key[0]: self._count(accesses, key, as_of_s, as_of_s)[1] for key in days}
-        return Source(None, days, counted, _others(states, MomentKey.at(as_of_s, self.region)))
+        return Source(None, {}, days, counted, self._older(as_of_s, (), ()))
 
     def begin(self, as_of_s: int) -> None:
         """Mark the state at `as_of_s` as unusable until `conclude`."""
         self.tables.replace_rows(CONSUMED, [], MomentKey.at(as_of_s, self.region))
 
-    def conclude(self, source: Source, as_of_s: int) -> None:
-        """Note what the state at `as_of_s`, which has been written, has counted."""
+    def conclude(self, work: FeatureWork) -> None:
+        """Note what the state, which has been written, has counted, and what is dormant."""
+        assert work.source is not None
+        here, as_of_s = work.keys[-1], work.as_ofs[-1]
+        oldest_s = as_of_s - self.spec.history_s
+        dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
+        if DORMANT in work.kept:
+            dormant[here] = self.tables.head(DORMANT).partitions[here]
+        parts = [(ACCESSES.name, day, dataclasses.asdict(one)) for day, one in work.source.in_state.items()]
+        for key, part in dormant.items():
+            parts.append((DORMANT.name, key[1], dataclasses.asdict(_whole(part))))
         rows = [
-            {"accesses_day": day, **dataclasses.asdict(in_state), "made_by": self._settings_digest}
-            for day, in_state in sorted(source.in_state.items())
+            {"table": table, "part": part, **counted, "made_by": self._settings_digest}
+            for table, part, counted in sorted(parts, key=lambda row: row[:2])
         ]
-        self.tables.replace_rows(CONSUMED, rows, MomentKey.at(as_of_s, self.region))
-        for table in (STATES, CONSUMED):
+        self.tables.replace_rows(CONSUMED, rows, here)
+        for table in (STATES, DORMANT, CONSUMED):
             self.tables.vacuum(table, keep=2, grace_s=VACUUM_AFTER_S)
 
-    def _carried_on(
-        self, key: MomentKey, accesses: Snapshot, as_of_s: int, states: Collection[MomentKey]
-    ) -> Source | None:
+    def _carried_on(self, key: MomentKey, accesses: Snapshot, as_of_s: int) -> Source | None:
         """The source of the state at `as_of_s` if it carries on that of `key`; None if that cannot be."""
-        since_s, in_state = parse_as_of(key.as_of), self._days_in_state(key)
-        if in_state is None:
+        since_s, found = parse_as_of(key.as_of), self._content(key)
+        if found is None:
             return None
+        in_state, dormant = found
         days = accesses.select(until=_next_day(as_of_s))
         unread = {
             day: part
@@ -110,13 +98,26 @@ class States:
             n_before, counted[day[0]] = self._count(accesses, day, since_s, as_of_s)
             if n_before != in_state.get(day[0], DayInState()).n_known:
                 return None
-        here = MomentKey.at(as_of_s, self.region)
-        return Source(key, unread, counted, () if key == here else _others(states, here, key))
+        return Source(key, dormant, unread, counted, self._older(as_of_s, [key], dormant))
 
-    def _until(self, as_of_s: int) -> list[MomentKey]:
-        """The region's states at or before `as_of_s`, latest first."""
-        keys = [MomentKey(*key) for key in self.tables.head(STATES).partitions if key[2] == self.region]
+    def _until(self, table: Table, as_of_s: int) -> list[MomentKey]:
+        """The region's partitions at or before `as_of_s`, latest first."""
+        keys = [MomentKey(*key) for key in self.tables.head(table).partitions if key[2] == self.region]
         return sorted((key for key in keys if parse_as_of(key.as_of) <= as_of_s), reverse=True)
+
+    def _older(
+        self, as_of_s: int, states: Collection[Key], dormant: Collection[Key]
+    ) -> dict[Table, list[Key]]:
+        """What is needed no more once the state at `as_of_s` is written, which is made of those given."""
+        here = MomentKey.at(as_of_s, self.region)
+        return {
+            table: [key for key in self._until(table, as_of_s) if key != here and key not in needed]
+            for table, needed in ((STATES, states), (DORMANT, dormant))
+        }
+
+    def _moved_s(self, key: Key) -> int:
+        """All reads of the datasets that became dormant at `key` happened before this time."""
+        return self.spec.dormant_before(parse_as_of(key[1]))
 
     def _count(self, accesses: Snapshot, day: Key, since_s: int, as_of_s: int) -> tuple[int, DayInState]:
         """A day's demand rows usable at `since_s`, and what the state at `as_of_s` has counted of it."""
@@ -126,19 +127,37 @@ class States:
         in_state = DayInState(part.digest, int(np.sum(from_s <= as_of_s)), rows.num_rows)
         return int(np.sum(from_s <= since_s)), in_state
 
-    def _days_in_state(self, key: Key) -> dict[str, DayInState] | None:
-        """The days that the state `key` has counted; None if it was made with other settings."""
-        consumed = self.tables.head(CONSUMED)
+    def _content(self, key: Key) -> tuple[dict[str, DayInState], dict[Key, Partition]] | None:
+        """The days that the state `key` has counted, and the dormant datasets that belong to it.
+
+        None if it was made with other settings, or if the dormant datasets are not those of then.
+        """
+        consumed, dormant = self.tables.head(CONSUMED), self.tables.head(DORMANT).partitions
         if key not in consumed.partitions:
             return None
         rows = read_partitions(consumed, {key: consumed.partitions[key]}).to_pylist()
         if not rows or any(row["made_by"] != self._settings_digest for row in rows):
             return None
-        return {row["accesses_day"]: DayInState(row["digest"], row["n_known"], row["n_rows"]) for row in rows}
+        days: dict[str, DayInState] = {}
+        parts: dict[Key, Partition] = {}
+        for row in rows:
+            counted = DayInState(row["digest"], row["n_known"], row["n_rows"])
+            if row["table"] == ACCESSES.name:
+                days[row["part"]] = counted
+                continue
+            moved = MomentKey.at(parse_as_of(row["part"]), self.region)
+            if moved not in dormant or _whole(dormant[moved]) != counted:
+                return None
+            parts[moved] = dormant[moved]
+        return days, parts
 
     @property
     def _settings_digest(self) -> str:
-        values = [STATE_FORM, self.spec.cycle_s, self.spec.history_s, sorted(self.demand_sources.items())]
+        spec = self.spec
+        values = [
+            *(STATE_FORM, spec.cycle_s, spec.history_s, max(spec.candidate_s, spec.active_dataset_s)),
+            sorted(self.demand_sources.items()),
+        ]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
@@ -147,5 +166,5 @@ def _next_day(as_of_s: int) -> str:
     return day_label(as_of_s + DAY_S)
 
 
-def _others(states: Collection[MomentKey], *kept: MomentKey) -> list[Key]:
-    return [key for key in states if key not in kept]
+def _whole(part: Partition) -> DayInState:
+    return DayInState(part.digest, part.n_rows, part.n_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -16,13 +16,15 @@ from features.units import duration_label
 from jobs.progress import Advance
 from jobs.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.store.tables import Tables
-from jobs.train import features
+from jobs.text import percent
+from jobs.train import features, order
 from jobs.train.deliver import TrainingAnswer, deliver
 from jobs.train.engines import Engines
+from jobs.train.ready import learned_since_s
 from jobs.train.samples import training_sample
-from models.serving.bundle import Bundle
+from models.serving.bundle import Bundle, OrderModel
 from models.serving.provenance import code_version
-from models.serving.registry import MAY_PUSH_TAG
+from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG
 from models.serving.spool import Spool
 from models.training.training import Effort, train
 
@@ -63,6 +65,7 @@ def run(
         until_s=until_s,
         compare=compare,
         search_s=search_s,
+        demand_sources=settings.sources.demand,
         on_progress=on_progress,
     )
 
@@ -77,9 +80,13 @@ def train_and_record(
     until_s: int,
     compare: bool = False,
     search_s: float = 0,
+    demand_sources: Mapping[str, str] | None = None,
     on_progress: Advance,
 ) -> TrainingAnswer:
     """Train a model per horizon, measure it on the last `test_share` of the as_ofs, and record all.
+
+    With `[training] order` the region's order of eviction is learned too, from the accesses of the
+    `demand_sources` (default: all); if they are too few, the answer has the reason.
 
     Only labels matured by `until_s` count; with too few of them recency serves the horizon. With `compare`
     every learner of the settings is fitted, and for each horizon the one with the least log loss on
@@ -114,9 +121,22 @@ def train_and_record(
             tags=tags,
             on_progress=on_progress,
         )
+        learned = order.attempt(
+            tables,
+            is_wanted=training.order,
+            since_s=learned_since_s(spec, training, at_s=until_s),
+            until_s=until_s,
+            demand_sources=demand_sources or {},
+            on_progress=on_progress,
+        )
+        bundle = trained.bundle
+        if learned.order is not None:
+            spool.add_order(learned.order.rungs)
+            bundle = dataclasses.replace(bundle, order=learned.order.model)
+        bundle = dataclasses.replace(bundle, no_order=learned.why)
         done = spool.finish(
             f"{region} {as_of_label(until_s)}",
-            trained.bundle,
+            bundle,
             params={
                 "region": region,
                 "until": as_of_label(until_s),
@@ -124,17 +144,31 @@ def train_and_record(
                 "max_rows": training.max_rows,
                 **dataclasses.asdict(effort),
             },
-            tags=tags | _summary_tags(trained.bundle, rows),
+            tags=tags | _summary_tags(bundle, rows),
             answer={
                 "until_s": until_s,
-                "dropped": trained.bundle.dropped,
-                "by_recency": trained.bundle.by_recency,
+                "dropped": bundle.dropped,
+                "by_recency": bundle.by_recency,
+                "order": _order_in_words(bundle.order),
+                "no_order": bundle.no_order,
                 "models": [dataclasses.asdict(report) for report in trained.reports],
                 **trained.rows,
             },
         )
     on_progress(len(spec.horizons_s), len(spec.horizons_s), "recording in MLflow")
     return deliver(tables, done, mlflow)
+
+
+def _order_in_words(learned: OrderModel | None) -> str | None:
+    """Horizons and shares of an order, for example `1h, 3h; 100 % models at 5 % of the bytes read, …`."""
+    if learned is None:
+        return None
+    horizons = ", ".join(map(duration_label, learned.horizons_s))
+    shares = ", ".join(
+        f"{percent(share)} models at {percent(fraction)}"
+        for fraction, share in zip(learned.fractions, learned.shares, strict=True)
+    )
+    return f"within {horizons}; {shares} of the bytes read"
 
 
 def _summary_tags(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
@@ -144,7 +178,9 @@ def _summary_tags(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
     return {
         "model": ", ".join(f"{duration_label(one.horizon_s)} {one.learner}" for one in bundle.models),
         "data": f"{len(rows)} rows at {n_moments} decision times, {days[0]} to {days[1]}",
+        "order": _order_in_words(bundle.order) or f"none: {bundle.no_order}",
         MAY_PUSH_TAG: "no: not evaluated yet",
+        MAY_EVICT_TAG: "no: not evaluated yet",
     }
 
 

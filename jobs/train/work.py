@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
-from features.schema import Table
+from features.schema import DORMANT, STATES, Table
 from features.spec import FeatureSpec
+from features.times import parse_as_of
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureWork:
-    """Features at `as_ofs` (sorted), from accesses of `days`, and from the state `since`, if any.
+class DayInState:
+    """How much of one day of accesses a state has counted: `n_known` of its `n_rows` demand rows."""
 
-    `keeps_state`: the state at the last as_of is written as well, and the states `older` are dropped.
+    digest: str = ""
+    n_known: int = 0
+    n_rows: int = 0
+
+    def is_complete(self, digest: str) -> bool:
+        """Whether the state has counted all rows of the day, whose files have this digest now."""
+        return self.digest == digest and self.n_known == self.n_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a state at an as_of is made from: the state `since` (None: none) and accesses of `days`.
+
+    `dormant`: partitions of the table `dormant` that belong to the state `since`; of a dataset in several of
+    them the newest counts, and that of the state before all. `in_state`: what the state will have counted of
+    each day; `older`: partitions by table that are not needed any more.
+    """
+
+    since: MomentKey | None
+    dormant: Mapping[Key, Partition]
+    days: Mapping[Key, Partition]
+    in_state: Mapping[str, DayInState]
+    older: Mapping[Table, Collection[Key]]
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureWork:
+    """Features at `as_ofs` (sorted), from accesses of `days`.
+
+    `source`: what the state at the only as_of is made from; None: no state is read or written.
     """
 
     spec: FeatureSpec
@@ -27,14 +58,32 @@ class FeatureWork:
     demand_sources: Mapping[str, str]
     accesses: Snapshot
     days: Mapping[Key, Partition]
-    since: MomentKey | None
-    keeps_state: bool
-    older: Collection[Key]
+    source: Source | None
 
     @property
     def keys(self) -> list[MomentKey]:
         """The partitions of the features."""
         return [MomentKey.at(as_of_s, self.region) for as_of_s in self.as_ofs]
+
+    @property
+    def since_s(self) -> int | None:
+        """The time of the state that is carried on, if any."""
+        since = None if self.source is None else self.source.since
+        return None if since is None else parse_as_of(since.as_of)
+
+    @property
+    def kept(self) -> Mapping[Table, tuple[float, float]]:
+        """The tables that take the state: each the datasets whose last read counted within these times."""
+        if self.source is None or self.source.since == self.keys[-1]:
+            return {}
+        before_s = self.spec.dormant_before(self.as_ofs[-1])
+        moved_s = -math.inf if self.since_s is None else self.spec.dormant_before(self.since_s)
+        states = {STATES: (before_s, math.inf)}
+        return states | ({DORMANT: (moved_s, before_s)} if moved_s < before_s else {})
+
+    def older(self, kept: Table) -> Collection[Key]:
+        """The partitions of a table of the state that are dropped when it is written."""
+        return () if self.source is None else self.source.older[kept]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +108,13 @@ class Engine(Protocol):
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         """Replace the features, and then the state. Raises ConflictError, StaleInputError."""
+        ...
+
+    def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
+        """The features at each of `work.as_ofs`, one after the other; no state is written.
+
+        They are rows of the features table without its partition columns, not all in memory at once.
+        """
         ...
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:

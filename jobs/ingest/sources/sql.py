@@ -117,14 +117,14 @@ def json_fields(
 
     A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
     is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `times` (seconds) are
-    columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is told, as a
+    columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is there, as a
     number or as text, but is none or out of range. `malformed` tells lines that are not one JSON object.
     Other fields are ignored.
     """
     # Casts ignore spaces, so these need no trimming.
-    told = {name: f'"{name} text"' for name in (*times, *counts)}
-    values = {name: micros(told[name]) for name in times} | {name: count(told[name]) for name in counts}
-    wrong = [(f'"{name}" IS NULL AND {text(told[name])} IS NOT NULL', name) for name in values]
+    stated = {name: f'"{name} text"' for name in (*times, *counts)}
+    values = {name: micros(stated[name]) for name in times} | {name: count(stated[name]) for name in counts}
+    wrong = [(f'"{name}" IS NULL AND {text(stated[name])} IS NOT NULL', name) for name in values]
     texts = {name: _unquoted(_member(name)) if name in numbers else _member(name) for name in names}
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
     outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
@@ -139,7 +139,7 @@ def json_fields(
             "malformed": f"coalesce({' OR '.join(['broken', *others])}, false)",
         },
         {name.split(".")[-1]: text(field) for name, field in texts.items()}
-        | {f"{name} text": _unquoted(_member(name)) for name in told},
+        | {f"{name} text": _unquoted(_member(name)) for name in stated},
     ]
     return [*steps, values, {"unparsable": first_reason(*wrong)}] if values else steps
 

@@ -210,4 +210,6 @@ def _connected(settings: _Settings) -> Iterator[duckdb.DuckDBPyConnection]:
     }
     with duckdb.connect(config=closed | settings) as database:
         database.execute("SET GLOBAL TimeZone = 'UTC'")
+        # Without a script (python -c, a notebook) it would draw on standard output, into what --json prints.
+        database.execute("SET enable_progress_bar = false")
         yield database

@@ -36,9 +36,7 @@ _SCHEMA = pa.schema(
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row an open, known since the open was reported. A server's session number stands in for
-    the user.
-    """
+    """Accesses, one row an open, known since it was reported. A session's number stands in for the user."""
     most = f"ceil(size_bytes / {_LEAST_BLOCK_BYTES}.0)"
     reason = sql.first_words(
         ("fault IS NOT NULL", "fault"),

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.errors import InputError, ServiceError
+from jobs.store.filesystems.base import parquet_options
 from jobs.store.locks import exclusive
 
 _REFUSED = {
@@ -121,7 +122,7 @@ class LocalStore:
 
     def write_parquet(self, name: str, rows: pa.Table) -> None:
         with _refusals():
-            pq.write_table(rows, self._path(name), compression="zstd")
+            pq.write_table(rows, self._path(name), **parquet_options(rows))
 
     @contextmanager
     def exclusive(self, name: str, work: str) -> Iterator[None]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from features.errors import ServiceError
 from jobs.store import leases
+from jobs.store.filesystems.base import parquet_options
 
 _CHUNK_BYTES = 8 * 2**20
 
@@ -113,7 +114,7 @@ class RemoteStore(abc.ABC):
 
     def write_parquet(self, name: str, rows: pa.Table) -> None:
         with self._service_errors():
-            pq.write_table(rows, self._path(name), compression="zstd", filesystem=self._fs)
+            pq.write_table(rows, self._path(name), filesystem=self._fs, **parquet_options(rows))
 
     def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
         return leases.leased(self, name, work)

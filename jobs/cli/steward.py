@@ -1,0 +1,32 @@
+"""The command `steward`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.cli import console, options
+from jobs.cli.lazy import lazily
+from jobs.cli.options import Cache, Conf, Json, TablesRoot
+
+with lazily():
+    from jobs.operate import prometheus, stewards
+    from jobs.steward import steward as job
+
+
+def steward(cache: Cache, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Keep a cache below its high watermark by evicting in our order.
+
+    Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
+    """
+    settings = options.load(conf, tables=tables)
+    folder = settings.metrics.folder
+
+    def leave(found: stewards.Figures) -> None:
+        if folder:
+            prometheus.leave(Path(folder), f"steward-{found.cache}", stewards.samples(found))
+
+    answer = job.run(settings, cache=cache, log=console.log, figures=leave)
+    if folder:
+        prometheus.leave(Path(folder), f"steward-{cache}", [])
+    if as_json:
+        console.show(answer, as_json=True)

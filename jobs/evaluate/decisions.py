@@ -1,0 +1,88 @@
+"""The decisions about a region's models, as `promote` recorded them; MLflow is not asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from features.errors import StaleInputError
+from features.results import PROMOTIONS
+from jobs.store.tables import Tables
+from models.evaluation.promotion import Comparison
+
+
+@dataclasses.dataclass(frozen=True)
+class Promotion:
+    """One decision, a row of the table promotions.
+
+    `action` and `reasons` are about plans, `may_evict` and `order_reasons` about the order of eviction.
+    `champion`, `steward`: the versions whose plans and whose order serve from then on; None: there is none.
+    `trained_until`: nothing known later was used to train `model_version`; None: it did not win.
+    """
+
+    action: str
+    decided_at: str
+    model_version: str
+    champion: str | None
+    evaluated_as_of: str | None
+    reasons: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    may_evict: bool | None = None
+    steward: str | None = None
+    order_reasons: tuple[str, ...] = ()
+    trained_until: str | None = None
+
+
+def last_decision(tables: Tables, *, region: str) -> Promotion:
+    """The newest decision about the region. Raises StaleInputError if there was none."""
+    found = decisions(tables, region=region)
+    if not found:
+        raise StaleInputError(f"nothing was decided about region {region!r} yet; run `cachecast promote`")
+    return found[-1]
+
+
+def decisions(tables: Tables, *, region: str) -> list[Promotion]:
+    """Every decision about the region, the oldest first."""
+    if not tables.exists(PROMOTIONS):
+        return []
+    rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
+    return [
+        Promotion(
+            action=row["action"],
+            decided_at=row["as_of"],
+            model_version=row["model_version"],
+            champion=row["champion"],
+            evaluated_as_of=row["evaluated_as_of"],
+            reasons=tuple(row["reasons"]),
+            comparisons=tuple(Comparison(**one) for one in json.loads(row["comparisons"])),
+            may_evict=row["may_evict"],
+            steward=row["steward"],
+            order_reasons=tuple(row["order_reasons"] or ()),
+            trained_until=row["trained_until"] or None,
+        )
+        for row in sorted(rows, key=lambda row: str(row["as_of"]))
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """A region's last decision, and those that made its champion and the order that may evict."""
+
+    last: Promotion
+    champion_by: Promotion | None
+    steward_by: Promotion | None
+
+
+def serving(tables: Tables, *, region: str) -> Serving | None:
+    """The decisions by which models serve in a region; None if nothing was decided yet."""
+    newest_first = decisions(tables, region=region)[::-1]
+    if not newest_first:
+        return None
+    last = newest_first[0]
+    promoted = (one for one in newest_first if one.action == "promote")
+    may_evict = (one for one in newest_first if one.may_evict)
+    return Serving(
+        last,
+        next((one for one in promoted if one.model_version == last.champion), None),
+        next((one for one in may_evict if one.model_version == last.steward), None),
+    )

@@ -1,0 +1,1 @@
+"""Every policy on every trace at every capacity, side by side."""

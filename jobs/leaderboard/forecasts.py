@@ -1,0 +1,73 @@
+"""Errors of forecasts of a trace's accesses per dataset, by hour and by day."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+
+from features.arrays import IntArray
+from features.times import DAY_S
+from jobs.leaderboard.entries import FORM, Contest
+from models.series.rolling import rolling_quality
+from models.series.series import Series
+
+_HOUR_S: Final = 3600
+_CUTS: Final = 6
+"""Forecasts per trace and unit, spread over the counted days and, by hours, over the times of day."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Mean |forecast - accesses| / accesses of the next hour or day, over datasets read in it.
+
+    None: the trace has no unit to forecast.
+    """
+
+    form: int
+    digest: str
+    hourly: float | None
+    daily: float | None
+
+    def of(self, measure: str) -> float | None:
+        """The error by the name of its measure, for example `daily_relative_error`."""
+        return self.hourly if measure.startswith("hourly") else self.daily
+
+
+def errors_of(contest: Contest) -> Errors:
+    """The errors over the counted days of a trace, each forecast from what was known then."""
+    return Errors(FORM, contest.digest, *(_error(contest, unit_s) for unit_s in (_HOUR_S, DAY_S)))
+
+
+def series_of(contest: Contest, unit_s: int) -> Series:
+    """Accesses per dataset and unit of a trace; unit 1 has its first access. The last unit is left out: the
+    trace may end within it.
+    """
+    unit = contest.trace.time_s // unit_s - int(contest.trace.time_s[0]) // unit_s + 1
+    n_units = int(unit[-1])
+    unit = unit[unit < n_units]
+    dataset = contest.story.files.dataset[contest.trace.item[: unit.size]].astype(np.int64)
+    key, reads = np.unique(dataset * n_units + unit, return_counts=True)
+    code, unit = np.divmod(key, n_units)
+    present, code = np.unique(code, return_inverse=True)
+    born = np.full(present.size, n_units)
+    np.minimum.at(born, code, unit)
+    names = [f"{number:09d}" for number in present.tolist()]
+    return Series(unit_s, n_units - 1, names, born, code, unit, reads.astype(np.int64))
+
+
+def cuts(contest: Contest, series: Series) -> IntArray:
+    """Units of the counted days after which a forecast is made, in order."""
+    first = contest.from_s // series.unit_s - int(contest.trace.time_s[0]) // series.unit_s
+    if first >= series.now:
+        return np.zeros(0, np.int64)
+    return np.unique(np.linspace(first, series.now - 1, _CUTS).astype(np.int64))
+
+
+def _error(contest: Contest, unit_s: int) -> float | None:
+    series = series_of(contest, unit_s)
+    if not series.names:
+        return None
+    rows = list(rolling_quality(series, [1], cuts(contest, series).tolist()))
+    return float(np.mean([row.relative_error for row in rows])) if rows else None

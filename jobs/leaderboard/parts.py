@@ -1,0 +1,137 @@
+"""Replays that are done, a file each, so that a leaderboard that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pydantic
+
+from features.errors import InputError
+from jobs.leaderboard.entries import FORM, Contest
+from jobs.leaderboard.forecasts import Errors, errors_of
+from replay.result import Result
+
+_FOLDER = "parts"
+_POLICY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_MOST_BYTES = 64 << 20
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One policy at one capacity on one trace. Lists have an entry per counted day.
+
+    `digest`: of the trace and its counted days; `cpu_s`: of the replay, warm-up included, `accesses` those it
+    replayed; `hits` is None for a bound on bytes.
+    """
+
+    form: int
+    digest: str
+    trace: str
+    capacity_fraction: float
+    capacity_bytes: int
+    policy: str
+    accesses: int
+    requests: int
+    bytes_requested: int
+    hits: int | None
+    cpu_s: float
+    wan_bytes: list[int]
+
+    def __post_init__(self) -> None:
+        """Refuse names that are none: they become paths, and parts may come from elsewhere."""
+        if not _POLICY.fullmatch(self.policy):
+            raise ValueError(f"no policy is called {self.policy!r}")
+
+
+_PARTS = pydantic.TypeAdapter(Part)
+_ERRORS = pydantic.TypeAdapter(Errors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The parts in folder `out`."""
+
+    out: Path
+
+    def find(self, contest: Contest, fraction: float, policy: str) -> Part | None:
+        """The part, if it was replayed on this very trace. Raises InputError if it cannot be read."""
+        path = self._path(contest.name, fraction, policy)
+        found = _read(path, _PARTS) if path.exists() else None
+        return found if found and (found.form, found.digest) == (FORM, contest.digest) else None
+
+    def beside(self, contest: Contest, fraction: float) -> Iterator[Part]:
+        """All parts of the trace at one capacity, also those that another program has put there."""
+        folder = self._path(contest.name, fraction, "").parent
+        for path in sorted(folder.glob("*.json")):
+            found = _read(path, _PARTS)
+            if (found.form, found.digest) == (FORM, contest.digest):
+                if found.policy != path.stem or len(found.wan_bytes) != contest.n_days:
+                    raise InputError(
+                        f"{path} is of policy {found.policy} and {len(found.wan_bytes)} days, not of "
+                        f"{path.stem} and {contest.n_days}; delete it"
+                    )
+                yield found
+
+    def keep(self, part: Part) -> None:
+        """Write a part; it is there as a whole, or not at all."""
+        _write(self._path(part.trace, part.capacity_fraction, part.policy), part)
+
+    def errors(self, contest: Contest) -> Errors:
+        """The errors of forecasts of this very trace, made once. Raises InputError if they cannot be read."""
+        path = self.out / _FOLDER / contest.name / "forecasts.json"
+        found = _read(path, _ERRORS) if path.exists() else None
+        if found is None or (found.form, found.digest) != (FORM, contest.digest):
+            _write(path, found := errors_of(contest))
+        return found
+
+    def _path(self, trace: str, fraction: float, policy: str) -> Path:
+        return self.out / _FOLDER / trace / f"{fraction:g}" / f"{policy}.json"
+
+
+def part_of(contest: Contest, fraction: float, result: Result, cpu_s: float, *, is_bound: bool) -> Part:
+    """A result as a part."""
+    return Part(
+        form=FORM,
+        digest=contest.digest,
+        trace=contest.name,
+        capacity_fraction=fraction,
+        capacity_bytes=capacity(contest, fraction),
+        policy=result.policy,
+        accesses=contest.trace.n_accesses,
+        requests=result.requests,
+        bytes_requested=result.bytes_requested,
+        hits=None if is_bound else result.hits,
+        cpu_s=cpu_s,
+        wan_bytes=result.daily.wan_bytes.tolist(),
+    )
+
+
+def capacity(contest: Contest, fraction: float) -> int:
+    """Bytes of a cache of this share of the trace's files. Raises InputError if that is nothing."""
+    found = int(fraction * contest.trace.footprint_bytes)
+    if found <= 0:
+        raise InputError(f"trace {contest.name}: {fraction:%} of the files read has no room for any")
+    return found
+
+
+def _write(path: Path, found: Part | Errors) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".part")
+    fresh.write_text(json.dumps(dataclasses.asdict(found)))
+    fresh.replace(path)
+
+
+def _read(path: Path, form: pydantic.TypeAdapter[T]) -> T:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError("too large")
+        return form.validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValueError) as error:
+        what = str(error).splitlines()[0]
+        raise InputError(f"{path} cannot be read ({what}); delete it, to make it again") from None

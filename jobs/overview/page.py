@@ -1,0 +1,128 @@
+"""The pages as HTML: no script, no style of their own, every name escaped, every number with its unit."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+import jinja2
+from markupsafe import Markup, escape
+
+from features.errors import InputError, printable
+from features.times import as_of_label, parse_as_of
+from jobs.operate.status import champion_line
+from jobs.overview.plan import ITEMS_SHOWN, PlanState
+from jobs.overview.sources import Unknown
+from jobs.overview.state import State
+from jobs.text import count, percent, text
+from prefetch.placement.operator import KEPT_S
+
+_UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
+_MOST_AHEAD_S: Final = 60
+
+
+def overview(state: State, *, now_s: int) -> str:
+    """The page of the region."""
+    return _template("overview.html").render(
+        state=state, now_s=now_s, champion_line=champion_line, up="", title=state.region_name
+    )
+
+
+def plan(state: PlanState, *, now_s: int) -> str:
+    """The page of one cache's plan."""
+    return _template("plan.html").render(
+        state=state, now_s=now_s, up="../../", title=state.settings.name, step=ITEMS_SHOWN
+    )
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_shown,
+    )
+    environment.tests["unknown"] = lambda value: isinstance(value, Unknown)
+    environment.globals |= {
+        "amount": amount,
+        "files": lambda number: _whole(f"{count(number)} {'file' if number == 1 else 'files'}"),
+        "percent": lambda share, digits=0: _whole(percent(share, digits)),
+        "count": lambda number: _whole(count(number)),
+        "kept_s": f"{KEPT_S:.0f}",
+        "when": when,
+        "moment": moment,
+        "bar": bar,
+    }
+    return environment.get_template(name)
+
+
+def _read(name: str) -> str:
+    return resources.files("jobs.overview").joinpath(name).read_text(encoding="utf-8")
+
+
+def _shown(value: object) -> object:
+    """Texts of others without control characters, which would also reorder what stands beside them."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else _lines(value)
+
+
+def _lines(value: str) -> str:
+    parts = re.split("([\n\u00a0])", value)
+    return "".join(part if part in ("\n", "\u00a0") else printable(part) for part in parts)
+
+
+def amount(n_bytes: float | None) -> str:
+    """Bytes with their unit."""
+    return _whole(text("bytes", n_bytes))
+
+
+def _whole(number: str) -> str:
+    """A number that is not broken from its unit at the end of a line."""
+    return number.replace(" ", "\u00a0")
+
+
+def when(at: float | str | None, now_s: int) -> Markup:
+    """A time in UTC, and how long ago it is; `at`: s since 1970, or a label."""
+    if at is None:
+        return Markup("never")
+    try:
+        at_s = parse_as_of(at) if isinstance(at, str) else int(at)
+        return Markup("{} ({})").format(moment(at_s), _ago(now_s - at_s))
+    except (InputError, OverflowError, ValueError, OSError):
+        return escape(printable(str(at)))
+
+
+def moment(at_s: int) -> Markup:
+    """A time in UTC, to the minute."""
+    label = as_of_label(at_s)
+    shown = f"{label[:10]} {label[11:16]} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(label, shown)
+
+
+def _ago(passed_s: int) -> str:
+    if passed_s < -_MOST_AHEAD_S:
+        return f"in {_duration(-passed_s)}: a clock is wrong"
+    return f"{_duration(max(0, passed_s))} ago"
+
+
+def _duration(seconds: int) -> str:
+    unit_s, unit = next(one[1:] for one in _UNITS if seconds >= one[0])
+    return f"{seconds // unit_s} {unit}"
+
+
+def bar(share: float | None, low: float, high: float, label: str) -> Markup:
+    """How full a cache is, with its watermarks; the label says the same in words."""
+    if share is None or not math.isfinite(share):
+        return Markup("")
+    width = 100 * min(max(share, 0.0), 1.0)
+    return Markup(
+        '<svg class="bar" role="img" aria-label="{}" viewBox="0 0 100 8" preserveAspectRatio="none">'
+        '<rect class="room" x="0" y="1" width="100" height="6"/>'
+        '<rect class="held" x="0" y="1" width="{:.1f}" height="6"/>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="0" y2="8"/><line x1="{:.1f}" x2="{:.1f}" y1="0" y2="8"/></svg>'
+    ).format(label, width, 100 * low, 100 * low, 100 * high, 100 * high)

@@ -1,0 +1,133 @@
+"""The state of a region, its caches, stewards and models, each part by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from features.errors import StaleInputError
+from features.results import PROMOTIONS
+from features.times import DAY_S, day_label
+from jobs.caches import steward_days
+from jobs.evaluate.decisions import Serving, serving
+from jobs.operate import status, stewards
+from jobs.operate.alarms import Alarm
+from jobs.overview.sources import Sources, Unknown
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.tables import Tables
+from jobs.text import Row
+from prefetch.journal.journal import Journal
+from prefetch.placement.operator import Heard
+from prefetch.steward.figures import Figures
+
+SHOWN_DAYS = 7
+"""Days of a steward that are shown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CacheState:
+    """One cache. `found`: its status and its alarms; `silent`: how long its steward has reported nothing."""
+
+    settings: CacheSettings
+    heard: Heard | None
+    found: tuple[status.CacheStatus, Sequence[Alarm]] | Unknown
+    steward: Figures | Unknown | None
+    silent: str | None
+    days: Sequence[Row] | Unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What the page shows. `models`: by region; None: nothing was decided yet."""
+
+    region_name: str
+    policy: str
+    region: status.Status | Unknown
+    caches: Sequence[CacheState]
+    models: Mapping[str, Serving | Unknown | None]
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """All alarms that are known."""
+        of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
+        found = (one.found for one in self.caches)
+        return of_region + [alarm for one in found if not isinstance(one, Unknown) for alarm in one[1]]
+
+    @property
+    def unknown(self) -> dict[str, Unknown]:
+        """What is unknown, and so has no alarms here."""
+        parts: dict[str, object] = {f"region {self.region_name}": self.region}
+        parts |= {f"cache {one.settings.name}": one.found for one in self.caches}
+        return {name: part for name, part in parts.items() if isinstance(part, Unknown)}
+
+
+def state(settings: Settings, sources: Sources, heard: Mapping[str, Heard], *, now_s: int) -> State:
+    """The state at `now_s`; `heard`: heartbeats by cache."""
+    tables, region = Tables(settings.tables.root), settings.region.name
+    caches = [
+        _cache(tables, settings, name, sources, heard.get(name), now_s=now_s)
+        for name in sorted(settings.caches)
+    ]
+    return State(
+        region,
+        settings.steward.policy,
+        sources.known("region", lambda: status.of_region(_there(tables), settings, now_s=now_s), now_s=now_s),
+        caches,
+        _models(tables, region, sources, now_s=now_s),
+    )
+
+
+def _cache(
+    tables: Tables,
+    settings: Settings,
+    name: str,
+    sources: Sources,
+    heard: Heard | None,
+    *,
+    now_s: int,
+) -> CacheState:
+    def found() -> tuple[status.CacheStatus, Sequence[Alarm]]:
+        with contextlib.closing(Journal(settings.push.journal)) as journal:
+            one = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
+        return one, tuple(status.cache_alarms(one, settings, now_s=now_s))
+
+    since = day_label(now_s - (SHOWN_DAYS - 1) * DAY_S)
+    steward = sources.known(f"steward {name}", lambda: stewards.figures(settings.steward, name), now_s=now_s)
+    return CacheState(
+        settings.caches[name],
+        heard,
+        sources.known(f"cache {name}", found, now_s=now_s),
+        steward,
+        stewards.silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
+        sources.known(
+            f"days {name}",
+            lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
+            now_s=now_s,
+        ),
+    )
+
+
+def _models(
+    tables: Tables, region: str, sources: Sources, *, now_s: int
+) -> Mapping[str, Serving | Unknown | None]:
+    """The models of the region, and of the others that were decided about in these tables."""
+    known = sources.known(
+        "regions", lambda: {key[2] for key in tables.head(PROMOTIONS).partitions}, now_s=now_s
+    )
+    regions = sorted({region} | (set() if isinstance(known, Unknown) else known))
+
+    def of(region: str) -> Serving | None:
+        return serving(_there(tables), region=region)
+
+    return {one: sources.known(f"models {one}", functools.partial(of, one), now_s=now_s) for one in regions}
+
+
+def _there(tables: Tables) -> Tables:
+    """`tables`, if there are any. Raises StaleInputError."""
+    if not tables.names():
+        raise StaleInputError(
+            "there are no tables here; run the service with the settings ([tables] root) of the commands"
+        )
+    return tables

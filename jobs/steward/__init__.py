@@ -1,0 +1,1 @@
+"""The service that evicts from a cache in our order."""

@@ -1,0 +1,267 @@
+"""The daemon that keeps one cache below its high watermark, evicting in our order."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from features.errors import ConfigError, InputError
+from features.schema import FILES
+from features.times import as_of_label
+from features.units import format_bytes
+from jobs.caches.targets import target
+from jobs.ingest.collect import is_running
+from jobs.settings.tree import CacheSettings, Settings
+from jobs.signals import until_signalled
+from jobs.steward.days import Days
+from jobs.steward.promoted import Promoted
+from jobs.store.locks import exclusive
+from jobs.store.tables import Tables
+from models.serving.order import ServedOrder
+from prefetch.journal.journal import Journal
+from prefetch.push.attempt import PushLimits
+from prefetch.steward.book import Book, Datasets
+from prefetch.steward.feed import Feed
+from prefetch.steward.figures import Figures
+from prefetch.steward.fill import usage
+from prefetch.steward.keeper import Keeper, Limits, Lists
+from prefetch.steward.open_files import OpenFiles
+from prefetch.xcache.captures import FolderReader
+from prefetch.xcache.gstream import CaptureReader
+from replay.steward import Steward, new_order
+
+STEP_S: Final = 1.0
+REPORT_EVERY_S: Final = 60.0
+CHECK_EVERY_S: Final = 10.0
+"""Whether a collector runs is looked up this often."""
+HISTORY_BYTES: Final = 500 * 10**6
+"""Captures that are read at the start, the newest ones."""
+KNOWN_PER_HELD: Final = 3
+"""About so many files are known for each that is held, as those that were read before stay known."""
+MANY_FILES: Final = 50_000
+"""Of more files processes of their own read the inventory; to start them takes a second."""
+MOST_FILES: Final = 2_000_000
+"""When more files are known, and a quarter of them at most is held, the steward begins anew with those."""
+
+
+def run(
+    settings: Settings,
+    *,
+    cache: str,
+    log: Callable[[str], None],
+    figures: Callable[[Figures], None] = lambda _: None,
+    now_s: Callable[[], float] = time.time,
+) -> Figures:
+    """Be the steward of `cache` until SIGTERM or SIGINT; its last figures.
+
+    `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
+    times. Raises ConflictError if the cache has a steward already, and ConfigError, InputError, ServiceError
+    or PushError if it cannot begin. When another order is promoted, it begins anew with that one.
+    """
+    chosen = settings.cache(cache)
+    with (
+        exclusive(settings.steward.lock(chosen.name), f"steward of cache {chosen.name!r}"),
+        until_signalled() as stopping,
+        contextlib.closing(Journal(settings.push.journal)) as journal,
+        Promoted(settings, chosen, now_s=now_s) as promoted,
+    ):
+        while True:
+            served = promoted.serves
+            with kept(settings, chosen, journal, served, now_s=now_s) as (keeper, book):
+                report = _Report(settings, promoted, keeper.figures(), log, figures)
+                report("began", keeper)
+                while not (stopping() or promoted.serves is not served or _knows_too_many(book, keeper)):
+                    keeper.step(STEP_S)
+                    promoted.refresh()
+                    report.when_due(keeper)
+                last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
+            if stopping():
+                settings.steward.figures(chosen.name).unlink(missing_ok=True)
+                return last
+
+
+@contextmanager
+def kept(
+    settings: Settings,
+    cache: CacheSettings,
+    journal: Journal,
+    served: ServedOrder | None,
+    *,
+    now_s: Callable[[], float] = time.time,
+) -> Iterator[tuple[Keeper, Book]]:
+    """The steward of `cache`, which knows what the cache holds, and the names of its files."""
+    low, high = cache.watermarks
+    n_held = _n_files(cache.namespace)
+    goal, push, root = target(cache, walks_apart=n_held > MANY_FILES), settings.push, _root(cache)
+    learned = None if served is None else [served.order]
+    capacity_bytes = int(high * cache.capacity)
+    order = new_order(settings.steward.policy, capacity_bytes, learned, n_files=KNOWN_PER_HELD * n_held)
+    steward = Steward(order, capacity_bytes=int((low + high) / 2 * cache.capacity))
+    kinds = () if served is None else served.kinds
+    book = Book(steward, _datasets(Tables(settings.tables.root)), kinds)
+    limits = PushLimits(
+        parallel=push.parallel,
+        timeout_s=push.timeout,
+        attempts=1,
+        breaker=push.breaker,
+        evict_guard_s=0,  # the steward knows which files are open
+    )
+
+    def lists(at_s: float) -> Lists:
+        pins = journal.pins(cache.name, now_s=at_s)
+        return Lists({pin.name for pin in pins}, journal.evictions(cache.name, now_s=at_s))
+
+    with Keeper(
+        goal,
+        _feed(settings, cache),
+        book,
+        steward,
+        usage=lambda names: usage(cache.capacity, root, names),
+        lists=lists,
+        limits=Limits(low, high, settings.steward.look, limits, cache.max_clock_skew),
+        is_open=OpenFiles(root).has,
+        readers=() if served is None else served.readers,
+        now_s=now_s,
+    ) as keeper:
+        yield keeper, book
+
+
+class _Report:
+    """Writes figures to the state folder, and every minute to the log."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        promoted: Promoted,
+        began: Figures,
+        log: Callable[[str], None],
+        figures: Callable[[Figures], None],
+    ) -> None:
+        self._settings, self._promoted, self._log, self._figures = settings, promoted, log, figures
+        self._version = None if promoted.serves is None else promoted.serves.version
+        self._since_s = promoted.since_s
+        self._days = Days(Tables(settings.tables.root), began, self._version)
+        self._due = time.monotonic() + REPORT_EVERY_S
+        self._alarms: set[str] = set()
+
+    def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> Figures:
+        """Report now; the figures."""
+        found = dataclasses.replace(
+            keeper.figures(),
+            version=self._version,
+            version_since_s=self._since_s,
+            alarms=self._all_alarms(keeper),
+        )
+        at = as_of_label(int(found.at_s))
+        self._log(f"{at} {event}: {_line(found)}")
+        for name, text in found.alarms.items():
+            self._log(f"{at} ALARM {name}: {text}")
+        self._alarms = set(found.alarms)
+        try:
+            found.write(self._settings.steward.figures(found.cache))
+            self._figures(found)
+        except OSError as error:
+            self._log(f"{at} ALARM: no figures of this minute: {error}")
+        self._days.note(found, keeper.saved(), is_last=is_last)
+        return found
+
+    def when_due(self, keeper: Keeper) -> None:
+        """Report each minute, and at once if there is a new alarm."""
+        if time.monotonic() >= self._due or not self._alarms >= self._all_alarms(keeper).keys():
+            self._due = time.monotonic() + REPORT_EVERY_S
+            self("keeps", keeper)
+
+    def _all_alarms(self, keeper: Keeper) -> dict[str, str]:
+        alarms = dict(keeper.alarms)
+        if self._promoted.fault is not None:
+            alarms["steward-order"] = self._promoted.fault
+        return alarms
+
+
+def _line(found: Figures) -> str:
+    evicted = (
+        f"{found.evicted_files} files evicted, {format_bytes(found.evicted_bytes_hour)} in the last hour"
+    )
+    used = f"{format_bytes(found.used_bytes)} of at most {format_bytes(found.target_bytes)}"
+    order = found.following if found.version is None else f"{found.following} ({found.version} serves)"
+    return (
+        f"{found.held_files} files, {found.open_files} open, {used}, order {order}, {evicted}, "
+        f"{found.kept} kept, {found.lost} reports lost, {found.rescans} rescans"
+    )
+
+
+def _knows_too_many(book: Book, keeper: Keeper) -> bool:
+    return len(book) > MOST_FILES and len(book) > 4 * keeper.n_held
+
+
+def _n_files(root: Path | None) -> int:
+    """Files in a namespace, about: their records are not read; 0 without one."""
+    return 0 if root is None else sum(len(files) for _, _, files in os.walk(root)) // 2
+
+
+def _datasets(tables: Tables) -> Datasets:
+    """The datasets of the catalogue."""
+    if not tables.exists(FILES):
+        return Datasets()
+    rows = tables.read_arrow(FILES, columns=["name", "dataset"])
+    return Datasets(
+        (batch["name"].to_pylist(), batch["dataset"].to_pylist()) for batch in rows.to_batches(100_000)
+    )
+
+
+def _root(cache: CacheSettings) -> Path:
+    if cache.kind == "directory":
+        return Path(cache.url) / "files"
+    if cache.namespace is None:
+        raise ConfigError(
+            f"caches.{cache.name}.namespace", "a steward runs on the cache's host and reads its oss.localroot"
+        )
+    return cache.namespace
+
+
+def _feed(settings: Settings, cache: CacheSettings) -> Feed:
+    """The reports of `cache`; where several caches share a folder, its own."""
+    sharing = sum(one.gstream == cache.gstream for one in settings.caches.values())
+    reader = _captures(cache)
+    return Feed(
+        reader,
+        cache.name if sharing > 1 else None,
+        check_fed=_Fed(cache.gstream) if cache.gstream and cache.gstream.is_dir() else lambda: None,
+    )
+
+
+class _Fed:
+    """Checks now and then that a collector writes to folder `captures`."""
+
+    def __init__(self, captures: Path) -> None:
+        self._captures = captures
+        self._due = 0.0
+        self._is_fed = False
+
+    def __call__(self) -> None:
+        if not self._is_fed or time.monotonic() >= self._due:
+            self._is_fed, self._due = is_running(self._captures), time.monotonic() + CHECK_EVERY_S
+        if not self._is_fed:
+            raise InputError(
+                f"no collector writes to {self._captures}, so that nobody knows which files are open; start "
+                f"it: cachecast collect --port PORT --out {self._captures}"
+            )
+
+
+def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:
+    path = cache.gstream
+    if path is None and cache.kind == "directory":
+        path = Path(cache.url) / "gstream.txt"
+        path.touch()
+    if path is None:
+        raise ConfigError(
+            f"caches.{cache.name}.gstream",
+            "a steward follows what the cache reports; set the folder of `cachecast collect`",
+        )
+    return FolderReader(path, newest_bytes=HISTORY_BYTES) if path.is_dir() else CaptureReader(path)

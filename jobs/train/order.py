@@ -1,0 +1,113 @@
+"""The region's order of eviction, learned by a training from the accesses known at its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from features.errors import InputError, StaleInputError
+from features.schema import ACCESSES
+from features.stream.columns import COLUMNS
+from features.stream.readers import reader_kinds
+from features.times import DAY_S, as_of_label, day_label, parse_day
+from features.units import duration_label
+from jobs.progress import Advance
+from jobs.store.tables import Tables
+from jobs.store.traces import from_tables
+from models.learning.order import CAPACITY_FRACTIONS, Learning, Rungs
+from models.serving.bundle import OrderModel
+from replay.story import file_kinds, story
+
+BESIDE = ("dataset", "user", "task")
+"""Columns of accesses that an order is told of."""
+MOST_ACCESSES = 4_000_000
+"""Accesses learned from, in memory with their names: of as many days as have no more, at least of one."""
+
+
+class RegionOrder(NamedTuple):
+    """What a bundle says of an order, and its models."""
+
+    model: OrderModel
+    rungs: Rungs
+
+
+class Attempt(NamedTuple):
+    """A region's order, or the reason `why` there is none."""
+
+    order: RegionOrder | None
+    why: str | None
+
+
+def attempt(
+    tables: Tables,
+    *,
+    is_wanted: bool,
+    since_s: int,
+    until_s: int,
+    demand_sources: Mapping[str, str],
+    on_progress: Advance,
+) -> Attempt:
+    """What `learn` gives; that none is wanted, or the accesses are too few, is no error."""
+    if not is_wanted:
+        return Attempt(None, "[training] order is false")
+    try:
+        found = learn(
+            tables, since_s=since_s, until_s=until_s, demand_sources=demand_sources, on_progress=on_progress
+        )
+    except (StaleInputError, InputError) as error:
+        return Attempt(None, str(error))
+    return Attempt(found, None)
+
+
+def learn(
+    tables: Tables, *, since_s: int, until_s: int, demand_sources: Mapping[str, str], on_progress: Advance
+) -> RegionOrder:
+    """The order that could be learned at `until_s` from the accesses since the day of `since_s`.
+
+    Raises StaleInputError or InputError if they are too few.
+    """
+    loaded = from_tables(
+        tables,
+        since_s=max(since_s, _affordable_since_s(tables, until_s)),
+        until_s=until_s,
+        demand_sources=demand_sources,
+        known_before_s=until_s,
+        keep=(*BESIDE, "source"),
+    )
+    trace = loaded.trace
+    footprint = trace.footprint_bytes
+    learning = Learning(
+        trace,
+        story(loaded, **{name: name for name in BESIDE}),
+        [max(1, int(fraction * footprint)) for fraction in CAPACITY_FRACTIONS],
+    )
+    learnt = learning.learn(until_s, on_progress)
+    if learnt is None:
+        past = duration_label((until_s - int(trace.time_s[0])) // DAY_S * DAY_S)
+        raise StaleInputError(
+            f"{trace.n_accesses} accesses in the {past} before {as_of_label(until_s)} are too few to learn "
+            "from; pull more days"
+        )
+    model = OrderModel(
+        horizons_s=learnt.rungs.horizons_s,
+        columns=COLUMNS,
+        kinds=file_kinds(trace),
+        fractions=CAPACITY_FRACTIONS,
+        shares=learnt.shares,
+        footprint_bytes=footprint,
+        until_s=until_s,
+        readers=reader_kinds(loaded.details),
+    )
+    return RegionOrder(model, learnt.rungs)
+
+
+def _affordable_since_s(tables: Tables, until_s: int) -> int:
+    """The first of the days that are learned from; see `MOST_ACCESSES`."""
+    days = tables.snapshot(ACCESSES).select(until=day_label(until_s))
+    n_accesses, since_s = 0, until_s
+    for key, part in sorted(days.items(), reverse=True):
+        n_accesses += part.n_rows
+        if n_accesses > MOST_ACCESSES and since_s < until_s:
+            break
+        since_s = parse_day(key[0])
+    return since_s

@@ -1,0 +1,166 @@
+"""What Spark's workers do for features and labels: read files, divide their rows, and write new files."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from features import labels
+from features.schema import ACCESSES, STATES, Table, arrow_schema
+from features.schema import FILES as CATALOGUE
+from features.stream import events, facts
+from features.stream.homes import homes
+from features.stream.parts import part_of
+from features.stream.region import Region
+from features.stream.stored import Stored
+from features.stream.texts import coded
+from features.times import parse_as_of
+from jobs.store.keys import Key, MomentKey
+from jobs.store.schema_check import conform
+from jobs.store.tables import StagedPartition, Tables
+from jobs.train.carried import remembered, superseded
+from jobs.train.exchange import Piece, Source, bare, received, sent
+from jobs.train.reads import demanded_day, not_counted
+from jobs.train.work import FeatureWork, LabelWork, placed
+
+READS, FILES, STATE, HITS = ("reads",), ("files",), ("state",), ("hits",)
+"""Kinds of rows."""
+
+_NO_HITS = pa.schema([("did", pa.string()), ("at", pa.int64())]).empty_table()
+
+
+class Written(NamedTuple):
+    """Files of one partition of a table that a worker has written."""
+
+    table: str
+    key: Key
+    staged: StagedPartition
+
+
+@dataclasses.dataclass(frozen=True)
+class Staging:
+    """A folder of a table for new files of its partitions."""
+
+    root: str
+    table: Table
+    folder: str
+
+    @classmethod
+    def of(cls, tables: Tables, table: Table) -> Staging:
+        """A new one."""
+        return cls(tables.root, table, tables.staging(table))
+
+    def written(self, part: int, pieces: Iterable[pa.Table]) -> Iterator[Written]:
+        """Write the rows that a part has. A task that runs twice writes files of different names."""
+        name = f"part-{part}-{uuid.uuid4().hex}.parquet"
+        conforming = (conform(self.table, piece) for piece in pieces)
+        staged = Tables(self.root).stage(self.table, self.folder, conforming, name=name)
+        return (Written(self.table.name, *one) for one in staged.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureParts:
+    """Features, and the state if it is kept, in `n_parts` parts that divide no dataset.
+
+    `states`: for each table that takes the state; `superseded`: see `jobs.train.carried`.
+    """
+
+    work: FeatureWork
+    n_parts: int
+    features: Staging
+    states: Mapping[Table, Staging]
+    superseded: Mapping[str, pa.Array]
+
+    @classmethod
+    def of(cls, work: FeatureWork, tables: Tables, n_parts: int) -> FeatureParts:
+        """Those of `work`, with new folders."""
+        source = None
+        if work.source is not None:
+            source = dataclasses.replace(work.source, dormant={}, days={}, in_state={}, older={})
+        alone = dataclasses.replace(work, accesses=bare(work.accesses), days={}, source=source)
+        features = Staging.of(tables, work.spec.features_table)
+        states = {kept: Staging.of(tables, kept) for kept in work.kept}
+        return cls(alone, n_parts, features, states, superseded(tables, work))
+
+    def by_file(self, source: Source) -> Iterator[Piece]:
+        """The rows of one file of a table, by part of their file."""
+        if source.kind == READS:
+            columns, sources = events.COLUMNS, self.work.demand_sources
+            rows = demanded_day(source.snapshot, source.chosen, columns, sources)
+            rows = not_counted(rows, self.work)
+        elif source.kind == FILES:
+            rows = coded(source.rows(facts.CATALOGUE))
+        else:
+            rows = remembered(source.rows(STATES.column_names), self.work, self.superseded[source.key[1]])
+        name = "entity" if source.kind == STATE else "did"
+        return sent(source.kind, rows, part_of(rows[name], self.n_parts), self.n_parts)
+
+    def by_dataset(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The rows of a part, by part of the dataset of their file."""
+        reads, files, stored = self._known(pieces)
+        found = homes(reads, files, stored, self.n_parts, cycle_s=self.work.spec.cycle_s)
+        yield from sent(READS, reads, found.reads, self.n_parts)
+        yield from sent(FILES, files, found.files, self.n_parts)
+        yield from sent(STATE, stored.rows, found.states, self.n_parts)
+
+    def written(self, part: int, pieces: Iterable[Piece]) -> Iterator[Written]:
+        """Write the features of a part, and its state."""
+        work = self.work
+        region = Region(*self._known(pieces), work.spec)
+        table = work.spec.features_table
+        rows = (placed(region.features(at), table, MomentKey.at(at, work.region)) for at in work.as_ofs)
+        yield from self.features.written(part, rows)
+        for kept, (since_s, before_s) in work.kept.items():
+            state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
+            yield from self.states[kept].written(part, [placed(state.rows, kept, work.keys[-1])])
+
+    def _known(self, pieces: Iterable[Piece]) -> tuple[pa.Table, pa.Table, Stored]:
+        found = received(pieces)
+        reads = found.get(READS, arrow_schema(ACCESSES).empty_table().select(list(events.COLUMNS)))
+        files = found.get(FILES, arrow_schema(CATALOGUE).empty_table().select(list(facts.CATALOGUE)))
+        return reads, files, Stored.of_rows(found.get(STATE, arrow_schema(STATES).empty_table()))
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelParts:
+    """Labels, in `n_parts` parts that divide no file."""
+
+    work: LabelWork
+    has_hits: bool
+    n_parts: int
+    into: Staging
+
+    @classmethod
+    def of(cls, work: LabelWork, tables: Tables, n_parts: int) -> LabelParts:
+        """Those of `work`, with a new folder."""
+        alone = dataclasses.replace(
+            work, accesses=bare(work.accesses), days={}, features=bare(work.features), wanted={}, hits=None
+        )
+        return cls(alone, work.hits is not None, n_parts, Staging.of(tables, work.spec.labels_table))
+
+    def by_file(self, source: Source) -> Iterator[Piece]:
+        """The rows of one file of a table, by part of their file."""
+        if source.kind == READS:
+            columns, sources = labels.COLUMNS, self.work.demand_sources
+            rows = demanded_day(source.snapshot, source.chosen, columns, sources)
+        else:
+            rows = source.rows(["did"])
+        return sent(source.kind, rows, part_of(rows["did"], self.n_parts), self.n_parts)
+
+    def written(self, part: int, pieces: Iterable[Piece]) -> Iterator[Written]:
+        """Write the labels of a part."""
+        found = received(pieces)
+        rows = found.pop(READS, arrow_schema(ACCESSES).empty_table().select(list(labels.COLUMNS)))
+        hits = found.pop(HITS, _NO_HITS) if self.has_hits else None
+        reads = labels.Reads(rows, until_s=self.work.until_s, hits=labels.hits_of(hits))
+        return self.into.written(part, self._labels(reads, found))
+
+    def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[pa.Table]:
+        spec = self.work.spec
+        for key, rows in sorted(pairs.items()):
+            found = reads.labels(rows["did"].combine_chunks().sort(), parse_as_of(key[1]), spec)
+            yield placed(found, spec.labels_table, key)
