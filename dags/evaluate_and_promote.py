@@ -2,7 +2,8 @@
 
 **Does:** `cachecast evaluate` replays the last days as the service would have served them, and compares with
 LRU, the counting baseline and the champion. `cachecast promote` makes the candidate the champion if the lower
-bound of the WAN bytes saved per day is above 0; otherwise it records the reason.
+bound of the WAN bytes saved per day is above 0; otherwise it records the reason. The order of eviction is
+judged apart, against LRU and S3-FIFO: stewards of caches may follow it if it won.
 
 **Runs:** when `train_models` has a new candidate.
 

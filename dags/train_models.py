@@ -1,7 +1,8 @@
 """Train new models from the accesses known so far.
 
-**Does:** computes the labels that have matured and trains one bundle of models for the region. Runs, metrics
-and models are recorded in MLflow; the bundle gets the alias `candidate`. Then `evaluate_and_promote` starts.
+**Does:** computes the labels that have matured and trains one bundle for the region: its models, and an order
+of eviction for the stewards of caches. Runs, metrics and models are recorded in MLflow; the bundle gets the
+alias `candidate`. Then `evaluate_and_promote` starts.
 
 **Runs:** weekly, by `[airflow] train`.
 
