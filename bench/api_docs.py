@@ -39,9 +39,9 @@ def main() -> int:
             pdoc.pdoc(*ROOMS, output_directory=out)
         pages = sorted(out.rglob("*.html"))
         # MLflow's client, which a class of ours extends, names a library that nobody needs here.
-        told = [one for one in caught if "plotly" not in str(one.message)]
+        warned = [one for one in caught if "plotly" not in str(one.message)]
         # What libraries say of themselves while they are loaded is not about these pages.
-        ours = [one for one in told if "pdoc" in one.filename or str(ROOT) in one.filename]
+        ours = [one for one in warned if "pdoc" in one.filename or str(ROOT) in one.filename]
         print(f"{len(pages)} pages of {len(modules)} public modules, {len(ours)} warnings")
         for one in ours[:10]:
             print(f"{one.filename}:{one.lineno}: {one.message}")

@@ -2,7 +2,7 @@
 
 bench/collect.py          the highest rate without loss, and the loss beyond it
 
-Sent are numbered g-stream datagrams of 446 to 448 bytes. What is missing is told twice: by the gaps in their
+Sent are numbered g-stream datagrams of 446 to 448 bytes. What is missing shows twice: by the gaps in their
 numbers, in the captures read back, and by the kernel's count of what it dropped.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/collect.py
@@ -109,13 +109,13 @@ def main() -> None:
     """Print a line a rate; fails if the wanted rate lost one, or a loss was not counted."""
     best = 0.0
     for rate in RATES:
-        told = collected(rate * SECONDS, rate)
-        print(told.line, flush=True)
-        assert told.sent - told.kept == told.dropped, "a loss that nobody counted"
-        assert told.dropped == 0 or rate > WANTED_RATE, f"lost some at {WANTED_RATE} a second"
-        if told.dropped:
+        run = collected(rate * SECONDS, rate)
+        print(run.line, flush=True)
+        assert run.sent - run.kept == run.dropped, "a loss that nobody counted"
+        assert run.dropped == 0 or rate > WANTED_RATE, f"lost some at {WANTED_RATE} a second"
+        if run.dropped:
             break
-        best = max(best, told.sent / told.seconds)
+        best = max(best, run.sent / run.seconds)
     flood = collected(FLOOD, None)
     print(f"flooded: {flood.line}")
     assert flood.sent - flood.kept == flood.dropped, "a loss that nobody counted"

@@ -64,12 +64,12 @@ def parsed(path: Path, dag_bag: type) -> float:
         finally:
             os._exit(0)
     os.close(write)
-    told = os.read(read, 64)  # nothing where the child has ended without a word
+    answer = os.read(read, 64)  # nothing where the child has ended without a word
     os.close(read)
     os.waitpid(child, 0)
-    if not told:
+    if not answer:
         sys.exit(f"{path.name} gives no DAG")
-    return float(told)
+    return float(answer)
 
 
 if __name__ == "__main__":

@@ -133,9 +133,9 @@ class Drill:
     def full(self, site: Site, step: str, day: int) -> None:
         """Let a step run where no file may grow beyond a few kilobytes; it must say so in one line."""
         process = start(site, *site.words(step, day), longest_file=self.chance.choice([0, 1, 6]))
-        told, _ = process.communicate(timeout=PATIENCE_S)
-        if process.returncode == 0 or _STACK in told:
-            raise Broken(f"{step} on a full disk ended with {process.returncode}: {told.strip()[-300:]}")
+        output, _ = process.communicate(timeout=PATIENCE_S)
+        if process.returncode == 0 or _STACK in output:
+            raise Broken(f"{step} on a full disk ended with {process.returncode}: {output.strip()[-300:]}")
 
     def clock_back(self, site: Site, step: str, day: int) -> None:
         """Let a step run a day before the plan was made."""
@@ -216,10 +216,10 @@ class Drill:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.communicate(timeout=self.chance.uniform(0.3, 0.9) * self.took_s["push"])
                 postgres.stop()
-                told, _ = process.communicate(timeout=PATIENCE_S)
+                output, _ = process.communicate(timeout=PATIENCE_S)
                 postgres.start()
-                if _STACK in told or "not-shown" in told:
-                    raise Broken(f"the push died without a word of ours: {told[-300:]}")
+                if _STACK in output or "not-shown" in output:
+                    raise Broken(f"the push died without a word of ours: {output[-300:]}")
                 run(self.war, *self.war.words("push"))
             finally:
                 self.war.journal = usual

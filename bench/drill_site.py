@@ -154,10 +154,10 @@ def start(
 def run(site: Site, *words: str, clock_days: int = 0) -> str:
     """What a command says that must end well. Raises Broken."""
     process = start(site, *words, clock_days=clock_days)
-    told, _ = process.communicate(timeout=PATIENCE_S)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     if process.returncode:
-        raise Broken(f"{words[0]} ended with {process.returncode}: {told.strip()[-300:]}")
-    return told
+        raise Broken(f"{words[0]} ended with {process.returncode}: {output.strip()[-300:]}")
+    return output
 
 
 def killed(site: Site, chance: random.Random, longest_s: float, *words: str) -> bool:

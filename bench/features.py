@@ -31,7 +31,7 @@ from features_duckdb import query  # noqa: E402
 
 from features.schema import ACCESSES, FILES, STATES, arrow_schema  # noqa: E402
 from features.spec import FeatureSpec  # noqa: E402
-from features.stream import events, kernels  # noqa: E402
+from features.stream import events, kernels, names  # noqa: E402
 from features.stream.columns import COLUMNS  # noqa: E402
 from features.stream.facts import CATALOGUE  # noqa: E402
 from features.stream.region import Region  # noqa: E402
@@ -93,12 +93,12 @@ def _bandwidth() -> float:
 
 def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
     """Both kernels on one core, beside what memory would allow if nothing were in the processor's caches."""
-    dids = events.distinct([reads["did"]])
-    known, order = events.ordered(reads, dids, cycle_s=spec.cycle_s)
-    names = events.distinct([reads["dataset"]])
+    dids = names.distinct([reads["did"]])
+    known, order = events.ordered(reads, names.numbers(reads["did"], dids), cycle_s=spec.cycle_s)
+    datasets = names.distinct([reads["dataset"]])
     dataset = np.zeros(len(dids), np.int32)
-    dataset[known.item] = events.numbers(reads["dataset"], names)[order]
-    m, d = len(dids), len(names)
+    dataset[known.item] = names.numbers(reads["dataset"], datasets)[order]
+    m, d = len(dids), len(datasets)
     files = Files(
         dataset,
         np.zeros(m, np.int32),
@@ -117,9 +117,8 @@ def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
     seconds = _median(lambda: count(known.item.size))
     _rate("update, one core", known.item.size, seconds, bandwidth / (2 * ROW_BYTES))
     item = np.arange(m, dtype=np.int32)
-    now_s, x = float(START_S + 31 * DAY_S), np.empty((m, len(COLUMNS)), np.float32)
-    kernels._write(states[0], files, item[:1], now_s, x)
-    seconds = _median(lambda: kernels._write(states[0], files, item, now_s, x))
+    now_s = float(START_S + 31 * DAY_S)
+    seconds = _median(lambda: kernels.written(states[0], files, item, now_s))
     _rate("row, one core", m, seconds, bandwidth / ROW_BYTES)
     empty = arrow_schema(FILES).empty_table().select(list(CATALOGUE))
     seconds = _median(lambda: Region(reads, empty, Stored.empty(), spec).features(int(now_s)))
@@ -208,7 +207,7 @@ def _accesses(days: range, reads_a_day: int) -> pa.Table:
     file = born * reads_a_day + (draw.random(n) * reads_a_day * (1 - REREAD_SHARE)).astype(np.int64)
     at = ((START_S + n_day * DAY_S + draw.random(n) * DAY_S * 0.99) * 1e6).astype(np.int64)
     times = pa.array(at, pa.timestamp("us", tz="UTC"))
-    told = {
+    values = {
         "did": _coded("s:AOD.{:012}._000001.pool.root.1", file),
         "dataset": _coded("s:data{}", file // FILES_PER_DATASET),
         "tier": _coded("T{}", file % 7),
@@ -222,7 +221,7 @@ def _accesses(days: range, reads_a_day: int) -> pa.Table:
         "event_id": pc.cast(pa.array(np.arange(n)), pa.string()),
         **{name: pa.repeat("bench", n) for name in ("scope", "name", "source")},
     }
-    columns = [told.get(f.name, pa.nulls(n, f.type)).cast(f.type) for f in arrow_schema(ACCESSES)]
+    columns = [values.get(f.name, pa.nulls(n, f.type)).cast(f.type) for f in arrow_schema(ACCESSES)]
     rows = pa.table(columns, schema=arrow_schema(ACCESSES))
     labels = pa.array([day_label(START_S + day * DAY_S) for day in days])
     return rows.append_column("day", labels.take(pa.array(n_day)))

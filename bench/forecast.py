@@ -1,6 +1,6 @@
 """How good forecasts of public popularity series are, beside recency and repeated counts.
 
-bench/forecast.py     LHCb weeks and CMS days of ../shared/data; means over cuts
+bench/forecast.py     LHCb weeks, CMS days and DANDI days of ../shared/data; over all cuts of each
 
 Each cut is a forecast from what was known then; docs/forecast.md defines the columns.
 
@@ -27,13 +27,12 @@ COLUMNS = (
     "average_precision",
     "recency_average_precision",
     "calibration_error",
-    "count_error",
-    "last_count_error",
-    "season_count_error",
-    "median_count_error",
-    "last_median_count_error",
-    "season_median_count_error",
+    *(f"{of}absolute_error" for of in ("", "last_", "season_", "recent_")),
+    *(f"{of}count_error" for of in ("", "last_", "season_", "recent_")),
 )
+
+DANDI_CUTS = ",".join(str(day) for day in range(800, 1160, 15))
+"""The last year, every 15 days: each day of the week."""
 
 
 class Judged(NamedTuple):
@@ -49,6 +48,7 @@ SERIES = (
     Judged("lhcb_weekly_1_78.csv.gz", "78", "1,4,13,26", "40,44,48,52,56,60,64,68,72,76"),
     Judged("lhcb_weekly_1_78.csv.gz", "78", "1,4,13,26", "38,42,46,50,54,58,62,66,70,74"),
     Judged("cms_daily_60d.csv.gz", "60", "1,7,14", "28-59"),
+    Judged("dandi_daily_to_2024-06.csv.gz", "2024-06-30", "1,7,30,90", DANDI_CUTS),
 )
 
 

@@ -56,26 +56,26 @@ def row(name: str, seconds: int, seed: int) -> bool:
     done = subprocess.run(
         [sys.executable, __file__, *words], capture_output=True, text=True, check=False, cwd=corpus
     )
-    told = done.stdout + done.stderr
-    n_inputs = found(told, r"number_of_executed_units: (\d+)")
-    covered = found(told, r".*cov: (\d+)")
+    output = done.stdout + done.stderr
+    n_inputs = found(output, r"number_of_executed_units: (\d+)")
+    covered = found(output, r".*cov: (\d+)")
     is_well = done.returncode == 0 and n_inputs > 0
-    verdict = "ok" if is_well else f"DEFECT, exit code {done.returncode}: {reason(told)}"
+    verdict = "ok" if is_well else f"DEFECT, exit code {done.returncode}: {reason(output)}"
     print(f"{name:18} {n_inputs:9} {n_inputs / seconds:9.0f} {covered:8}  {verdict}", flush=True)
     if is_well:
         shutil.rmtree(corpus)
     return is_well
 
 
-def found(told: str, pattern: str) -> int:
+def found(output: str, pattern: str) -> int:
     """The last number that `pattern` finds."""
-    numbers = re.findall(pattern, told)
+    numbers = re.findall(pattern, output)
     return int(numbers[-1]) if numbers else 0
 
 
-def reason(told: str) -> str:
+def reason(output: str) -> str:
     """The exception, where it was raised, and the file with the input."""
-    lines = [line.strip() for line in told.splitlines()]
+    lines = [line.strip() for line in output.splitlines()]
     error = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception|Interrupt)\b|.*ERROR: ", line)]
     places = [line for line in lines if line.startswith("File ") and str(ROOT) in line]
     units = [line.rpartition(" ")[2] for line in lines if "Test unit written to" in line]

@@ -80,7 +80,7 @@ def left(engine: Engine, source: str, n_lines: int, seed: int) -> object:
         path.write_bytes(damaged(first.read_bytes(), n_lines, seed))
         tables = Tables(f"{folder}/tables")
         try:
-            told = raw_input.pull(
+            summary = raw_input.pull(
                 engine, tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="s", caches=()
             )
             rows = [
@@ -96,14 +96,14 @@ def left(engine: Engine, source: str, n_lines: int, seed: int) -> object:
                 flush=True,
             )
             return None
-    n_refused = sum(told.n_rejected.values())
-    is_whole = told.n_rows == told.n_new + told.n_duplicates + n_refused
+    n_refused = sum(summary.n_rejected.values())
+    is_whole = summary.n_rows == summary.n_new + summary.n_duplicates + n_refused
     print(
-        f"{source:20} {engine.name:6} {seed:4} {told.n_rows:8} {told.n_new:8} {told.n_duplicates:7}"
+        f"{source:20} {engine.name:6} {seed:4} {summary.n_rows:8} {summary.n_new:8} {summary.n_duplicates:7}"
         f" {n_refused:8} {time.monotonic() - began:6.1f}  {'ok' if is_whole else 'DEFECT: rows are lost'}",
         flush=True,
     )
-    return (rows, told.n_rejected) if is_whole else None
+    return (rows, summary.n_rejected) if is_whole else None
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
-"""How much of the gap can be closed without seeing the future: plans that know the generator.
+"""How much of the gap can be closed without seeing the future: plans and orders that know the generator.
 
-bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N]   two Markdown tables
+bench/law.py [SCENARIO …] [--cycle 1h …] [--seed N] [--days N] [--scale X] [--from DAY] [--owned]   Markdown
 
 No model can know more than these scores: the distribution of the time to the next pass over a dataset, the
 dataset's popularity, every pass that has begun, and when it reaches each file. Only the random draws are
 unknown: whether and when the next pass begins. The first table is the gap to the byte bound closed by plans
 with these scores and with perfect ones (bench/plan_gap.py), without prefetches. With "datasets alike" the
 scores do not know a dataset's popularity either, which a model must learn from its past. The second table is
-the calibration error of the true chances, which is above 0 because the number of days is finite.
+the gap closed if every eviction follows the order of these scores, which is renewed at each cycle
+(bench/owned.py); `--owned` prints it without the first, which takes longer. The third is the calibration
+error of the true chances, which is above 0 because the number of days is finite.
+
+Of a region with habits the law is that of spells and sessions (bench/spell_law.py). Days, scale and first
+counted day are those of bench/plan_gap.py, or those of the scenario, counted after a third of the days. Given
+the same as `cachecast workload` and `cachecast evaluate --trace`, the order's ceiling is for that evaluation.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/law.py
 """
@@ -26,17 +32,21 @@ from scipy.stats import poisson
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
-from plan_gap import CANDIDATE_S, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
+from owned import owned  # noqa: E402
+from plan_gap import CANDIDATE_S, FRACTIONS, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
+from spell_law import SpellLaw  # noqa: E402
 
-from features.times import DAY_S  # noqa: E402
+from features.times import DAY_S, parse_day  # noqa: E402
 from features.units import duration_label, parse_duration  # noqa: E402
 from models.evaluation.metrics import calibration_error, reliability  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
 from prefetch.plan.items import FloatArray  # noqa: E402
 from replay.planner import IntArray  # noqa: E402
-from replay.workload import Rhythm, Workload  # noqa: E402
+from replay.workload import Workload  # noqa: E402
 from replay.workload.catalogue import REREAD, knob  # noqa: E402
+from replay.workload.rhythm import Rhythm  # noqa: E402
 
+HABITUAL = ("archive",)
 JUDGED_EACH_S = 5 * 3600
 _PART_MEAN = 0.16
 """Mean share of the files that a pass over a part of a dataset reads (replay.workload.tasks)."""
@@ -158,7 +168,15 @@ def _starts_of_reads(region: Region, workload: Workload, start: FloatArray) -> F
     return np.append(start[reads.task], np.inf)
 
 
-def calibration_errors(law: Law, region: Region) -> list[float]:
+def law_of(region: Region, *, alike: bool = False) -> Law | SpellLaw:
+    """The law of the region's generator."""
+    habits = region.workload.config.habits
+    if habits is None:
+        return Law(region, region.workload, alike=alike)
+    return SpellLaw(region, habits, alike=alike)
+
+
+def calibration_errors(law: Law | SpellLaw, region: Region) -> list[float]:
     """The error by horizon, over those counted days on which its labels are known."""
     until_s = int(region.trace.time_s[-1])
     chances, next_s, at_s = [], [], []
@@ -179,30 +197,63 @@ def calibration_errors(law: Law, region: Region) -> list[float]:
 def main() -> None:
     """Print the tables as they come."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("scenario", nargs="*", default=list(SCALES))
+    parser.add_argument("scenario", nargs="*", default=[*SCALES, *HABITUAL])
     parser.add_argument("--cycle", nargs="*", default=["1h"])
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--days", type=int)
+    parser.add_argument("--scale", type=float)
+    parser.add_argument("--from", dest="first", metavar="DAY")
+    parser.add_argument("--owned", action="store_true")
     given = parser.parse_args()
-    print("| scenario | cycle | scores | 5 % | 10 % | 20 % |\n|---|---|---|---|---|---|")
-    errors: dict[str, list[float]] = {}
-    for name in given.scenario:
-        region = Region(name, given.seed)
-        law = Law(region, region.workload)
-        kinds: dict[str, Callable[[int], Scores]] = {
-            "perfect": scores(region, "perfect", given.seed),
-            "law": law.at,
-            "law, datasets alike": Law(region, region.workload, alike=True).at,
-        }
-        for kind, at in kinds.items():
-            for cycle_s in map(parse_duration, given.cycle):
-                closed = replayed(region, at, cycle_s, in_line=False)["lru+plan"]
-                cells = " | ".join(f"{gap:.2f}" for gap in closed)
-                print(f"| {name} | {duration_label(cycle_s)} | {kind} | {cells} |", flush=True)
-        errors[name] = calibration_errors(law, region)
+    regions = {name: _region(name, given) for name in given.scenario}
+    cycles = list(map(parse_duration, given.cycle))
+    if not given.owned:
+        print_table("scores, planned", regions, cycles, given.seed, planned)
+    print_table("scores, in line", regions, cycles, given.seed, in_line)
     labels = " | ".join(map(duration_label, HORIZONS))
     print(f"\n| calibration error of the law | {labels} |\n|---|{'---|' * len(HORIZONS)}")
-    for name, by_horizon in errors.items():
-        print(f"| {name} | {' | '.join(f'{error:.3f}' for error in by_horizon)} |")
+    for name, region in regions.items():
+        errors = calibration_errors(law_of(region), region)
+        print(f"| {name} | {' | '.join(f'{error:.3f}' for error in errors)} |", flush=True)
+
+
+def print_table(
+    title: str,
+    regions: dict[str, Region],
+    cycles: list[int],
+    seed: int,
+    closed: Callable[[Region, Callable[[int], Scores], int], list[float]],
+) -> None:
+    """The gap closed with each kind of scores, at each cycle."""
+    cells = " | ".join(f"{share:.0%}" for share in FRACTIONS)
+    print(f"\n| scenario | cycle | {title} | {cells} |\n|---|---|---{'|---' * len(FRACTIONS)}|")
+    for name, region in regions.items():
+        kinds: dict[str, Callable[[int], Scores]] = {
+            "perfect": scores(region, "perfect", seed),
+            "law": law_of(region).at,
+            "law, datasets alike": law_of(region, alike=True).at,
+        }
+        for kind, at in kinds.items():
+            for cycle_s in cycles:
+                gaps = " | ".join(f"{gap:.2f}" for gap in closed(region, at, cycle_s))
+                print(f"| {name} | {duration_label(cycle_s)} | {kind} | {gaps} |", flush=True)
+
+
+def planned(region: Region, at: Callable[[int], Scores], cycle_s: int) -> list[float]:
+    """The gap closed by plans, at each fraction."""
+    return replayed(region, at, cycle_s, in_line=False)["lru+plan"]
+
+
+def in_line(region: Region, at: Callable[[int], Scores], cycle_s: int) -> list[float]:
+    """The gap closed by the owned order, at each fraction."""
+    return [row.gap_closed for row in owned(region, at, cycle_s, FRACTIONS)]
+
+
+def _region(name: str, given: argparse.Namespace) -> Region:
+    asked = {"days": given.days, "scale": given.scale}
+    shape = SCALES.get(name, {}) | {key: value for key, value in asked.items() if value is not None}
+    first_s = None if given.first is None else parse_day(given.first)
+    return Region(name, given.seed, shape=shape, count_from_s=first_s)
 
 
 if __name__ == "__main__":

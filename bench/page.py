@@ -50,6 +50,7 @@ BENCHES = (
     Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay.py"),
     Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay.py --exact"),
     Bench("large-trace", "Trace commands: time and memory on ten million accesses", "large_trace.py"),
+    Bench("federation", "Replay: 24 caches and a billion accesses in a stream", "federation.py"),
     Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
     Bench("workload", "Workload: published and produced figures", "calibrate.py"),
     Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
@@ -59,6 +60,7 @@ BENCHES = (
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
     Bench("forecast", "Forecast: public popularity series", "forecast.py"),
+    Bench("forecast-plain", "Forecast: the ranking beside a plain model", "forecast_plain.py"),
     Bench("series-replay", "Forecast: a cache of whole datasets", f"series_replay.py --series {LHCB}"),
     Bench(
         "series-tuning",
@@ -67,6 +69,16 @@ BENCHES = (
     ),
     Bench("plan", "Plan: a million candidates", "plan.py"),
     Bench("law", "Evaluate: the gap closed by the law that generated the accesses", "law.py"),
+    Bench(
+        "steward-law",
+        "Evaluate: the ceiling of an order in line, by the law of spells",
+        "law.py site archive --owned",
+    ),
+    Bench(
+        "leaderboard",
+        "Evaluate: every policy on the generated regions, and claims of papers",
+        "leaderboard.py",
+    ),
     Bench("plan-gap", "Evaluate: the gap closed by perfect and by simple scores", "plan_gap.py"),
     Bench("walk", "Evaluate: the gap closed by the whole service", "walk.py"),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
@@ -76,6 +88,8 @@ BENCHES = (
     Bench("fuzz", "Trust: fuzzed parsers", "fuzz.py"),
     Bench("fuzz-sources", "Trust: damaged lines", "fuzz_sources.py"),
     Bench("drill", "Trust: fault drills", "drill.py"),
+    Bench("drill-steward", "Trust: drills of the steward beside real XCaches", "drill_steward.py"),
+    Bench("steward-million", "Trust: a steward beside a million files", "steward_million.py"),
     Bench("airflow-day", "Trust: a day of a real Airflow", "airflow_day.py"),
 )
 
@@ -87,7 +101,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="list the benches of the page")
     asked = parser.parse_args()
     if asked.list:
-        print("\n".join(f"{bench.name:14}{bench.title}: bench/{bench.words}" for bench in BENCHES))
+        print("\n".join(f"{bench.name:16}{bench.title}: bench/{bench.words}" for bench in BENCHES))
         return
     known = {bench.name: bench for bench in BENCHES}
     if unknown := sorted(set(asked.names) - known.keys()):

@@ -53,7 +53,8 @@ KINDS = ("perfect", "noisy", "decayed", "recency", "constant")
 class Region:
     """A scenario's trace, and for each file its last and next read at the current time.
 
-    `shape`: scale, days and others instead of those in SCALES; `count_from_s`: by default after a third.
+    `shape`: scale, days and others instead of those in SCALES, or else of the scenario; `count_from_s`: by
+    default after a third of the days.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class Region:
     ) -> None:
         values = tomllib.loads((ROOT / "conf" / "workloads" / f"{name}.toml").read_text())
         self.workload = workload = generate(
-            WorkloadConfig.from_mapping(values | (shape or SCALES[name]) | {"seed": seed})
+            WorkloadConfig.from_mapping(
+                values | (SCALES.get(name, {}) if shape is None else shape) | {"seed": seed}
+            )
         )
         whole = trace_of(workload)
         self.file, item = np.unique(whole.item, return_inverse=True)

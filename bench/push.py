@@ -216,9 +216,9 @@ def plain(bare: Bare, plan: list[Item], parallel: int) -> tuple[float, float]:
     columns = [field.name for field in dataclasses.fields(Item)]
     rows = [tuple(getattr(item, column) for column in columns) for item in plan]
     kinds = ("BIGINT" if isinstance(value, int) else "TEXT" for value in rows[0])
-    told = ", ".join(f"{column} {kind}" for column, kind in zip(columns, kinds, strict=True))
+    typed = ", ".join(f"{column} {kind}" for column, kind in zip(columns, kinds, strict=True))
     cursor, mark = bare.connection.cursor(), bare.mark
-    cursor.execute(f"CREATE TABLE bare ({told}, state TEXT, PRIMARY KEY (item_id))")
+    cursor.execute(f"CREATE TABLE bare ({typed}, state TEXT, PRIMARY KEY (item_id))")
     started = time.monotonic()
     cursor.execute("BEGIN")
     cursor.executemany(

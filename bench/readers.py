@@ -154,13 +154,13 @@ def main() -> None:
     options.add_argument("n", nargs="?", type=int, default=400_000)
     options.add_argument("--beside", type=Path)
     options.add_argument("--only", type=Path, help="print the CPU seconds of this file: for --beside")
-    told = options.parse_args()
-    if told.only:
-        print(*local_cpu_s(told.only))
-    elif told.beside:
-        beside(told.n, told.beside.absolute())
+    given = options.parse_args()
+    if given.only:
+        print(*local_cpu_s(given.only))
+    elif given.beside:
+        beside(given.n, given.beside.absolute())
     else:
-        beside_others(told.n)
+        beside_others(given.n)
 
 
 def beside_others(n_asked: int) -> None:

@@ -1,8 +1,9 @@
-"""Scoring by Spark against LightGBM alone, and LightGBM's time to learn, on matrices of the real width.
+"""Scoring here and by Spark against LightGBM alone, and its time to learn, on matrices of the real width.
 
 bench/scoring.py [ROWS]           every horizon's models on ROWS rows (1 000 000), medians of three runs:
-                                  Spark from rows at hand and from Parquet to predictions (thrown away, and
-                                  written), and `Booster.predict` on the matrix in memory with as many threads
+                                  this process from Parquet; Spark from rows at hand and from Parquet to
+                                  predictions (thrown away, and written); `Booster.predict` on the matrix in
+                                  memory with as many threads
 bench/scoring.py train [ROWS]     one LightGBM model by the default settings on ROWS rows (5 000 000)
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/scoring.py
@@ -34,12 +35,13 @@ from features.spec import FeatureSpec  # noqa: E402
 from features.units import duration_label  # noqa: E402
 from jobs.settings.tree import Settings, SparkSettings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
+from jobs.train.spark_scoring import scored  # noqa: E402
 from models.learning.calibration import platt, reads_if_any  # noqa: E402
 from models.learning.frame import arrow_matrix  # noqa: E402
 from models.learning.learners import FittedLightGBM, LightGBM  # noqa: E402
 from models.serving.bundle import Bundle, HorizonModel  # noqa: E402
 from models.serving.drift import Reference  # noqa: E402
-from models.serving.scoring import ServedModels, score_spark  # noqa: E402
+from models.serving.scoring import ServedModels  # noqa: E402
 
 RUNS, THREADS = 3, 2
 LEARN_ROWS, FILES = 100_000, 8
@@ -77,7 +79,7 @@ def served(sample: pa.Table, spec: FeatureSpec, rng: np.random.Generator, trees:
     models, payloads = [], {}
     for horizon_s in spec.horizons_s:
         y = labels(matrix, rng)
-        fitted = LightGBM(trees=trees, threads=THREADS).fit(x, y)
+        fitted = LightGBM(trees=trees).fit(x, y)
         raw = fitted.score(x)
         payloads[horizon_s] = fitted.payload()
         nothing = Reference((), (1.0, 0.0), 0.0)
@@ -110,22 +112,31 @@ def scoring(n: int) -> None:
         at_hand = read.localCheckpoint()
 
         def thrown_away(features: DataFrame) -> None:
-            score_spark(features, models).write.format("noop").mode("overwrite").save()
+            scored(features, models).write.format("noop").mode("overwrite").save()
 
         def kept() -> None:
-            score_spark(read, models).write.mode("overwrite").parquet(f"{folder}/out")
+            scored(read, models).write.mode("overwrite").parquet(f"{folder}/out")
 
         def native() -> None:
             for booster in boosters:
                 booster.predict(matrix, num_threads=THREADS)
 
+        loaded = models.load()
+
+        def here() -> None:
+            for batch in pq.read_table(folder).to_batches():
+                for _ in loaded.predictions(batch):
+                    pass
+
         thrown_away(at_hand)
+        here()
         n_scores = n * len(boosters)
         print(f"{n:,} rows × {matrix.shape[1]} columns × {len(boosters)} horizons, {THREADS} threads")
         times: dict[str, list[tuple[float, float]]] = {}
         for _ in range(RUNS):
             works = {
                 "native": native,
+                "here, from parquet": here,
                 "rows at hand": lambda: thrown_away(at_hand),
                 "from parquet": lambda: thrown_away(read),
                 "and to parquet": kept,
@@ -136,7 +147,7 @@ def scoring(n: int) -> None:
         native_wall, native_cpu = middle["native"]
         for name, (wall, cpu) in middle.items():
             print(
-                f"{name:>17}: {n_scores / wall:>10,.0f} scores/s, {native_wall / wall:.0%} of native; "
+                f"{name:>18}: {n_scores / wall:>10,.0f} scores/s, {native_wall / wall:.0%} of native; "
                 f"{n_scores / cpu:>10,.0f} a CPU second, {native_cpu / cpu:.0%} of native; "
                 f"10 M rows in {10e6 / n * wall / 60:.1f} min, {10e6 / n * cpu / 60:.1f} CPU min",
                 flush=True,
@@ -157,7 +168,7 @@ def learning(n: int) -> None:
         matrix[start : start + step] = arrow_matrix(part, WORDS, columns)
     y = np.concatenate([labels(matrix[s : s + step], np.random.default_rng(3)) for s in range(0, n, step)])
     x = pd.DataFrame(matrix, columns=columns, copy=False)
-    learner = LightGBM(trees=settings.training.trees, threads=THREADS)
+    learner = LightGBM(trees=settings.training.trees)
     fitted: list[FittedLightGBM] = []
     taken = seconds(lambda: fitted.append(learner.fit(x, y)))
     print(

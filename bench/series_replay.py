@@ -115,14 +115,14 @@ def _chance(past: Past, n_weeks: int, *, again: bool) -> FloatArray:
     """To be read within `n_weeks`; with `again`, if read in the next week, within `n_weeks` after that."""
     rows, present = past.matured(n_weeks + again), past.present()
     if rows is None:
-        return np.full(len(present), 0.5)
+        return np.full(len(present.code), 0.5)
     counted: BoolArray = past.reads(rows, 1) > 0 if again else np.ones(len(rows.code), bool)
     following = dataclasses.replace(rows, unit=rows.unit + again)
     labels = past.reads(following, n_weeks)[counted] > 0
     scorer = fit_chance(rows.x[counted], labels)
     if scorer is None:
-        return np.full(len(present), float(labels.mean()) if len(labels) else 0.5)
-    return scorer.score(present)
+        return np.full(len(present.code), float(labels.mean()) if len(labels) else 0.5)
+    return scorer.score(present.x)
 
 
 def _chance_of_new(series: Series, n_weeks: int) -> float:

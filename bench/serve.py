@@ -158,10 +158,10 @@ def per_second(url: str, script: Path | None, pid: int) -> tuple[float, float]:
     words = [] if script is None else ["-s", str(script)]
     began_s = cpu_s(pid)
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", *words, url]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "Non-2xx" not in told, told
-    found = re.search(r"(\d+) requests in(?s:.*)Requests/sec: *([0-9.]+)", told)
-    assert found is not None, told
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Non-2xx" not in report, report
+    found = re.search(r"(\d+) requests in(?s:.*)Requests/sec: *([0-9.]+)", report)
+    assert found is not None, report
     return float(found[2]), (cpu_s(pid) - began_s) / int(found[1]) * 1e6
 
 
@@ -174,12 +174,12 @@ def cpu_s(pid: int) -> float:
 def paced_ms(url: str, script: Path) -> tuple[float, float]:
     """Requests a second with pauses on each connection, and the 99th percentile of their latency."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{PACED_SECONDS}s", "--latency", "-s", str(script), url]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "Non-2xx" not in told, told
-    p99 = re.search(r"99% +([0-9.]+)(us|ms|s)", told)
-    rate = re.search(r"Requests/sec: *([0-9.]+)", told)
-    assert p99 is not None, told
-    assert rate is not None, told
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Non-2xx" not in report, report
+    p99 = re.search(r"99% +([0-9.]+)(us|ms|s)", report)
+    rate = re.search(r"Requests/sec: *([0-9.]+)", report)
+    assert p99 is not None, report
+    assert rate is not None, report
     return float(rate[1]), float(p99[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[p99[2]]
 
 
@@ -192,11 +192,11 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return int(now[1]) / 1000, int(peak[1]) / 1000
 
 
-def _until(told: object) -> None:
+def _until(report: object) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
-            if told():  # type: ignore[operator]
+            if report():  # type: ignore[operator]
                 return
         except OSError:
             pass
@@ -286,12 +286,12 @@ def _ratio(servers: Mapping[str, tuple[str, int]], route: str, script: Path | No
 
 
 def _paced(servers: Mapping[str, tuple[str, int]], route: str, script: Path) -> int:
-    told = {
+    report = {
         name: [paced_ms(f"{base}{route}", script) for _ in range(PACED_ROUNDS)]
         for name, (base, _) in servers.items()
     }
-    rate = statistics.median(rate for rate, _ in told["cachecast"])
-    mine, theirs = (sorted(p99 for _, p99 in told[name]) for name in ("cachecast", "FastAPI"))
+    rate = statistics.median(rate for rate, _ in report["cachecast"])
+    mine, theirs = (sorted(p99 for _, p99 in report[name]) for name in ("cachecast", "FastAPI"))
     p99 = statistics.median(mine)
     print(
         f"{route:14} at {rate:.0f}/s: 99 % within {p99:.1f} ms, best round {mine[0]:.1f} (target 5); "

@@ -13,6 +13,7 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/walk.py
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -43,7 +44,7 @@ trees = 80
 prefetch_share = 0.0
 control_share = 0.0
 """
-START = "2026-03-01"
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 SEEDS = (101, 102, 103)
 
 
@@ -88,7 +89,7 @@ def walked(folder: Path, name: str, seed: int, shape: Shape) -> dict[str, list[f
     site = folder / "site.toml"
     site.write_text(SETTINGS)
     cachecast(
-        "workload", "--scenario", name, "--seed", seed, "--start", START, "--days", shape.days,
+        "workload", "--scenario", name, "--seed", seed, "--start", START.date(), "--days", shape.days,
         "--scale", shape.scale, "--out", folder,
     )  # fmt: skip
     answer = cachecast(

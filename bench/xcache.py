@@ -77,8 +77,8 @@ def measured(given: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
                 for name in names_of(number, given.files):
                     os.truncate(site.add_file(name, b""), given.mib * 2**20)
                 for mode in MODES:
-                    url = site.origin_url if mode == "direct" else site.cache_url
-                    seconds[loops][mode].append(reader(url, number, given, loops))
+                    port = (site.origin if mode == "direct" else site.cache).port
+                    seconds[loops][mode].append(reader(f"root://127.0.0.1:{port}", number, given, loops))
     return seconds
 
 

@@ -1,0 +1,326 @@
+"""Drills of the steward beside real XCaches: what is killed, lost or full, and what the cache then holds.
+
+bench/drill_steward.py [--only DRILL ...] [--quick] [--blind SECONDS]      exit code 1 if a promise breaks
+
+Each drill has an origin, an XCache that purges above 20 files of 1 MiB, a collector and stewards of its own,
+each a process. What must hold: no byte read is wrong, no open file is removed, the cache ends below its high
+watermark by the steward, or at its low one by its own purge, which comes once a minute and is looked for in
+its log. `disk full` gives the cache a disk of its own in memory, which needs root. The last drill reads the
+same through two caches, one with a steward (LRU), and replays these reads with the room that this one left at
+each: byte hits must agree within 2 %.
+`--quick` leaves out the drills that wait for a purge.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/drill_steward.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+
+import numpy as np  # noqa: E402
+from daemons import NoServer  # noqa: E402
+from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
+
+from features.errors import PushError  # noqa: E402
+from prefetch.xcache.gstream import CaptureReader  # noqa: E402
+
+BLIND_S = 60.0
+DISK_BYTES = 32 * MIB
+PURGE_S = 135.0
+"""XCache looks every 60 s, and spares what was used since it looked last."""
+
+
+class Broken(Exception):
+    """A promise that does not hold; says which."""
+
+
+def check(holds: bool, what: str) -> None:
+    """Raise Broken unless `holds`."""
+    if not holds:
+        raise Broken(what)
+
+
+def killed_steward(site: Site) -> str:
+    """kill -9 in the middle of an eviction, again and again; the next steward goes on."""
+    names, n_kills = site.files("k", 60), 0
+    for name in names[:18]:
+        site.read(name)
+    with site.reading(names[0]):
+        time.sleep(1.5)
+        for at in range(18, 54, 6):
+            steward = site.steward()
+            for name in names[at : at + 6]:
+                site.read(name)
+            time.sleep(random.Random(at).uniform(0.2, 1.0))
+            steward.kill()
+            steward.wait()
+            n_kills += 1
+        site.steward()
+        check(eventually(lambda: len(site.held()) <= 15), "above its target")
+        check(name_of(names[0]) in site.held(), "the open file is gone")
+    return f"{n_kills} kills; {len(site.held())} files at the end, the open one among them"
+
+
+def killed_cache(site: Site) -> str:
+    """kill -9 of the cache while the steward evicts; it follows the server's next life."""
+    names = site.files("c", 45)
+    for name in names[:17]:
+        site.read(name)
+    time.sleep(1.5)
+    site.steward()
+    pid = site.servers.cache.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    site.servers.restart_cache()
+    for name in names[17:]:
+        site.read(name)
+        time.sleep(0.1)
+    check(eventually(lambda: 8 < len(site.held()) <= 15, 40), f"{len(site.held())} files")
+    check({name_of(name) for name in names[-5:]} <= site.held(), "the newest files are gone")
+    return f"{len(site.held())} files, the newest among them"
+
+
+def deaf(site: Site, blind_s: float = BLIND_S) -> str:
+    """The collector is gone for `blind_s`; what was not reported is found, and no open file is removed."""
+    names = site.files("d", 18)
+    for name in names[:2]:
+        site.read(name)
+    time.sleep(1.5)
+    site.steward()
+    site.stop(site.collector)
+    with site.reading(names[2]):
+        for name in names[3:]:
+            site.read(name)
+        check(eventually(lambda: "steward-blind" in site.figures.alarms, 25), "no alarm")
+        rescans, until = site.figures.rescans, time.monotonic() + blind_s
+        while time.monotonic() < until:
+            check(site.figures.evicted_files == 0, "evicted while blind")
+            time.sleep(1)
+        _, n_purged = site.purged()
+        check(len(site.held()) == 18 - n_purged, "files are gone that nobody removed")
+        site.collect()
+        site.read(names[17])
+        check(eventually(lambda: len(site.held()) <= 15, 40), "unreported files are not found")
+        check(name_of(names[2]) in site.held(), "the open file is gone")
+        check(eventually(lambda: site.figures.rescans > rescans, 90), "no new inventory")
+    return (
+        f"alarm steward-blind, nothing evicted in {blind_s:.0f} s, {n_purged} purged by XCache; then a new "
+        f"inventory, and {len(site.held())} files"
+    )
+
+
+def disk_full(site: Site) -> str:
+    """The disk runs full while the steward is stopped: jobs read past the cache, then it makes room."""
+    names = site.files("f", 44)
+    site.read(names[0])
+    time.sleep(1.5)
+    steward = site.steward()
+    steward.send_signal(signal.SIGSTOP)
+    with site.reading(names[0]):
+        for name in names[1:]:
+            check(as_at_origin(site, name), f"{name} is read wrongly while the disk is full")
+        fullest = used_share(site)
+        check(fullest > 0.98, f"only {fullest:.0%} of the disk are used")
+        steward.send_signal(signal.SIGCONT)
+        check(eventually(lambda: used_share(site) < 0.9, 60), f"still {used_share(site):.0%} used")
+        check(name_of(names[0]) in site.held(), "the open file is gone")
+    wrong = [name for name in names if not as_at_origin(site, name)]
+    check(not wrong, f"read wrongly afterwards: {wrong[:3]}")
+    check(eventually(lambda: used_share(site) < 0.9, 60), f"{used_share(site):.0%} used after more reads")
+    check(steward.poll() is None, "the steward ended")
+    return f"disk {fullest:.0%} full, {len(names)} files read right; then {used_share(site):.0%}, right again"
+
+
+def used_share(site: Site) -> float:
+    """How full the cache's disk is."""
+    status = os.statvfs(site.servers.namespace)
+    return 1 - status.f_bavail / status.f_blocks
+
+
+def as_at_origin(site: Site, name: str) -> bool:
+    """Whether a file read through the cache has the bytes that it has at the origin."""
+    read = site.folder / "read"
+    words = ["xrdcp", "-f", "-s", f"{site.servers.cache_url}/{name}", str(read)]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=120)
+    return done.returncode == 0 and read.read_bytes() == (site.servers.origin_root / name[1:]).read_bytes()
+
+
+def burst(site: Site) -> str:
+    """A steward that is stopped is outrun: XCache's own purge takes over, then the steward again."""
+    names = site.files("b", 60)
+    site.read(names[0])
+    time.sleep(1.5)
+    steward = site.steward()
+    steward.send_signal(signal.SIGSTOP)
+    for name in names[1:40]:
+        site.read(name)
+    check(len(site.held()) == 40, "evicted while stopped")
+    check(eventually(lambda: len(site.held()) < 40, PURGE_S), "the cache did not purge")
+    time.sleep(2.0)
+    left = len(site.held())
+    check(site.purged()[1] > 0, "the cache's log knows of no purge")
+    steward.send_signal(signal.SIGCONT)
+    for name in names[40:]:
+        site.read(name)
+        time.sleep(0.1)
+    check(eventually(lambda: 8 < len(site.held()) <= 15, 40), f"{len(site.held())} files")
+    return f"40 files, XCache's purge left {left}; then the steward kept {len(site.held())}"
+
+
+def reopened(site: Site) -> str:
+    """Files are opened as they are evicted; each read gets its bytes."""
+    names = site.files("r", 30)
+    for name in names[:14]:
+        site.read(name)
+    time.sleep(1.5)
+    site.steward()
+    chance, n_reads, errors = random.Random(1), 0, list[str]()
+
+    def reader() -> None:
+        nonlocal n_reads
+        for _ in range(40):
+            try:
+                with site.reading(chance.choice(names)):
+                    time.sleep(0.05)
+                n_reads += 1
+            except (PushError, AssertionError) as error:
+                errors.append(str(error))
+
+    threads = [threading.Thread(target=reader) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(not errors, f"{len(errors)} reads failed: {errors[:1]}")
+    check(eventually(lambda: len(site.held()) <= 15), "above its target")
+    return f"{n_reads} reads of 30 files in a cache of 15, none failed"
+
+
+def two_stewards(site: Site) -> str:
+    """The second steward of a cache is refused, with the process number of the first."""
+    site.read(site.files("t", 1)[0])
+    first = site.steward()
+    check(f"(process {first.pid})" in site.refused(), "the second one is not refused")
+    site.stop(first)
+    site.stop(site.steward())
+    return "refused, naming the first; free again when that ended"
+
+
+class Read(NamedTuple):
+    """A read of file `item`: bytes from the cache's disk and from the origin."""
+
+    item: int
+    hit: int
+    missed: int
+
+
+def side_by_side(plain: Site) -> str:
+    """The same reads through two caches, one with a steward that keeps LRU; and their replay."""
+    chance = np.random.default_rng(7)
+    popularity = 1 / np.arange(1, 61) ** 0.9
+    items = chance.choice(60, 400, p=popularity / popularity.sum()).tolist()
+    with running() as kept:
+        for site in (plain, kept):
+            names = site.files("s", 60)
+        site_steward, n_held = kept.steward(), []
+        for item in items:
+            plain.read(names[item])
+            n_held.append(len(kept.held()))
+            kept.read(names[item])
+            time.sleep(0.25)
+        time.sleep(3)
+        reads = closes(kept, names)
+        check(max(n_held) <= 20 and min(n_held[60:]) > 8, "above its high watermark, or purged to 8 files")
+        n_looks, n_purged = kept.purged()
+        check(n_looks > 1 and not n_purged, f"XCache's log: {n_looks} looks, {n_purged} files purged")
+        check(site_steward.poll() is None and "steward-outrun" not in kept.figures.alarms, "outrun")
+        plain_reads = closes(plain, names)
+        share, replayed = hits(reads), replay(items, n_held)
+        check(abs(share - replayed) <= 0.02, f"byte hits {share:.3f}, replay {replayed:.3f}")
+        return (
+            f"{len(items)} reads; byte hits with the steward {share:.3f}, replay {replayed:.3f}, plain "
+            f"{hits(plain_reads):.3f}; {kept.figures.evicted_files} evictions confirmed, XCache looked "
+            f"{n_looks} times by its log and purged nothing"
+        )
+
+
+def closes(site: Site, names: list[str]) -> list[Read]:
+    """The reads of files `names` that the cache reported."""
+    number = {name: at for at, name in enumerate(names)}
+    found = []
+    for path in sorted(site.captures.glob("gstream-*")):
+        events = CaptureReader(path).poll()
+        found += [Read(number[one.lfn], one.b_hit, one.b_miss) for one in events if one.lfn in number]
+    return found
+
+
+def hits(reads: list[Read]) -> float:
+    """Byte hits of `reads`; a file is read from its disk or from the origin as a whole."""
+    return sum(not one.missed for one in reads) / len(reads)
+
+
+def replay(items: list[int], n_held: list[int]) -> float:
+    """Byte hits of LRU on the same reads with the same room: the steward keeps a varying part free."""
+    read_at: dict[int, int] = {}
+    n_hits = 0
+    for at, (item, room) in enumerate(zip(items, n_held, strict=True)):
+        for old in sorted(read_at, key=read_at.__getitem__)[: max(0, len(read_at) - room)]:
+            del read_at[old]
+        n_hits += item in read_at
+        read_at[item] = at
+    return n_hits / len(items)
+
+
+DRILLS: dict[str, tuple[Callable[[Site], str], bool]] = {
+    "kill -9 of the steward, mid-eviction": (killed_steward, False),
+    "kill -9 of the cache": (killed_cache, False),
+    "monitoring lost": (deaf, False),
+    "disk full": (disk_full, False),
+    "outrun, and XCache's purge": (burst, True),
+    "files re-opened as they are evicted": (reopened, False),
+    "two stewards": (two_stewards, False),
+    "two caches side by side": (side_by_side, True),
+}
+
+
+def main() -> int:
+    """Drill, print the table, and say by the exit code whether all promises held."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--only", nargs="*", choices=DRILLS, help="these drills")
+    options.add_argument("--quick", action="store_true", help="without those that take minutes")
+    options.add_argument("--blind", type=float, default=BLIND_S, help="seconds without monitoring")
+    chosen = options.parse_args()
+    drills = DRILLS | {"monitoring lost": (partial(deaf, blind_s=chosen.blind), False)}
+    print("| drill | held | what was seen | s |\n|---|---|---|---|")
+    n_broken = 0
+    for name, (drill, is_long) in drills.items():
+        if (chosen.only and name not in chosen.only) or (chosen.quick and is_long):
+            continue
+        began = time.monotonic()
+        try:
+            with running(DISK_BYTES if drill is disk_full else None) as site:
+                held, seen = "yes", drill(site)
+        except (Broken, PushError) as error:
+            held, seen, n_broken = "**no**", str(error), n_broken + 1
+        except NoServer as error:
+            held, seen = "not done", str(error)
+        print(f"| {name} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+    return 1 if n_broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""The leaderboard of the generated regions, libCacheSim's policies beside ours, and the claims of papers.
+
+bench/leaderboard.py                          conf/leaderboard.toml, kept in leaderboard-out/
+bench/leaderboard.py --traces FILE …          traces of your own
+bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
+
+The first table is the gap closed, the mean over the capacities; the second is what papers claim, and ours of
+the same measure. Replays that are kept in the folder are not repeated.
+
+Needs the environment that `make verify` makes: .venv/bin/python bench/leaderboard.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from jobs.report.leaderboard_page import overview  # noqa: E402
+
+
+def main() -> None:
+    """Run both commands, and print two Markdown tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--traces", type=Path, nargs="+", default=[ROOT / "conf" / "leaderboard.toml"])
+    parser.add_argument("--out", type=Path, default=ROOT / "leaderboard-out")
+    parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
+    parser.add_argument("--ours", action="store_true", help="without libCacheSim's policies")
+    given = parser.parse_args()
+    traces = [path.resolve() for path in given.traces]
+    shared = ["--out", str(given.out.resolve()), "--capacity-fraction", given.capacity_fraction]
+    if not given.ours:
+        _run("bench/leaderboard_rivals.py", "--traces", *map(str, traces), *shared)
+    named = [word for path in traces for word in ("--traces", str(path))]
+    answer = json.loads(_run("-m", "jobs", "leaderboard", *named, *shared, "--json"))
+    print(f"Gap closed, mean over the capacities {given.capacity_fraction}\n")
+    _table(overview(answer["rows"]))
+    print("\nClaims of papers, beside ours of the same measure\n")
+    _table(answer["claims"])
+
+
+def _run(*words: str) -> str:
+    """What a command prints, run in the project's folder; its errors and progress go to stderr."""
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> None:
+    print(f"| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")
+    for row in rows:
+        print(f"| {' | '.join(str(cell) for cell in row.values())} |")
+
+
+if __name__ == "__main__":
+    main()

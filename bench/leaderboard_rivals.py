@@ -1,0 +1,121 @@
+"""libCacheSim's policies for a leaderboard: parts beside those of `cachecast leaderboard`.
+
+bench/leaderboard_rivals.py --traces FILE --out DIR [--capacity-fraction 0.05,0.1,0.2]
+
+Each policy replays each trace day by day in a process of its own, as some end without an answer. Run it
+before `cachecast leaderboard` with the same arguments, which then shows both. libCacheSim's licence makes it
+a judge to compare with, no part of the program.
+
+Needs the environment that `make verify` makes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import libcachesim
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
+
+from libcachesim_oracle import write_lcs  # noqa: E402
+
+from features.times import DAY_S  # noqa: E402
+from jobs.leaderboard.entries import FORM, Contest, opened, read_entries  # noqa: E402
+from jobs.leaderboard.parts import Part, Parts, capacity  # noqa: E402
+
+PREFIX = "libcachesim-"
+RIVALS = {
+    "arc": "ARC", "cacheus": "Cacheus", "clockpro": "ClockPro", "gdsf": "GDSF", "hyperbolic": "Hyperbolic",
+    "lecar": "LeCaR", "lfuda": "LFUDA", "lhd": "LHD", "lirs": "LIRS", "lrb": "LRB", "s3fifo": "S3FIFO",
+    "sieve": "Sieve", "slru": "SLRU", "3lcache": "ThreeLCache", "2q": "TwoQ", "wtinylfu": "WTinyLFU",
+}  # fmt: skip
+TIMEOUT_S = 300
+
+
+def main() -> None:
+    """Replay what has no part yet."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--traces", type=Path, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
+    given = parser.parse_args()
+    fractions = [float(share) for share in given.capacity_fraction.split(",")]
+    parts = Parts(given.out)
+    for entry in (one for path in given.traces for one in read_entries(path)):
+        with tempfile.TemporaryDirectory(prefix="cachecast-") as scratch:
+            contest = opened(entry, Path(scratch))
+            lcs = Path(scratch, "trace.lcs")
+            write_lcs(contest.trace, lcs)
+            for fraction in fractions:
+                for name in RIVALS:
+                    if parts.find(contest, fraction, PREFIX + name) is None:
+                        part = replayed(contest, fraction, name, lcs)
+                        print(
+                            f"{entry.name} {fraction:g} {name} {'–' if part is None else 'done'}", flush=True
+                        )
+                        if part is not None:
+                            parts.keep(part)
+
+
+def replayed(contest: Contest, fraction: float, name: str, lcs: Path) -> Part | None:
+    """The part of one policy; None if it ends without an answer, or takes too long."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    room = capacity(contest, fraction)
+    edges = day_edges(contest)
+    process = context.Process(target=by_days, args=(RIVALS[name], str(lcs), room, edges, there))
+    process.start()
+    there.close()
+    try:
+        found = here.recv() if here.poll(TIMEOUT_S) else None
+    except EOFError:
+        found = None
+    process.kill()
+    process.join()
+    if found is None:
+        return None
+    object_misses, byte_misses, cpu_s = found
+    trace = contest.trace
+    size = np.concatenate([[0], np.cumsum(trace.size_bytes[trace.item])])
+    in_bytes, requests = np.diff(size[edges]), np.diff(edges)
+    wan = np.rint(np.array(byte_misses) * in_bytes).astype(np.int64)[1:]
+    misses = np.rint(np.array(object_misses) * requests).astype(np.int64)[1:]
+    n = int(requests[1:].sum())
+    return Part(
+        form=FORM, digest=contest.digest, trace=contest.name, capacity_fraction=fraction, capacity_bytes=room,
+        policy=PREFIX + name, accesses=trace.n_accesses, requests=n, bytes_requested=int(in_bytes[1:].sum()),
+        hits=n - int(misses.sum()), cpu_s=cpu_s, wan_bytes=wan.tolist(),
+    )  # fmt: skip
+
+
+def day_edges(contest: Contest) -> list[int]:
+    """Indices of accesses: the first, the first counted one, and the first of each later day."""
+    time_s = contest.trace.time_s
+    days = np.arange(contest.from_s // DAY_S, int(time_s[-1]) // DAY_S + 1) * DAY_S
+    days[0] = contest.from_s
+    return [0, *np.searchsorted(time_s, days).tolist(), contest.trace.n_accesses]
+
+
+def by_days(kind: str, lcs: str, room: int, edges: list[int], answer: Any) -> None:
+    """Send the miss ratios of objects and of bytes from edge to edge, and the CPU seconds."""
+    reader = libcachesim.TraceReader(lcs, libcachesim.TraceType.LCS_TRACE)
+    cache = getattr(libcachesim, kind)(room, hashpower=20)
+    began_s = time.process_time()
+    ratios = [
+        cache.process_trace(reader, start, stop - start) if stop > start else (0.0, 0.0)
+        for start, stop in itertools.pairwise(edges)
+    ]
+    answer.send(([r[0] for r in ratios], [r[1] for r in ratios], time.process_time() - began_s))
+
+
+if __name__ == "__main__":
+    main()

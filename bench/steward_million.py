@@ -1,0 +1,208 @@
+"""A steward beside a cache of a million files: its time to start, memory and share of a core.
+
+bench/steward_million.py [--files N] [--minutes M] [--policy NAME]     exit code 1 if a promise breaks
+
+A namespace in memory holds N files and their records (`cinfo`): hard links to one file and to a thousand
+records. A real XCache serves it. A collector gets 50 reports of reads per second, each with its open, one in
+ten of a file that is not there. Nothing is evicted. Promised: it starts within 60 s, takes at most 1 GB, and
+5 % of a core. Needs root, for a file system in memory, and the environment that `make verify` makes:
+.venv/bin/python bench/steward_million.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+
+from jobs.local.ports import free_ports  # noqa: E402
+from jobs.local.xrootd import loopback  # noqa: E402
+from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+
+USER = "xrootd"
+COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
+START_S, MEMORY_BYTES, SHARE = 60.0, 10**9, 0.05
+PER_SECOND, N_DIFFERENT, PER_FOLDER = 50, 1000, 1000
+MB = 10**6
+FILE_BYTES, BLOCK_BYTES = 500 * MB, MB
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def record(used_s: int) -> bytes:
+    """The cinfo of a file that is whole on disk, and was used last at `used_s`."""
+    n_blocks = FILE_BYTES // BLOCK_BYTES
+    access = AccessRecord(used_s - 5, used_s, 1, 5, 0, 0, 0, FILE_BYTES, 0)
+    blocks = b"\xff" * (n_blocks // 8) + bytes([(1 << n_blocks % 8) - 1])
+    return dump(CInfo(BLOCK_BYTES, FILE_BYTES, used_s - 9, 0, 1, 0, blocks, (access,)))
+
+
+def name(number: int) -> str:
+    """The name of file `number`."""
+    return f"/store/mc/campaign/dataset{number // PER_FOLDER:05}/{number:08}-0123-4567-89AB-CDEF01234567.root"
+
+
+def fill(namespace: Path, n_files: int) -> None:
+    """Records of `n_files`, each beside its file."""
+    content, records = namespace / "content", [namespace / f"record{at}" for at in range(N_DIFFERENT)]
+    now_s = int(time.time())
+    for at, path in enumerate(records):
+        path.write_bytes(record(now_s - 600 - 600 * at))
+    content.touch()
+    os.truncate(content, FILE_BYTES)
+    for one in (content, *records):
+        shutil.chown(one, USER)
+    for number in range(n_files):
+        link = f"{namespace}{name(number)}"
+        if number % PER_FOLDER == 0:
+            Path(link).parent.mkdir(parents=True)
+        os.link(content, link)
+        os.link(records[number % N_DIFFERENT], f"{link}.cinfo")
+    for one in (content, *records):
+        one.unlink()
+
+
+class Reports:
+    """What a server sends to `port`: a g-stream and an f-stream, each datagram numbered."""
+
+    def __init__(self, port: int, n_files: int) -> None:
+        self._to = ("127.0.0.1", port)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._stod, self._pseq, self._id = int(time.time()), 0, 0
+        self._chance, self._n_files = random.Random(1), n_files
+
+    def send(self, n_reads: int) -> None:
+        """A second's reads, each opened and closed; one in ten of a file that is new."""
+        files = [int(self._chance.random() ** 3 * 1.1 * self._n_files) for _ in range(n_reads)]
+        now_s, records = int(time.time()), []
+        self._pseq += 1
+        for file in files:
+            self._id += 1
+            opened = struct.pack(">qI", FILE_BYTES, self._id) + name(file).encode() + b"\0"
+            records += [(1, 1, self._id, opened), (0, 0, self._id, struct.pack(">qqq", FILE_BYTES, 0, 0))]
+        window = (2, 0, 0, struct.pack(">iiQ", now_s - 1, now_s, 7))
+        body = b"".join(struct.pack(">BBHI", k, f, 8 + len(b), n) + b for k, f, n, b in [window, *records])
+        self._socket.sendto(
+            struct.pack(">cBHi", b"f", self._pseq % 256, 8 + len(body), self._stod) + body, self._to
+        )
+        who = {"host": "h", "inst": "cache", "port": 1, "site": "s"}
+        header = {"code": "g", "pseq": self._pseq % 1000, "stod": self._stod, "sid": 7, "src": who}
+        lines = [header | {"gs": {"type": "C"}}, *(_closed(name(file), now_s) for file in files)]
+        self._socket.sendto("\n".join(map(json.dumps, lines)).encode() + b"\0", self._to)
+
+
+def _closed(lfn: str, now_s: int) -> dict[str, object]:
+    n_blocks = FILE_BYTES // BLOCK_BYTES
+    blocks = {"blk_size": BLOCK_BYTES, "n_blks": n_blocks, "n_blks_done": n_blocks, "access_cnt": 2}
+    read = {"b_hit": FILE_BYTES, "b_miss": 0, "b_bypass": 0, "remotes": []}
+    times = {"attach_t": now_s - 1, "detach_t": now_s}
+    return {"event": "file_close", "lfn": lfn, "size": FILE_BYTES} | blocks | read | times
+
+
+@contextmanager
+def memory_disk(folder: Path) -> Iterator[None]:
+    """A file system in memory at `folder`."""
+    folder.mkdir(parents=True)
+    words = ["mount", "-t", "tmpfs", "-o", "size=2g,nr_inodes=0,mode=755", "none", str(folder)]
+    subprocess.run(words, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
+def started(folder: Path, words: list[str], when: str) -> Iterator[int]:
+    """A command of ours, whose log says `when` it works; its process number."""
+    log = folder / f"{words[0]}.log"
+    with log.open("wb") as out, subprocess.Popen([*COMMAND, *words], stderr=out) as process:
+        try:
+            while when not in log.read_text():
+                if process.poll() is not None:
+                    raise SystemExit(log.read_text())
+                time.sleep(0.05)
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of a core that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def memory(pid: int, what: str) -> int:
+    """`VmRSS` or `VmHWM` of a process, bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
+def main() -> int:
+    """Measure, and say by the exit code whether it is within what is promised."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--files", type=int, default=1_000_000)
+    options.add_argument("--minutes", type=float, default=2.0)
+    options.add_argument("--policy", default="auto")
+    chosen = options.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xc-")))
+        folder.chmod(0o755)
+        namespace, captures = folder / "lb" / "ns", folder / "captures"
+        stack.enter_context(memory_disk(namespace))
+        fill(namespace, chosen.files)
+        shutil.chown(namespace, USER)
+        servers = stack.enter_context(loopback(folder / "lb"))
+        (port,) = free_ports(1)
+        conf = folder / "conf"
+        (conf / "caches").mkdir(parents=True)
+        (conf / "base.toml").write_text(
+            f'[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\n'
+            f'[steward]\nstate = "{folder}/steward"\npolicy = "{chosen.policy}"\n'
+        )
+        (conf / "caches" / "cache.toml").write_text(
+            f'name = "cache"\nkind = "xcache"\nurl = "{servers.cache_url}"\nwatermarks = [0.8, 0.9]\n'
+            f'capacity = "{2 * chosen.files * FILE_BYTES}B"\nnamespace = "{namespace}"\n'
+            f'gstream = "{captures}"\n'
+        )
+        words = ["collect", "--port", str(port), "--out", str(captures), "--conf", str(conf)]
+        stack.enter_context(started(folder, words, "listening"))
+        began = time.monotonic()
+        words = ["steward", "--cache", "cache", "--conf", str(conf)]
+        pid = stack.enter_context(started(folder, words, "began"))
+        start_s, started_cpu_s = time.monotonic() - began, cpu_s(pid)
+        reports = Reports(port, chosen.files)
+        reports.send(PER_SECOND)
+        time.sleep(30)  # the server's start brings an inventory; that is apart
+        from_cpu_s, from_s = cpu_s(pid), time.monotonic()
+        until = from_s + 60 * chosen.minutes
+        while time.monotonic() < until:
+            reports.send(PER_SECOND)
+            time.sleep(1)
+        followed_s = time.monotonic() - from_s
+        share = (cpu_s(pid) - from_cpu_s) / followed_s
+        used, most = memory(pid, "VmRSS"), memory(pid, "VmHWM")
+        of = f"{chosen.files} files, policy {chosen.policy}"
+        print(f"{of}: starts in {start_s:.1f} s ({started_cpu_s:.1f} s of CPU)")
+        print(f"memory {used / MB:.0f} MB, at most {most / MB:.0f} MB")
+        print(f"{PER_SECOND} reads/s take {share:.1%} of a core")
+        log = (folder / "steward.log").read_text().splitlines()
+        print([line for line in log if "ALARM" not in line][-1])
+    return 0 if start_s <= START_S and most <= MEMORY_BYTES and share <= SHARE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
