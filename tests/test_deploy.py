@@ -118,8 +118,8 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for unit in (path for path in UNITS if path.suffix != ".sample"):
         text = re.sub(r"/opt/cachecast/bin/\w+", program("true"), unit.read_text())
         (tmp_path / unit.name).write_text(text)
-    template = tmp_path / "cachecast-airflow@.service"
-    template.rename(tmp_path / "cachecast-airflow@scheduler.service")
+    for template in tmp_path.glob("*@.service"):
+        template.rename(tmp_path / template.name.replace("@", "@scheduler"))
     units = sorted(map(str, tmp_path.iterdir()))
     done = subprocess.run(
         [program("systemd-analyze"), "verify", *units], capture_output=True, text=True, check=False
@@ -153,7 +153,7 @@ def test_the_units_that_strangers_reach_are_bounded() -> None:
         for name in ("cachecast-serve.service", "cachecast-collect.service")
     )
     assert int(serve["LimitNOFILE"]) > 2 * Settings.load(env={}).serve.connections
-    assert serve["MemoryMax"] == "1G"
+    assert (serve["MemoryMax"], serve["OOMPolicy"]) == ("2G", "continue")
     assert (collect["IPAddressDeny"], collect["IPAddressAllow"]) == ("any", "localhost")
     # A full folder of captures must not be that of the tables and the journal.
     assert collect["StateDirectory"] != serve["StateDirectory"]
@@ -176,7 +176,7 @@ def test_units_run_commands_with_options_they_have() -> None:
         for unit in UNITS
         for line in re.findall(r"^ExecStart=/opt/cachecast/bin/cachecast (.*)$", unit.read_text(), re.M)
     ]
-    assert sorted(words[0] for words in lines) == ["collect", "serve", "status"]
+    assert sorted(words[0] for words in lines) == ["collect", "serve", "status", "steward"]
     for words in lines:
         name, given = called(["cachecast", *words])
         assert required(name) <= given <= options(name)

@@ -60,7 +60,7 @@ def test_the_help_lists_every_command_without_importing_any() -> None:
         assert listed.group in answer.stdout
 
 
-OF_THEIR_OWN = ("forecast", "collect", "init", "serve", "rooms", "up", "down")
+OF_THEIR_OWN = ("forecast", "leaderboard", "collect", "init", "serve", "rooms", "up", "down")
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in OF_THEIR_OWN])
@@ -118,3 +118,13 @@ def test_a_bench_names_its_environment_which_has_what_it_imports(bench: Path) ->
     pins = (ROOT / "conf" / "constraints" / "py312.txt").read_text().lower().replace("-", "_").splitlines()
     pinned = {pin.split("==")[0].removeprefix("apache_") for pin in pins}
     assert {name.lower() for name in foreign} <= pinned
+
+
+def test_the_benchmarks_page_runs_benches_that_are_there() -> None:
+    page = subprocess.run(
+        [sys.executable, "bench/page.py", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    listed = dict(re.findall(r"^([a-z-]+) .*: (bench/\S+\.py)", page.stdout, re.MULTILINE))
+    assert {"federation", "leaderboard", "scoring", "steward-law"} <= listed.keys()
+    assert [path for path in listed.values() if not (ROOT / path).is_file()] == []
+    assert len(listed) == len(page.stdout.splitlines())

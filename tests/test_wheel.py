@@ -30,6 +30,8 @@ def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Pat
         names = set(archive.namelist())
         archive.extractall(unpacked)
     assert {"conf/base.toml", "conf/workloads/demo.toml", "jobs/report/page.html"} <= names
+    assert {"jobs/overview/frame.html", "jobs/overview/style.css"} <= names
+    assert {"jobs/report/page.css", "jobs/report/page.js"} <= names
     assert not [name for name in names if name.startswith(("tests/", "bench/", "docs/"))]
     run = [sys.executable, "-P", "-c", RUN, "doctor", "--json", "--tables", str(tmp_path)]
     answer = subprocess.run(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from features.errors import MAX_MESSAGE_CHARS, InputError, bounded
 from features.times import as_of_label, day_label, parse_as_of, parse_day
-from features.units import duration_label, format_bytes, parse_bytes, parse_duration
+from features.units import duration_label, format_bytes, parse_bytes, parse_duration, roughly
 
 SECONDS = st.integers(0, 4_102_444_799)
 
@@ -81,3 +81,19 @@ def test_a_message_is_bounded_and_keeps_its_ends(text: str) -> None:
     cut = bounded(text)
     assert len(cut) <= MAX_MESSAGE_CHARS
     assert cut == text or (cut[:100] == text[:100] and cut[-100:] == text[-100:])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0s"),
+        (59, "0s"),
+        (119, "1m"),
+        (7199, "119m"),
+        (7200, "2h"),
+        (2 * 86400, "2d"),
+        (345343 * 60, "239d"),
+    ],
+)
+def test_people_are_told_about_how_long(seconds: int, told: str) -> None:
+    assert roughly(seconds) == told

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.errors import PushRejected
+from prefetch import lfn
 from prefetch.lfn import checked_lfn, path_below
 
 BAD = [
@@ -82,3 +83,11 @@ def test_a_link_into_a_space_of_the_cache_is_followed_and_no_other(tmp_path: Pat
     for name, spaces in (("/held", []), ("/stray", [disk])):
         with pytest.raises(PushRejected, match="link"):
             path_below(cache, name, spaces=spaces)
+
+
+@given(st.lists(st.text("aB0_.+=:,@~-/ cinfo?\t\u00e9", max_size=12), max_size=5), st.integers(0, 300))
+def test_a_name_that_is_taken_at_a_glance_has_no_fault(parts: list[str], n: int) -> None:
+    for name in ("/" + "/".join(parts), "/".join(parts), "/a" * n, "/" + "a" * n, "/" + "a/" * n + "b"):
+        for whole in (name, f"{name}.cinfo", f"/xrdpfc_command{name}", f"{name}\n"):
+            assert not lfn._is_plain(whole) or lfn._fault(whole) is None
+    assert lfn._is_plain("/store/mc/Run3-v1/AOD_1.root")

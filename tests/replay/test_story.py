@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+
 from replay.read import read_trace
-from replay.story import story
+from replay.story import MOST_KINDS, kind_numbers, story
 
 ROWS = """\
 time,item,size,ds,who,job
@@ -42,3 +44,9 @@ def test_a_reader_is_a_task_else_a_user_else_nobody(tmp_path: Path) -> None:
 
 def test_kinds_are_extensions(tmp_path: Path) -> None:
     assert story(loaded(tmp_path)).files.tier.tolist() == [0, 0, 1, 2]
+
+
+def test_another_trace_numbers_kinds_by_a_vocabulary_that_was_kept() -> None:
+    numbers = kind_numbers(pa.array(["a/x.nwb", "b.root", "c.tar", "plain"]), ("root", "", "nwb"))
+    assert numbers.tolist() == [2, 0, MOST_KINDS, 1]
+    assert kind_numbers(pa.array(["a.root"]), ()).tolist() == [MOST_KINDS]

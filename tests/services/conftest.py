@@ -1,4 +1,4 @@
-"""A real browser for the pages: headless Chromium, spoken to over its own DevTools pipe."""
+"""A real browser for the pages: headless Chromium, spoken to over its own DevTools pipe; and wrong clocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,10 @@ _FLAGS = (
 )
 
 _ERRORS = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed")
+_KEY_CODES = {
+    **{"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "Home": 36, "End": 35},
+    **{"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40},
+}
 _PATIENCE_S = 120
 _REQUEST = "Network.requestWillBeSent"
 
@@ -60,13 +66,11 @@ class Browser:
 
     def open(self, page: Path | str, *, width: int) -> None:
         """Load `page`, a file or a URL, at `width` pixels; what it tells and asks for is in `events`."""
-        self.events.clear()
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
-        self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self._receive()
+        url = page if isinstance(page, str) else page.resolve().as_uri()
+        self.loaded(lambda: self._call("Page.navigate", url=url))
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
@@ -78,8 +82,9 @@ class Browser:
         """What is wrong with `page` at `width` pixels: errors, requests elsewhere, empty plots, overflow."""
         self.open(page, width=width)
         plots = self.ask(
-            "[...document.querySelectorAll('figure')].map(f => [f.getAttribute('aria-label'), "
-            "f.querySelector('svg')?.getBoundingClientRect(), f.querySelectorAll('svg path').length])"
+            "[...document.querySelectorAll('figure > .plot')].map(f => [f.getAttribute('aria-label'), "
+            "f.querySelector('svg')?.getBoundingClientRect(), "
+            "f.querySelectorAll('svg :is(path, text)').length])"
             ".map(([name, box, n]) => [name, box ? box.width : 0, box ? box.height : 0, n])"
         )
         empty = [
@@ -100,6 +105,43 @@ class Browser:
         ]
         urls = [e["params"]["request"]["url"] for e in self.events if e["method"] == _REQUEST]
         return told + [f"asks for {url}" for url in urls if not url.startswith((own, "data:"))]
+
+    def loaded(self, act: Callable[[], object]) -> None:
+        """Do what leads to another page, and wait until that is loaded."""
+        self.events.clear()
+        act()
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
+
+    def point_at(self, selector: str, n: int = 0) -> None:
+        """Move the mouse to the middle of the n-th element that `selector` finds."""
+        x, y = self.ask(
+            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect();"
+            f" return [b.x + b.width / 2, b.y + b.height / 2]; }})"
+            f"(document.querySelectorAll({json.dumps(selector)})[{n}])"
+        )
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after the other, for example `Tab`, `Enter`, ` `, or a letter."""
+        for key in keys:
+            code = {" ": "Space"}.get(key, key)
+            number = _KEY_CODES.get(key, 0)
+            text = "\r" if key == "Enter" else key
+            more = {"text": text} if len(text) == 1 else {}
+            for kind in ("keyDown", "keyUp"):
+                self._call(
+                    "Input.dispatchKeyEvent",
+                    **{"type": kind, "key": key, "code": code, "windowsVirtualKeyCode": number, **more},
+                )
+
+    def without_scripts(self, off: bool) -> None:
+        """From the next page on, run no script of a page, or run them again."""
+        self._call("Emulation.setScriptExecutionDisabled", value=off)
+
+    def on_paper(self, on: bool) -> None:
+        """Show pages as they are printed, or on a screen again."""
+        self._call("Emulation.setEmulatedMedia", media="print" if on else "")
 
     def screenshot(self) -> str:
         """The whole page as PNG, base64."""
@@ -148,3 +190,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened = Browser(executable, tmp_path_factory.mktemp("chromium") / "profile")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def clock_shift() -> Iterator[Path]:
+    """A library that shifts the clock of daemons, by CLOCK_SHIFT_S."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.fail("there is no C compiler to shift a daemon's clock with; install gcc")
+    with tempfile.TemporaryDirectory(prefix="clock-") as folder:
+        Path(folder).chmod(0o755)
+        library = Path(folder) / "shifted_clock.so"
+        source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        yield library

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyspark
 import pytest
 import spark_cluster
@@ -93,7 +91,7 @@ def copy_of(site: Path, folder: Path) -> Path:
 
 
 def written(site: Path) -> dict[str, dict[str, Any]]:
-    """The features and the states, in the order of their keys; NaN of a state as it is in memory."""
+    """The features and the states, in the order of their keys."""
     tables = Tables(str(site / "tables"))
     spec = Settings.load(site).features.spec
     found = {}
@@ -102,10 +100,7 @@ def written(site: Path) -> dict[str, dict[str, Any]]:
         assert rows.num_rows
         order = [*table.partition, *table.key]
         rows = rows.sort_by([(name, "ascending") for name in order])
-        columns = {name: rows[name].combine_chunks() for name in rows.column_names}
-        if table is STATES:
-            columns["numbers"] = pa.array(columns["numbers"].flatten().to_numpy().view(np.int64))
-        found[table.name] = {name: column.to_pylist() for name, column in columns.items()}
+        found[table.name] = rows.to_pydict()
     return found
 
 

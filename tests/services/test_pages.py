@@ -41,7 +41,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_study_opens_without_a_fault(browser: Any, study: Path, width: int) -> None:
     assert browser.faults(study, width=width) == []
-    assert browser.ask("document.querySelectorAll('figure svg').length") == 12
+    assert browser.ask("document.querySelectorAll('.plot > svg').length") == 12
     assert browser.ask("document.querySelectorAll('h2').length") == 11
     assert browser.ask("document.querySelectorAll('.answer').length") == 4
 
@@ -73,16 +73,17 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_an_evaluation_opens_without_a_fault(browser: Any, walk: Path, width: int) -> None:
     assert browser.faults(walk, width=width) == []
-    assert browser.ask("document.querySelectorAll('figure svg').length") == 1
+    assert browser.ask("document.querySelectorAll('.plot > svg').length") == 1
     assert browser.ask("document.querySelectorAll('.answer').length") == 3
 
 
+EMPTY = '<svg width="300" height="0"></svg>'
 BAD = {
     "Runtime.consoleAPICalled": "<script>console.error('broken')</script>",
     "Runtime.exceptionThrown": "<script>nothing.there()</script>",
     "asks for file:///elsewhere.css": '<link rel="stylesheet" href="/elsewhere.css">',
-    "plot 'empty' is": '<figure aria-label="empty"><svg width="300" height="0"></svg></figure>',
-    "plot 'gone' is 0 × 0": '<figure aria-label="gone"></figure>',
+    "plot 'empty' is": f'<figure><div class="plot" aria-label="empty">{EMPTY}</div></figure>',
+    "plot 'gone' is 0 × 0": '<figure><div class="plot" aria-label="gone"></div></figure>',
     "px wide on a screen of 360": '<div style="width: 900px">wide</div>',
 }
 

@@ -286,10 +286,14 @@ def test_a_bearer_token_is_taken_from_the_environment_and_never_asked_for(
         ({"password": ""}, "CACHECAST_RUCIO__PASSWORD"),
         ({"auth_type": "x509", "client_cert": "/no/cert", "client_key": "/no/key"}, "/no/cert"),
         ({"auth_type": "x509_proxy", "client_proxy": "/no/proxy"}, "/no/proxy"),
+        ({"auth_type": "x509_proxy"}, "X509_USER_PROXY"),
     ],
     ids=lambda value: "",
 )
-def test_a_missing_credential_is_named(tmp_path: Path, setting: dict[str, str], told: str) -> None:
+def test_a_missing_credential_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], told: str
+) -> None:
+    monkeypatch.delenv("X509_USER_PROXY", raising=False)
     with pytest.raises(CachecastError, match=told):
         session("http://127.0.0.1:9", tmp_path, **setting)
 

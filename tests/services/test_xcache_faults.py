@@ -182,7 +182,9 @@ def test_an_origin_that_dies_mid_push_is_left_alone_until_reconsidered(
         site.origin.start()
     time.sleep(6)  # the cache looks for its origin again after `XRD_STREAMERRORWINDOW`
     later = run(sites, journal, [], later_s=RECONSIDER_S + 60, attempts=9)
-    assert (later.pushed, later.left_alone) == (24 - summary.pushed, ())
+    # Two were under way when the origin died: they may have been whole, and then are not pushed again.
+    assert 24 - summary.pushed - 2 <= later.pushed <= 24 - summary.pushed
+    assert later.left_alone == ()
     assert states(journal) == {"done": 25} and all(whole(site, name) for name in names)
 
 

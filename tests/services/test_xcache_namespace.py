@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -198,20 +197,6 @@ def test_a_folder_that_cannot_be_read_is_not_passed_over(
         patched.setattr(os, "scandir", scandir)
         with pytest.raises(InputError, match="run as the cache's user"):
             list(target_of(site).inventory())
-
-
-@pytest.fixture
-def clock_shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A library that shifts the clock of daemons, by CLOCK_SHIFT_S."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.fail("there is no C compiler to shift a daemon's clock with; install gcc")
-    with tempfile.TemporaryDirectory(prefix="clock-") as folder:
-        Path(folder).chmod(0o755)
-        library = Path(folder) / "shifted_clock.so"
-        source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        yield library
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,6 @@ def rows_of(table: pa.Table) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def bits(table: pa.Table) -> dict[str, list[Any]]:
-    """The columns, with lists of numbers as they are in memory: NaN equals NaN."""
-    columns = {}
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        if pa.types.is_list(column.type):
-            column = pa.array(column.flatten().to_numpy().view(np.int64))
-        columns[name] = column.to_pylist()
-    return columns
-
-
 def instants(worlds: Worlds, times: tuple[int, ...] = TIMES) -> list[int]:
     return [worlds.start + k * worlds.spec.cycle_s for k in times]
 
@@ -93,8 +82,8 @@ def test_nothing_known_at_as_of_or_later_changes_a_row(seed: int) -> None:
     without = dataclasses.replace(worlds, reads=past, files=files)
     among = dataclasses.replace(worlds, reads=reads, files=[*files, *new])
     for world in (without, among):
-        found = bits(region_of(world).features(as_of_s))
-        assert found == bits(region_of(worlds).features(as_of_s))
+        found = region_of(world).features(as_of_s).to_pydict()
+        assert found == region_of(worlds).features(as_of_s).to_pydict()
 
 
 def carried(worlds: Worlds, cuts: list[int]) -> Stored:
@@ -121,9 +110,9 @@ def test_a_carried_state_is_the_rebuilt_one_bit_by_bit(seed: int, cuts: set[int]
     worlds = random_worlds(seed, n_worlds=4, history_cycles=6 if forgets else 100, agreed=forgets)
     times = instants(worlds, tuple(sorted(cuts)))
     stored, rebuilt = carried(worlds, times), region_of(worlds)
-    assert bits(stored.rows) == bits(rebuilt.stored(times[-1]).rows)
+    assert stored.rows.to_pydict() == rebuilt.stored(times[-1]).rows.to_pydict()
     nothing_new = region_of(dataclasses.replace(worlds, reads=[]), stored)
-    assert bits(nothing_new.features(times[-1])) == bits(rebuilt.features(times[-1]))
+    assert nothing_new.features(times[-1]).to_pydict() == rebuilt.features(times[-1]).to_pydict()
 
 
 def test_late_records_change_a_state_wherever_they_are_counted() -> None:

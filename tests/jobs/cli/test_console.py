@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +21,23 @@ NAME = "/store/[red]/[/bold]/f[1].root"
 def test_names_are_no_markup(capsys: pytest.CaptureFixture[str], answer: object) -> None:
     console.show(answer, as_json=False)
     assert NAME in capsys.readouterr().out
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    rows: int
+    alarms: tuple[str, ...]
+
+
+def test_an_alarm_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = Answer(3, ("columns have drifted",))
+    console.show_warning(answer, as_json=False)
+    told = capsys.readouterr()
+    assert "rows" in told.out and (told.out + told.err).count("drifted") == 1
+    console.show_warning(answer, as_json=True)
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"rows": 3, "alarms": ["columns have drifted"]}
+    assert "drifted" in told.err
 
 
 def status(**values: object) -> Status:

@@ -27,7 +27,7 @@ SENTENCE = "the cache's records of that day end two hours before midnight: pull 
 WORDS = {
     ("at", "as_of", "push_at", "plan_at", "inventory_at", "decided_at", "predictions_at", "oldest"): AT,
     ("day", "first_day", "last_day", "evaluated_as_of"): DAY,
-    ("model_version", "version", "champion", "scored_by"): "cachecast-emea-ministo/12",
+    ("model_version", "version", "champion", "steward", "scored_by"): "cachecast-emea-ministo/12",
     (
         "out",
         "file",
@@ -78,6 +78,7 @@ def rows(table: Table) -> list[dict[str, object]]:
     return [{column.name: value(column.name, kinds[column.kind]) for column in table.columns}] * 3
 
 
+STEWARD_BYTES = ("wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
 OUTCOME = {name: value(name, int) for name in text.OUTCOME_COLUMNS}
 REST: Mapping[str, Callable[[Any], Any]] = {
     "replay": lambda kind: kind(rows(REPLAYS), (SENTENCE,)),
@@ -86,6 +87,7 @@ REST: Mapping[str, Callable[[Any], Any]] = {
         [{"as_of": AT, "model_version": "cachecast-emea/12", "n_hits": 1, **OUTCOME}] * 3,
         [{"model_version": "cachecast-emea/12", "n_hits": 1, **OUTCOME}] * 3,
         [{"day": DAY, **row} for row in rows(WORTH)],
+        [{"day": DAY, "orders": "learned, s3fifo", **{name: value(name, int) for name in STEWARD_BYTES}}] * 3,
     ),
 }
 """Answers whose rows are no dataclasses."""
@@ -117,6 +119,7 @@ CASES: list[Case] = [
     (["replay", "--trace", "x", "--policy", "lru"], "jobs.simulate.replay_trace.run", "replay"),
     (["replay", "--caches", __file__], "jobs.simulate.fleet.run", "fleet"),
     (["curve", *DAYS], "jobs.simulate.curve.run", ""),
+    (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", ""),
     (["report"], "jobs.report.build.run", ""),
     (["report", "--trace", "x"], "jobs.simulate.study.run", ""),
     (["workload", "--out", "x", "--report"], "jobs.simulate.workload.run", ""),
@@ -142,7 +145,7 @@ CASES: list[Case] = [
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
-NO_SCREEN = {"serve", "collect", "rooms", "init"}
+NO_SCREEN = {"serve", "collect", "steward", "rooms", "init"}
 """Services, a command whose answer is one fact, and one that answers with commands to copy."""
 
 
@@ -204,6 +207,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for check in ("train.ready.to_compute", "train.ready.to_train", "train.ready.to_predict"):
         monkeypatch.setattr(f"jobs.{check}", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.push.push.is_over", lambda *_args, **_more: True)
     for written in ("replay", "fleet", "curve", "evaluation"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)

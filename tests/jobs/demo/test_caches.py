@@ -10,11 +10,11 @@ import pytest
 from features.errors import InputError
 from jobs.caches.targets import target
 from jobs.demo import caches
-from jobs.demo.site import CAPACITY, fresh
+from jobs.demo.site import MARKS, fresh
 from prefetch.xcache.gstream import read_capture
 
 N_FILES = 14
-SIZE = CAPACITY // 10
+SIZE = MARKS.capacity_bytes // 10
 
 
 def test_without_a_server_a_folder_serves_purges_and_keeps_the_same_records(
@@ -33,7 +33,7 @@ def test_without_a_server_a_folder_serves_purges_and_keeps_the_same_records(
         assert sum(file.bytes_on_disk for file in held.inventory()) == N_FILES * SIZE
         cache.purge()
         left = sum(file.bytes_on_disk for file in held.inventory())
-        assert left <= caches.LOW * configured.capacity
+        assert left <= MARKS.low * configured.capacity
         records = read_capture(cache.gstream).records
     assert len(records) == N_FILES + 1
     assert sum(record.b_miss for record in records) == N_FILES * SIZE

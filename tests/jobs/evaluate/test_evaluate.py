@@ -96,6 +96,7 @@ def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) 
         if row["policy"] == "lru+challenger":
             assert f"A cache of {100 * row['capacity_fraction']:.1f} % of the bytes read" in page
             assert f"{100 * row['byte_gap_closed']:.0f} % of the gap" in page
+    assert page.replace("&#39;", "'").count("of the bytes read: the steward's order ") == 2
 
 
 def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
@@ -104,7 +105,7 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     inputs.from_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
     store = ScoreStore(folder, dids)
-    workspace = Workspace(tables, conf.features.spec, "r", conf.training, {})
+    workspace = Workspace(tables, conf.features.spec, "r", conf.training, {}, len(dids))
     walked = weeks(
         first_s=START_S,
         from_s=FROM_S,

@@ -58,6 +58,9 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     rows = evaluated(trace(tmp_path / "t.csv"))
     steward, lru, bound = (rows[name, 0.2] for name in ("steward", "lru", "bound"))
     assert bound["wan_bytes"] <= steward["wan_bytes"] < 0.95 * lru["wan_bytes"]
+    auto, datasets = rows["steward-auto", 0.2], rows["steward-dataset-lru", 0.2]
+    assert bound["wan_bytes"] <= auto["wan_bytes"] < 0.98 * lru["wan_bytes"]
+    assert auto["wan_bytes"] < datasets["wan_bytes"]  # whole datasets are read in turn: no better than LRU
     assert {name for name, _ in rows} >= {"s3fifo", "sieve", "2q", "lfu-da", "gdsf", "clairvoyant"}
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
 

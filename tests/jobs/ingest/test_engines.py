@@ -182,6 +182,19 @@ def test_a_workspace_reads_and_writes_no_file(tmp_path: Path) -> None:
                 space.database.execute(text)
 
 
+def test_a_workspace_draws_no_progress_where_no_script_runs() -> None:
+    code = (
+        "import duckdb\n"
+        "from features.schema import ACCESSES\n"
+        "from jobs.ingest.sources import workspace\n"
+        "with duckdb.connect() as plain, workspace.opened(ACCESSES) as space:\n"
+        "    for one in (plain, space.database, space.database.cursor()):\n"
+        "        print(*one.execute(\"SELECT current_setting('enable_progress_bar')\").fetchone())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "False", "False"], done.stderr
+
+
 @pytest.mark.parametrize("n_bytes", [4 * 2**20 - 1, 4 * 2**20, workspace.MOST_LINE_BYTES + 5 * 2**20])
 def test_a_line_of_any_length_is_one_row(tmp_path: Path, n_bytes: int) -> None:
     long = b"x" * n_bytes

@@ -43,6 +43,24 @@ def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     )
 
 
+def test_paths_are_written_without_dots_and_links_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    (tmp_path / "2026-03").mkdir()
+    (tmp_path / "latest").symlink_to(tmp_path / "2026-03")
+    (tmp_path / "2026-03" / "traces-1").touch()
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    given = Answers(
+        cache="../cache", capacity="1GB", origin="../../latest", records="../../latest/traces*", tables="../t"
+    )
+    new = run(given, out=Path("../site/../site.toml"), force=False, now_s=NOW_S)
+    text = Path(new.settings).read_text()
+    assert new.settings == f"{tmp_path}/here/site.toml" and ".." not in text
+    assert f'"{tmp_path}/here/cache"' in text and f'"{tmp_path}/latest/traces*"' in text
+    assert new.tables == f"{tmp_path}/here/t"
+
+
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     given = Answers(
         cache="root://xc1.example.org:1094",

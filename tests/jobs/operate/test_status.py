@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
 from pathlib import Path
@@ -12,14 +13,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
-from features.times import parse_as_of
-from jobs.operate import prometheus
+from features.times import as_of_label, parse_as_of
+from jobs.cli import operate
+from jobs.operate import prometheus, stewards
+from jobs.operate.alarms import REMEDIES
 from jobs.operate.status import run, samples
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Patience, Receipt
+from prefetch.steward.figures import Figures
 
+ROOT = Path(__file__).parents[3]
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
 
@@ -37,8 +42,9 @@ def settings(tmp_path: Path) -> Settings:
     (tmp_path / "caches" / "xc1.toml").write_text(
         'name = "xc1"\nkind = "xcache"\nurl = "root://x:1"\ncapacity = "1000GB"\n'
     )
-    journal = {"CACHECAST_PUSH__JOURNAL": str(tmp_path / "journal.db")}
-    return Settings.load(tmp_path, tables=str(tmp_path / "tables"), env=journal)
+    files = {"CACHECAST_PUSH__JOURNAL": "journal.db", "CACHECAST_STEWARD__STATE": "steward"}
+    env = {key: str(tmp_path / name) for key, name in files.items()}
+    return Settings.load(tmp_path, tables=str(tmp_path / "tables"), env=env)
 
 
 @pytest.fixture
@@ -141,6 +147,15 @@ def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settin
     assert alarms(changed) == {("collector-full", "xc1")}
 
 
+def test_every_alarm_has_a_remedy_and_a_section() -> None:
+    sections = set(re.findall(r"^### (\S+)$", (ROOT / "docs/troubleshoot.md").read_text(), re.MULTILINE))
+    names = ("jobs/operate/status.py", "prefetch/steward/keeper.py", "jobs/steward/steward.py")
+    code = [(ROOT / name).read_text() for name in names]
+    named = set(re.findall(r'alarm\("([a-z-]+)"|alarms\["([a-z-]+)"\]|_late\([^"]*"([a-z]+)"', "".join(code)))
+    raised = {plain or of_steward or f"{late}-late" for plain, of_steward, late in named}
+    assert raised == set(REMEDIES) <= sections
+
+
 def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
     """The figures in a file, as Prometheus parses them."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -213,3 +228,31 @@ def test_a_line_without_a_command_leaves_nothing(tmp_path: Path, monkeypatch: py
     with pytest.raises(SystemExit), prometheus.measured(["psuh", "--cache", "xc1"], warn=pytest.fail):
         raise SystemExit(2)  # as Typer ends it
     assert not list(tmp_path.iterdir())
+
+
+def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
+    settings: Settings, tables: Tables
+) -> None:
+    names = (field.name for field in dataclasses.fields(Figures))
+    told: dict[str, Any] = dict.fromkeys(names, 0)
+    told |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
+    told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60}
+    settings.steward.state.mkdir()
+    path = settings.steward.figures("xc1")
+    Figures(**told).write(path)
+    found = run(settings, now_s=NOW_S + 200)
+    assert found.alarms == () and found.caches[0].steward is not None
+    Figures(**(told | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
+    assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
+    path.write_text('{"of": "another version"}')
+    damaged = run(settings, now_s=NOW_S)
+    assert damaged.caches[0].steward is None and [alarm.name for alarm in damaged.alarms] == [
+        "steward-silent"
+    ]
+    assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
+    shown = operate._steward(Figures(**told))
+    assert shown.startswith(f"lru (cachecast-emea/3 serves since {as_of_label(NOW_S - 60)}): ")
+    metrics = {name: value for name, _, labels, value in stewards.samples(Figures(**told))}
+    assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
+    assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

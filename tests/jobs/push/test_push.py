@@ -234,6 +234,20 @@ def test_a_plan_of_the_future_is_refused(conf: Path) -> None:
     assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == N_FILES
 
 
+def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -> None:
+    past_s = AS_OF - 30 * 86400
+    over = {"expires_at": dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)}
+    rows = [row(number) | over for number in range(3)]
+    Tables(f"{tmp_path}/tables").replace_rows(PLANS, rows, (day_label(past_s), as_of_label(past_s), "d"))
+    words = ["push", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
+    for _ in range(2):
+        answer = CliRunner().invoke(app, words)
+        said = " ".join(answer.stderr.split())
+        assert answer.exit_code == 0
+        assert "the time of the plan is over" in said and "cachecast plan --cache d" in said
+    assert "is over" not in CliRunner().invoke(app, [*words[:-1], as_of_label(AS_OF)]).stderr
+
+
 def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_path: Path) -> None:
     tables = Tables(f"{tmp_path}/tables")
     with working(conf) as work:

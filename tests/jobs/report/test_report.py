@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -67,7 +68,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
-        if tag not in ("meta", "link", "br"):
+        if tag not in ("meta", "link", "br", "input"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -82,10 +83,28 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> N
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
-    assert tags.seen.count("svg") == 4
-    assert "script" not in tags.seen
+    assert page.count('class="plot"') == 4
+    assert tags.seen.count("script") == 4 + 1  # the points of each plot, and ours
     assert "&lt;script&gt;alert(1)" in page
     assert "likely &amp; &lt;near&gt;" in page
+
+
+def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Tables) -> None:
+    rows = [
+        replay_row(policy, 100, 0.1) | {"capacity_bytes": size * 10**12}
+        for policy in ("lru", "lru+plan")
+        for size in (20, 50, 90)
+    ]
+    tables.replace_rows(REPLAYS, rows, ("2026-03-01", "default"))
+    page = build(tables, watermarks=WATERMARKS)
+    assert re.findall(r'<option value="(\d)">([^<]+)<', page) == [
+        ("0", "20 TB"),
+        ("1", "50 TB"),
+        ("2", "90 TB"),
+    ]
+    assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1", "1"]  # days and fill level
+    assert len(re.findall(r'<tr data-capacity="\d">', page)) == 6
+    assert re.findall(r'id="policy-\d" data-key="([^"]+)"', page) == ["lru", "lru+plan"]
 
 
 def test_the_same_tables_give_the_same_page(tables: Tables) -> None:

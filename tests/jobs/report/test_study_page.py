@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -87,7 +88,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
-        if tag not in ("meta", "link", "br"):
+        if tag not in ("meta", "link", "br", "input"):
             self.open.append(tag)
         self._now = "answer" if dict(attrs).get("class") == "answer" else tag
 
@@ -110,8 +111,9 @@ def test_the_page_has_every_part_and_harmless_names(found: Study) -> None:
     assert page.open == []
     assert page.headings == TITLES
     assert page.answers == list(answers(found))
-    assert page.seen.count("svg") == 12
-    assert "script" not in page.seen
+    assert text.count('class="plot"') == 12
+    assert page.seen.count("script") == 12 + 1  # the points of each plot, and ours
+    assert EVIL not in text
     assert EVIL in page.cells
     assert "rows left out: 7" in text
     assert "src=" not in text
@@ -127,6 +129,15 @@ def test_the_tables_hold_the_studys_numbers(found: Study) -> None:
     saved = found.benefit.direct.hs06_hours - found.benefit.cached.hs06_hours
     assert f"{round(saved):,}".replace(",", " ") in cells
     assert {"europe", "america"} <= set(cells)
+
+
+def test_every_value_that_can_be_read_has_a_unit(found: Study) -> None:
+    html_page = study_page(found, what="a")
+    data = re.findall(r'<script type="application/json">(.*?)</script>', html_page, re.DOTALL)
+    texts = [[point[3] for point in json.loads(one)["points"]] for one in data]
+    assert all(texts)
+    for said in itertools.chain(*texts):
+        assert re.search(r"\d (%|[kMGTPE]?B|accesses|HS06-hours)\b|\d %", said), said
 
 
 def test_the_answers_come_with_numbers_and_units(found: Study) -> None:

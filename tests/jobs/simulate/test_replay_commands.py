@@ -181,7 +181,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
     rows = answer if command == "replay" else answer["points"]
     if suffix in (".html", ".svg"):
         text = out.read_text()
-        assert text.count("<svg") == 1
+        assert (text.count('class="plot"') if suffix == ".html" else text.count("<svg")) == 1
         assert ("<html" in text) == (suffix == ".html")
     elif suffix == ".csv":
         with out.open() as file:
@@ -200,7 +200,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         (["--policy", "score"], "score needs scores; give them with --scores"),
         (
             ["--policy", "fifo9"],
-            r"no policy is called 'fifo9'; there are lru, .*, score-tail, lru+plan, bound",
+            r"no policy is called 'fifo9'; there are lru, .*, score-tail, steward, .*-ahead, lru+plan, bound",
         ),
         (["--capacity", "0"], "a cache needs room"),
         (["--capacity-fraction", "0.0001"], "a cache needs room"),
@@ -282,3 +282,40 @@ def test_caches_leave_nothing_else_to_choose(tiny: Path, tmp_path: Path) -> None
     fleet.write_text(FLEET)
     with pytest.raises(CachecastError, match="--caches"):
         cachecast("replay", "--trace", tiny, "--caches", fleet, "--capacity", "10")
+
+
+def test_stewards_without_delays_are_the_policies_of_their_name(cloudphysics: list[str]) -> None:
+    answer = cachecast(
+        *("replay", *cloudphysics, "--capacity-fraction", "0.05", "--no-bound", "--json"),
+        *("--policy", "lru,steward-lru,sieve,steward-sieve,steward-2q,steward-dataset-lru"),
+    )
+    hits = {row["policy"]: row["hits"] for row in json.loads(answer.stdout)}
+    assert hits["steward-lru"] == hits["lru"]
+    assert hits["steward-sieve"] == hits["sieve"]
+    assert {"steward-2q", "steward-dataset-lru"} <= set(hits)
+
+
+def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> None:
+    """Two files of 10 bytes of which 4 are read by blocks of 5 fit into a cache of 10."""
+    trace = tmp_path / "parts.csv"
+    trace.write_text("time,item,size,read\n" + "".join(f"{t},{t % 2},10,4\n" for t in range(6)))
+    given = ("replay", "--trace", trace, "--capacity", "10", "--json", "--columns", "read=read", "--policy")
+    (whole,) = json.loads(cachecast(*given, "steward-lru", "--no-bound").stdout)
+    (parts,) = json.loads(cachecast(*given, "steward-lru", "--block-size", "5B").stdout)
+    assert (whole["hits"], whole["wan_bytes"]) == (0, 60)
+    assert (parts["hits"], parts["wan_bytes"], parts["bytes_requested"]) == (4, 10, 24)
+    with pytest.raises(CachecastError, match="lru caches whole files; choose among steward"):
+        cachecast(*given, "lru,steward-lru", "--block-size", "5B")
+    rows = json.loads(
+        cachecast(*given, "lru,steward-lru", "--block-size", "5B", "--watermarks", "0.9,1").stdout
+    )
+    assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
+
+
+def test_a_steward_that_has_nothing_to_learn_from_says_so(tiny: Path) -> None:
+    few = ("replay", "--trace", tiny, "--capacity", "20", "--json", "--policy")
+    with pytest.raises(CachecastError, match="steward learns from the accesses before --from"):
+        cachecast(*few, "steward")
+    rows = json.loads(cachecast(*few, "lru,steward-auto,Steward-S3-FIFO").stdout)
+    assert [row["policy"] for row in rows] == ["lru", "steward-auto", "steward-s3fifo", "bound"]
+    assert rows[0]["hits"] == rows[1]["hits"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert java({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)}) == str(program)
 
 
+@pytest.fixture
+def plain_handler() -> Iterator[None]:
+    """The handler that a process begins with, whatever other tests have left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("plain_handler")
 def test_ctrl_c_ends_a_jvm_that_is_still_starting() -> None:
     with pytest.raises(KeyboardInterrupt), session._interruptible():
         started = subprocess.Popen(["/bin/sleep", "60"])
@@ -38,6 +48,7 @@ def test_ctrl_c_ends_a_jvm_that_is_still_starting() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("plain_handler")
 def test_a_session_keeps_the_handler_of_ctrl_c(spark: SparkSession) -> None:
     assert spark.sparkContext is not None
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

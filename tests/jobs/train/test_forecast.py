@@ -120,8 +120,13 @@ def test_a_judged_cut_is_the_forecast_made_then_against_what_followed(tmp_path: 
     assert then["count_error"] == pytest.approx(
         abs(table["expected_accesses"].sum() - total) / total, abs=1e-5
     )
-    mean = judged[judged["horizon"] == 4]["auc"].mean()
-    assert means[1].auc == pytest.approx(mean, abs=1e-6)
+    of_four = judged[judged["horizon"] == 4]
+    assert means[1].auc == pytest.approx(of_four["auc"].mean(), abs=1e-6)
+    reads = table["dataset"].map(followed.groupby("dataset")["accesses"].sum()).fillna(0)
+    off = (table["expected_accesses"] - reads).abs().sum()
+    assert then["absolute_error"] == pytest.approx(off / total, abs=1e-5)
+    pooled = (of_four["absolute_error"] * of_four["reads"]).sum() / of_four["reads"].sum()
+    assert means[1].absolute_error == pytest.approx(pooled, abs=1e-5)
 
 
 def test_days_are_cut_by_their_number(tmp_path: Path) -> None:

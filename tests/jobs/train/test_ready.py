@@ -81,6 +81,8 @@ def test_predictions_without_features_or_models_are_refused(tmp_path: Path) -> N
         StaleInputError, match=r"no features at 2026-03-06.*; the latest are at 2026-03-05T00"
     ):
         ready.to_predict(at, as_ofs=[AT + DAY_S])
+    with pytest.raises(StaleInputError, match=r"no model cachecast-default@candidate; run `cachecast train`"):
+        ready.to_predict(at, as_ofs=[AT], alias="candidate")
     with pytest.raises(StaleInputError, match=r"no model cachecast-default@champion; train, evaluate and"):
         ready.to_predict(at, as_ofs=[AT])
     with sqlite3.connect(tmp_path / "mlflow.db") as database:

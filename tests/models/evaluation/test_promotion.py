@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO_PLAN
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from models.evaluation import bootstrap
 from models.evaluation.bootstrap import mean_interval, ratio_interval
-from models.evaluation.promotion import DailyWan, decide
+from models.evaluation.promotion import DailyWan, decide, decide_order
 
 TB = 10**12
 
@@ -86,6 +86,53 @@ def test_what_cannot_decide_refuses_with_the_reason(
     bad: list[DailyWan], has_champion: bool, words: str
 ) -> None:
     found = decide(bad, has_champion=has_champion)
+    assert (found.promote, found.comparisons) == (False, ())
+    assert any(words in reason for reason in found.reasons)
+
+
+def in_line(fraction: float = 0.1, n_days: int = 28, **savings: float) -> DailyWan:
+    """The same days of an order of eviction, against rivals in line."""
+    plans = replay(n_days, fraction, **savings).wan_bytes
+    names = {CHALLENGER_PLAN: STEWARD, LRU: LRU, S3FIFO_PLAN: S3FIFO}
+    return DailyWan(fraction, {names[name]: days for name, days in plans.items()})
+
+
+def test_an_order_may_evict_if_it_beats_lru_and_s3fifo_at_every_capacity() -> None:
+    wins = [in_line(0.05, lru=3, s3fifo=1), in_line(0.1, lru=3, s3fifo=1)]
+    found = decide_order(wins)
+    assert found.promote
+    assert [(one.policy, one.against) for one in found.comparisons] == [(STEWARD, LRU), (STEWARD, S3FIFO)] * 2
+    for loses in (in_line(0.1, lru=3, s3fifo=0), in_line(0.1, lru=0, s3fifo=3)):
+        refused = decide_order([wins[0], loses])
+        assert not refused.promote
+        assert [one.won for one in refused.comparisons].count(False) == 1
+
+
+def test_plans_and_order_are_judged_apart() -> None:
+    plans, order = replay(lru=3, s3fifo=1), in_line(lru=0, s3fifo=0)
+    days = {**plans.wan_bytes, STEWARD: plans.wan_bytes[LRU], S3FIFO: order.wan_bytes[S3FIFO]}
+    assert decide([DailyWan(0.1, days)], has_champion=False).promote
+    assert not decide_order([DailyWan(0.1, days)]).promote
+    order, poor = in_line(lru=3, s3fifo=3), replay(lru=0, s3fifo=0)
+    days = {
+        **order.wan_bytes,
+        CHALLENGER_PLAN: order.wan_bytes[LRU],
+        S3FIFO_PLAN: poor.wan_bytes[S3FIFO_PLAN],
+    }
+    assert not decide([DailyWan(0.1, days)], has_champion=False).promote
+    assert decide_order([DailyWan(0.1, days)]).promote
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ([in_line(n_days=20, lru=9, s3fifo=9)], "20 test days at 10% capacity are too few"),
+        ([replay(lru=9, s3fifo=9)], "steward was not replayed at 10% capacity"),
+        ([], "no rows"),
+    ],
+)
+def test_an_order_is_refused_with_the_reason_by_what_cannot_decide(bad: list[DailyWan], words: str) -> None:
+    found = decide_order(bad)
     assert (found.promote, found.comparisons) == (False, ())
     assert any(words in reason for reason in found.reasons)
 

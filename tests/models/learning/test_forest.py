@@ -7,15 +7,26 @@ import re
 import lightgbm as lgb
 import numpy as np
 import pytest
+from ladders import rates_of
 
+from features.arrays import Float32Array, FloatArray
 from features.errors import ModelError
 from models.learning.forest import forest_of, probabilities
-from replay.forest import hit_rate, ladder, margin
+from replay.forest import Forest, ladder, margins, new_block
+from replay.lanes import LANES
 
 COLUMNS = tuple(f"Column_{i}" for i in range(3))
 
 
-def trained(*, categorical: bool, missing: bool, zero_as_missing: bool = False, seed: int = 1) -> lgb.Booster:
+def sums(forest: Forest, rows: Float32Array) -> FloatArray:
+    out = np.empty(len(rows))
+    margins(forest, rows, new_block(forest), out)
+    return out
+
+
+def trained(
+    *, categorical: bool, missing: bool, zero_as_missing: bool = False, leaves: int = 15, seed: int = 1
+) -> lgb.Booster:
     draw = np.random.default_rng(seed)
     x = np.column_stack(
         [draw.normal(size=4000), draw.integers(0, 70, 4000), draw.choice([0.0, 1.0, 3.0], 4000)]
@@ -27,7 +38,8 @@ def trained(*, categorical: bool, missing: bool, zero_as_missing: bool = False, 
     parameters = {
         "objective": "binary",
         "verbosity": -1,
-        "num_leaves": 15,
+        "num_leaves": leaves,
+        "min_data_in_leaf": 10,
         "zero_as_missing": zero_as_missing,
         "num_threads": 1,
     }
@@ -45,12 +57,20 @@ def strange_rows() -> np.ndarray:
 @pytest.mark.parametrize("categorical", [False, True])
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("zero_as_missing", [False, True])
-def test_sums_of_trees_are_lightgbms(categorical: bool, missing: bool, zero_as_missing: bool) -> None:
-    booster = trained(categorical=categorical, missing=missing, zero_as_missing=zero_as_missing)
+@pytest.mark.parametrize("leaves", [2, 15, 32, 33, 127])
+def test_sums_of_trees_are_lightgbms(
+    categorical: bool, missing: bool, zero_as_missing: bool, leaves: int
+) -> None:
+    booster = trained(
+        categorical=categorical, missing=missing, zero_as_missing=zero_as_missing, leaves=leaves
+    )
     forest, rows = forest_of(booster.model_to_string(), COLUMNS), strange_rows()
+    thresholds = forest.threshold[np.abs(forest.threshold) > 1e-30]  # LightGBM rounds those of zero its way
+    at_thresholds = np.full((thresholds.size, 3), 1.0, np.float32)
+    at_thresholds[:, 0] = thresholds
+    rows = np.concatenate([rows, at_thresholds, np.nextafter(at_thresholds, np.float32(np.inf))])
     expected = booster.predict(rows.astype(np.float64), raw_score=True)
-    found = [margin(forest, 0, forest.root.size, x) for x in rows]
-    assert np.abs(np.array(found) - expected).max() < 1e-12
+    assert np.abs(sums(forest, rows) - expected).max() < 1e-12
     assert np.abs(probabilities(forest, rows) - booster.predict(rows.astype(np.float64))).max() < 1e-12
     assert probabilities(forest, rows[:0]).shape == (0,)
     np.testing.assert_array_equal(probabilities(forest, rows[3:20]), probabilities(forest, rows)[3:20])
@@ -60,14 +80,14 @@ def test_a_ladder_takes_each_horizon_s_own_trees() -> None:
     boosters = [trained(categorical=True, missing=True, seed=seed) for seed in (1, 2)]
     horizons_s = (3600.0, 86400.0)
     both = ladder([forest_of(b.model_to_string(), COLUMNS) for b in boosters], horizons_s)
-    rows = strange_rows()[:200]
+    rows = strange_rows()[200 : 200 + LANES]
     near, far = (np.asarray(b.predict(rows.astype(np.float64))) for b in boosters)
     far = np.maximum(near, far)
     waited = horizons_s[0] * (1 - near / 2)
     expected = np.maximum(
         near / waited, far / (waited + (horizons_s[1] - horizons_s[0]) * (1 - (near + far) / 2))
     )
-    assert [hit_rate(both, x) for x in rows] == pytest.approx(expected.tolist(), rel=1e-12)
+    assert rates_of(both, rows).tolist() == pytest.approx(expected.tolist(), rel=1e-12)
 
 
 def test_a_model_of_one_leaf_is_its_value() -> None:
@@ -78,8 +98,7 @@ def test_a_model_of_one_leaf_is_its_value() -> None:
         2,
     )
     forest = forest_of(booster.model_to_string(), COLUMNS[:2])
-    row = np.zeros(2, np.float32)
-    assert margin(forest, 0, forest.root.size, row) == pytest.approx(
+    assert sums(forest, np.zeros((1, 2), np.float32))[0] == pytest.approx(
         float(np.asarray(booster.predict(x[:1], raw_score=True))[0]), abs=1e-12
     )
 
@@ -89,7 +108,7 @@ def test_a_category_beyond_all_integers_is_in_no_set(value: float) -> None:
     """Cast to an integer it could be any index of the set's words, also far outside."""
     forest = forest_of(trained(categorical=True, missing=False).model_to_string(), COLUMNS)
     assert forest.words.size
-    of, unknown = (margin(forest, 0, forest.root.size, row_of(category)) for category in (value, 1e6))
+    of, unknown = sums(forest, np.array([row_of(value), row_of(1e6)]))
     assert of == unknown
 
 
@@ -106,6 +125,7 @@ def row_of(category: float) -> np.ndarray:
         ("right_child", "0", "right_child"),
         ("left_child", "99", "left_child"),
         ("right_child", "-99", "right_child"),
+        ("right_child", "-1", "reached"),
         ("left_child", "4294967296", "left_child"),
         ("threshold", "nan", "threshold"),
         ("leaf_value", "nan", "leaf_value"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,10 @@ from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, 
 from models.learning.calibration import IDENTITY
 from models.learning.fit import earlier_parts, fit_calibrated, refitted
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
-from models.learning.learners import HistBoosting, Learner, LightGBM, threads_for
+from models.learning.learners import HistBoosting, Learner, LightGBM
 from models.learning.sklearn_learners import Forest, Logistic
 from models.learning.stored import load_payload
+from models.parallel import each
 from models.training.compare import best, evaluate_baseline, evaluate_learner
 from models.training.search import search
 
@@ -62,9 +63,9 @@ def known(sample: Sample) -> Known:
 @pytest.mark.parametrize(
     "learner",
     [
-        LightGBM(trees=60, threads=1),
+        LightGBM(trees=60),
         HistBoosting(trees=60),
-        Forest(max_rows=3000, threads=1),
+        Forest(max_rows=3000),
     ],
     ids=lambda learner: learner.name,
 )
@@ -82,7 +83,7 @@ def test_a_planted_signal_is_found_and_beats_the_baselines(learner: Learner) -> 
 
 @pytest.mark.parametrize(
     "learner",
-    [LightGBM(trees=20, threads=1), HistBoosting(trees=20), Forest(trees=10, max_rows=300), Logistic()],
+    [LightGBM(trees=20), HistBoosting(trees=20), Forest(trees=10, max_rows=300), Logistic()],
     ids=lambda learner: learner.name,
 )
 def test_a_payload_brings_back_the_same_model(learner: LightGBM | HistBoosting | Forest | Logistic) -> None:
@@ -105,7 +106,7 @@ def test_an_unknown_flavour_is_refused() -> None:
 
 def test_constraints_make_recent_files_likelier() -> None:
     sample = planted()
-    fitted = LightGBM(trees=60, monotone=True, threads=1).fit(sample.x, sample.y)
+    fitted = LightGBM(trees=60, monotone=True).fit(sample.x, sample.y)
     probe = pd.concat([sample.x.head(1)] * 30, ignore_index=True)
     probe["recency_s"] = (np.arange(30) * 3600.0).astype("float32")
     assert (np.diff(fitted.score(probe)) <= 1e-12).all()
@@ -115,16 +116,25 @@ def test_constraints_make_recent_files_likelier() -> None:
     assert (np.diff(fitted.score(probe)) >= -1e-12).all()
 
 
-@pytest.mark.parametrize(("n_rows", "most"), [(100, 8), (10**6, 1), (10**6, 10**4)])
-def test_a_fit_never_takes_more_threads_than_there_are_cores(n_rows: int, most: int) -> None:
-    threads = threads_for(n_rows, most)
-    assert 1 <= threads <= min(most, len(os.sched_getaffinity(0)))
-    assert n_rows > 100 or threads == 1
+def test_a_fit_takes_one_thread_because_fits_go_side_by_side() -> None:
+    sample = planted()
+    fitted = LightGBM(trees=1).fit(sample.x, sample.y)
+    assert fitted.booster.params["num_threads"] == 1
+
+
+def test_pieces_of_work_come_back_in_their_order_and_errors_are_raised() -> None:
+    def slow(i: int) -> int:
+        time.sleep(0.05 if i == 0 else 0)
+        return i * i
+
+    assert each(slow, range(20)) == [i * i for i in range(20)]
+    with pytest.raises(ZeroDivisionError):
+        each(lambda i: 1 // i, [1, 0])
 
 
 def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
     train, test = planted(), planted(seed=8)
-    weak, strong = LightGBM(trees=1, threads=1, name="weak"), LightGBM(trees=60, threads=1, name="strong")
+    weak, strong = LightGBM(trees=1, name="weak"), LightGBM(trees=60, name="strong")
     flipped = Sample(test.x, 1.0 - test.y, test.as_of)
     evaluations = [evaluate_learner(one, known(train), flipped) for one in (weak, strong)]
     assert evaluations[0].quality.log_loss < evaluations[1].quality.log_loss
@@ -136,12 +146,12 @@ def test_the_best_is_chosen_by_validation_and_never_by_the_test() -> None:
 
 
 def test_a_short_past_leaves_the_learner_uncalibrated() -> None:
-    model = fit_calibrated(LightGBM(trees=5, threads=1), planted(4, 100), horizon_s=4 * 3600)
+    model = fit_calibrated(LightGBM(trees=5), planted(4, 100), horizon_s=4 * 3600)
     assert (model.name, model.calibration, model.validation_log_loss) == ("lightgbm", IDENTITY, None)
 
 
 def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_seen() -> None:
-    learner = LightGBM(trees=30, threads=1)
+    learner = LightGBM(trees=30)
     sample = planted(60, 100)
     before, later = sample.where(sample.as_of < 39 * 3600), sample.where(sample.as_of >= 40 * 3600)
     model = fit_calibrated(learner, before, horizon_s=3600)
@@ -224,7 +234,7 @@ def test_files_never_read_are_told_apart_by_their_dataset() -> None:
         reads = (rng.random(n) < p).astype(float)
         return Sample(x.astype("float32"), reads, np.repeat(np.arange(20) * 3600, n // 20))
 
-    found = evaluate_learner(LightGBM(trees=60, threads=1), known(cold(1)), cold(2))
+    found = evaluate_learner(LightGBM(trees=60), known(cold(1)), cold(2))
     parts = {one.part: one.quality for one in found.slices if one.weighting == "file"}
     assert parts["cold"].auc > 0.85
     assert parts["warm"].auc < 0.6
@@ -232,7 +242,7 @@ def test_files_never_read_are_told_apart_by_their_dataset() -> None:
 
 
 def test_a_search_is_the_same_again_and_no_worse_than_the_defaults() -> None:
-    start = LightGBM(trees=20, threads=1)
+    start = LightGBM(trees=20)
     one, two = (search(known(planted()), start, seconds=60, max_trials=4) for _ in range(2))
     assert one is not None
     assert one == two
@@ -263,9 +273,7 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
         part = horizon_parts(seen, SPEC, everything, share=0.3, until_s=until_s)
         past = model_matrix(rows[~later], SPEC, words)
         return [
-            fit_calibrated(LightGBM(trees=10, min_rows=5, threads=1), one.sample, horizon_s=3600).predict(
-                past
-            )[0]
+            fit_calibrated(LightGBM(trees=10, min_rows=5), one.sample, horizon_s=3600).predict(past)[0]
             for one in (part.train, part.everything)
         ]
 

@@ -29,12 +29,7 @@ def rows() -> pd.DataFrame:
 def text(rows: pd.DataFrame) -> str:
     """Trees with categorical splits, missing values and several leaves."""
     label: Any = ((rows["tier"] % 3 == 0) ^ (rows["recency_s"] > 0.6)).to_numpy(float)
-    found = (
-        LightGBM(trees=3, leaves=12, min_rows=5, column_share=1.0, threads=1)
-        .fit(rows, label)
-        .payload()
-        .decode()
-    )
+    found = LightGBM(trees=3, leaves=12, min_rows=5, column_share=1.0).fit(rows, label).payload().decode()
     assert re.search(r"num_cat=[1-9]", found)
     return found
 
@@ -49,7 +44,7 @@ def test_a_checked_text_scores_as_the_whole(rows: pd.DataFrame, text: str) -> No
 @pytest.mark.parametrize(("monotone", "min_rows"), [(True, 5), (False, 5000)])
 def test_every_text_of_the_learner_passes(rows: pd.DataFrame, *, monotone: bool, min_rows: int) -> None:
     label: Any = (rows["recency_s"] > 0.6).to_numpy(float)
-    learner = LightGBM(trees=3, min_rows=min_rows, monotone=monotone, threads=1)
+    learner = LightGBM(trees=3, min_rows=min_rows, monotone=monotone)
     fitted = learner.fit(rows, label)
     checked = checked_text(fitted.payload().decode(), COLUMNS)
     np.testing.assert_array_equal(load_payload("lightgbm", checked.encode()).score(rows), fitted.score(rows))

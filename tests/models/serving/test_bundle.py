@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from features.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
 from models.learning.calibration import IDENTITY, Knots
-from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel
+from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel, OrderModel
 from models.serving.drift import Reference
 
 SPEC = FeatureSpec(
@@ -22,6 +22,18 @@ SPEC = FeatureSpec(
     horizons_s=(3600,),
     candidate_s=86400,
     active_dataset_s=3600,
+)
+
+
+ORDER = OrderModel(
+    horizons_s=(5400, 10800),
+    columns=("size_bytes", "recency_s"),
+    kinds=("root", ""),
+    fractions=(0.05, 0.2),
+    shares=(1.0, 0.5),
+    footprint_bytes=1000,
+    until_s=9000,
+    readers=("user",),
 )
 
 
@@ -45,11 +57,28 @@ def bundle() -> Bundle:
         models=(model,),
         dropped={"30d": "too few days"},
         spread={"recency_s": spread},
+        order=ORDER,
     )
 
 
 def test_a_bundle_survives_json() -> None:
     assert Bundle.from_json(bundle().to_json()) == bundle()
+    without = dataclasses.replace(bundle(), order=None, no_order="too few accesses")
+    assert Bundle.from_json(without.to_json()) == without
+
+
+def test_a_bundle_of_an_older_version_says_so() -> None:
+    raw = json.loads(bundle().to_json())
+    raw["format"] = 3
+    with pytest.raises(ModelError, match=r"it has format 3, of an older cachecast.*train again"):
+        Bundle.from_json(json.dumps(raw))
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "share"), [(1, 1.0), (50, 1.0), (99, 1.0), (101, 0.5), (200, 0.5), (10**6, 0.5)]
+)
+def test_a_cache_follows_the_order_of_the_capacity_nearest_to_it(capacity_bytes: int, share: float) -> None:
+    assert ORDER.share(capacity_bytes) == share
 
 
 @pytest.mark.parametrize(
@@ -99,6 +128,18 @@ FORGED: dict[str, Change] = {
     "half a character": lambda raw: raw.update(region="\ud800"),
     "a cycle of nothing": lambda raw: raw["spec"].update(cycle_s=0),
     "no spec": lambda raw: raw.update(spec=None),
+    "an order of no horizon": lambda raw: raw["order"].update(horizons_s=[]),
+    "an order whose horizons fall": lambda raw: raw["order"].update(horizons_s=[10800, 5400]),
+    "an order of a negative horizon": lambda raw: raw["order"].update(horizons_s=[-1, 5400]),
+    "an order with a share too large": lambda raw: raw["order"].update(shares=[1.0, 1.5]),
+    "an order with a share too few": lambda raw: raw["order"].update(shares=[1.0]),
+    "an order for no capacity": lambda raw: raw["order"].update(fractions=[], shares=[]),
+    "an order for a capacity of nothing": lambda raw: raw["order"].update(fractions=[0.0, 0.2]),
+    "an order of no bytes": lambda raw: raw["order"].update(footprint_bytes=0),
+    "an order of a kind twice": lambda raw: raw["order"].update(kinds=["root", "root"]),
+    "readers of an unknown kind": lambda raw: raw["order"].update(readers=["host"]),
+    "an order of many kinds": lambda raw: raw["order"].update(kinds=[str(i) for i in range(33)]),
+    "an order of no calendar": lambda raw: raw["order"].update(until_s=10**15),
 }
 
 

@@ -59,7 +59,7 @@ def models(rows: pd.DataFrame) -> ServedModels:
     matrix = model_matrix(rows, SPEC, words)
     y: Any = (matrix["recency_s"].fillna(0) > 5e5).to_numpy(dtype=float)
     found, payloads = [], {}
-    for learner, horizon_s in ((LightGBM(trees=20, threads=1), 3600), (HistBoosting(trees=20), 7200)):
+    for learner, horizon_s in ((LightGBM(trees=20), 3600), (HistBoosting(trees=20), 7200)):
         fitted = learner.fit(matrix, y)
         payloads[horizon_s] = fitted.payload()
         found.append(
@@ -156,7 +156,7 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
     past = rows.assign(as_of_s=np.repeat(np.arange(20) * 3600, 30))
     past["n_access_within_1h"] = np.random.default_rng(1).poisson(0.5, len(rows)).astype(float)
     past["n_access_within_2h"] = np.nan
-    for learner in (lambda _: LightGBM(trees=5, threads=1), lambda _: S3FifoCounts(3600)):
+    for learner in (lambda _: LightGBM(trees=5), lambda _: S3FifoCounts(3600)):
         found = fit_in_memory(
             past, spec=SPEC, region="emea", until_s=15 * 3600, learner=learner, version="walk"
         )

@@ -69,7 +69,7 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
         "t", trained.bundle, params={"until": "then"}, tags={}, answer={"dropped": trained.bundle.dropped}
     )
     (found,) = spool.waiting(tmp_path)
-    assert said == ["1h search", "1h lightgbm", "1h lightgbm_searched"]
+    assert sorted(said) == ["1h learned", "2d learned"]
     assert [run.name for run in found.runs][-1] == "lightgbm_searched 1h"
     assert len(found.runs) == 4 + 2
     assert "2d" in found.answer["dropped"]

@@ -141,3 +141,15 @@ def test_a_pin_that_was_taken_back_stays_so_when_older_plans_are_forgotten(journ
         journal.forget("xc", as_of_s, before_s=before_s, now_s=now_s)
         assert due(journal, 5000) == []
     assert journal.oldest_s("xc") is None
+
+
+def test_evictions_that_no_push_carried_out_are_listed_until_they_expire(journal: Journal) -> None:
+    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3, "pin")], now_s=1000)
+    assert journal.evictions("xc", now_s=1500) == [item(1, "evict").name, item(2, "evict").name]
+    claim_all(journal, "a", "evict", now_s=1500)
+    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), owner="a", now_s=1501)
+    finish(journal, "1000-evict-2", Receipt(ItemState.FAILED, error="in use"), owner="a", now_s=1501)
+    assert journal.evictions("xc", now_s=1600) == [item(2, "evict").name]
+    assert journal.evictions("xc", now_s=1000 + 30 * DAY) == journal.evictions("other", now_s=1600) == []
+    journal.record_plan([item(4, "evict", as_of_s=2000)], now_s=2000)
+    assert journal.evictions("xc", now_s=2001)[0] == item(4, "evict").name

@@ -209,9 +209,11 @@ def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> Non
     with serving(tmp_path / "p.db", **given) as started:
         assert started.url.startswith("https://")
         headers = {"authorization": "Bearer a-token-from-a-private-file"}
-        with httpx.Client(base_url=started.url, verify=False, headers=headers) as client:
+        with httpx.Client(base_url=started.url, verify=False, headers=headers, timeout=60) as client:
             assert client.post("/liveness", json={"id": "a"}).status_code == 200
             assert client.get("/serverRanges").json()["EDGE"]["servers"] == [["a:1094", 100]]
+            page = client.get("/operator")
+            assert page.status_code == 200 and "a-token" not in page.text
 
 
 def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:

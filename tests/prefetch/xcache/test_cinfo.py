@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import struct
 from pathlib import Path
 
@@ -120,16 +119,16 @@ def test_older_versions_are_named(tmp_path: Path) -> None:
 
 def test_a_record_of_an_open_file() -> None:
     first = AccessRecord(100, 200, 1, 100, 0, 0, 0, 5, 0)
-    info = CInfo(10, 15, 90, 0, 2, 0, b"\x02", (first, dataclasses.replace(first, attach_s=300, detach_s=0)))
+    info = CInfo(10, 15, 90, 0, 2, 0, b"\x02", (first, first._replace(attach_s=300, detach_s=0)))
     assert (info.is_open, info.last_detach_s, info.bytes_on_disk, info.complete) == (True, 200, 5, False)
 
 
 def test_touches_and_prefetches_are_no_uses_by_a_job() -> None:
     """A touch reads nothing, a prefetch a byte of each block; before any use counts when the file came."""
     touch = AccessRecord(800, 900, 0, 100, 0, 0, 0, 0, 0)
-    prefetch = dataclasses.replace(touch, attach_s=95, detach_s=100, bytes_missed=2)
-    job = dataclasses.replace(touch, attach_s=300, detach_s=400, bytes_hit=3)
+    prefetch = touch._replace(attach_s=95, detach_s=100, bytes_missed=2)
+    job = touch._replace(attach_s=300, detach_s=400, bytes_hit=3)
     info = CInfo(10, 15, 90, 0, 3, 0, b"\x03", (prefetch, touch))
     assert (info.last_detach_s, info.last_use_s) == (900, 90)
-    info = dataclasses.replace(info, accesses=(prefetch, job, touch))
+    info = info._replace(accesses=(prefetch, job, touch))
     assert (info.last_detach_s, info.last_use_s) == (900, 400)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.errors import ServiceError
+from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.quota import Quota
 from prefetch.xcache.receiver import COUNTS, Receiver, _source
 from prefetch.xcache.rolling import RollingFiles
@@ -158,3 +160,20 @@ def test_an_address_that_cannot_be_had_is_a_service_error(tmp_path: Path, host: 
     with pytest.raises(ServiceError, match="cannot listen"):
         Receiver(files, Quota(tmp_path, 10**6), host=host, port=port)
     files.close()
+
+
+def opens(pseq: int, code: bytes = b"f") -> bytes:
+    """A datagram of the f-stream with its window only."""
+    record = struct.pack(">BBHIiiQ", 2, 0, 24, 0, 1, 2, 7)
+    return struct.pack(">cBHi", code, pseq, 8 + len(record), 1) + record
+
+
+def test_the_f_stream_is_kept_beside_the_g_stream_and_counted(tmp_path: Path) -> None:
+    datagrams = [opens(255), event(1), opens(2), opens(3, b"t"), opens(4)[:-1], b"f\1\0\x08\0\0\0\1"]
+    counts = received(tmp_path, datagrams).counts
+    assert (counts["lost"], counts["other"], counts["malformed"]) == (2, 1, 2)
+    (path,) = tmp_path.glob("*.capture")
+    kinds = [type(one).__name__ for one in CaptureReader(path).events()]
+    assert kinds == ["Packet", "Source", "Packet"]
+    # What a collector misses while it is down shows when it is back.
+    assert received(tmp_path, [opens(9)]).counts["lost"] == 6

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ladders import one_split
 
 from features.errors import InputError
 from features.stream.columns import COLUMNS
 from features.stream.state import Files
 from replay.decisions import decisions
-from replay.forest import LEAF, Forest, Ladder, ladder
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
 from replay.story import Story
@@ -32,22 +32,6 @@ def story_of(trace: Trace, *, n_datasets: int = 7) -> Story:
     listed = np.zeros(n_datasets, np.int64)
     files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
     return Story(files, n_datasets, np.zeros(trace.n_accesses, np.int64))
-
-
-def one_split(column: str, threshold: float, low: float, high: float) -> Ladder:
-    """A ladder of one tree: `low` up to the threshold, `high` above."""
-    forest = Forest(
-        root=np.zeros(1, np.int32),
-        column=np.array([COLUMNS.index(column), LEAF, LEAF], np.int32),
-        threshold=np.array([threshold, low, high]),
-        left=np.array([1, 0, 0], np.int32),
-        right=np.array([2, 0, 0], np.int32),
-        rule=np.zeros(3, np.int8),
-        missing=np.zeros(3, np.int8),
-        n_words=np.zeros(3, np.int32),
-        words=np.zeros(0, np.uint32),
-    )
-    return ladder([forest], [24.0 * HOUR_S])
 
 
 def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:

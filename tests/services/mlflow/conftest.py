@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow_server
 import pytest
 from daemons import needed
-from planted_region import FIRST, SECOND, Knobs, Mlflow, fit, planted
+from planted_accesses import plant_accesses, small_models
+from planted_region import DAY, FIRST, SECOND, TRAIN_UNTIL_S, Knobs, Mlflow, fit, planted
 
 from jobs.store.tables import Tables
 from jobs.train.deliver import TrainingAnswer
@@ -48,15 +50,32 @@ def trained(server: Mlflow, tables: Tables, knobs: Knobs) -> TrainingAnswer:
 
 @pytest.fixture(scope="session")
 def two_versions(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
-    """MLflow in SQLite with two small versions of the region's models, and no champion."""
+    """MLflow in SQLite with two small versions of the region's models and orders, and nothing promoted."""
     folder = tmp_path_factory.mktemp("two")
     tables, at = (
         planted(folder / "tables"),
         Mlflow(uri=f"sqlite:///{folder}/mlflow.db", artifacts=str(folder / "artifacts")),
     )
+    plant_accesses(tables, until_s=TRAIN_UNTIL_S + DAY)
     small = Knobs(spool=str(folder / "spool"), trees=5)
-    assert [fit(tables, at, small).version for _ in range(2)] == [FIRST, SECOND]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        small_models(monkeypatch)
+        answers = [fit(tables, at, small) for _ in range(2)]
+    assert [answer.version for answer in answers] == [FIRST, SECOND]
+    assert all("models at 5 %" in str(answer.order) and answer.no_order is None for answer in answers)
     return at
+
+
+@pytest.fixture
+def own(local: Mlflow, tmp_path: Path) -> Mlflow:
+    """A copy of `two_versions` with files of the test's own to change."""
+    before = Path(local.artifacts).resolve()
+    shutil.copytree(before, tmp_path / "artifacts")
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        moved = (before.as_uri(), (tmp_path / "artifacts").as_uri())
+        database.execute("UPDATE runs SET artifact_uri = replace(artifact_uri, ?, ?)", moved)
+    database.close()
+    return local
 
 
 @pytest.fixture

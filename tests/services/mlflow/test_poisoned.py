@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,9 +21,11 @@ from planted_region import (
     SPEC,
     Knobs,
     Mlflow,
+    bundle_of,
     evaluate,
     fit,
     registry,
+    without_digest,
 )
 
 from features.errors import ModelError
@@ -34,36 +34,9 @@ from jobs.store.tables import Tables
 from jobs.train import predict
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, read_bundle
 from models.serving.mlflow_session import mlflow
-from models.serving.registry import DIGEST_PARAM
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"
-
-
-@pytest.fixture
-def own(local: Mlflow, tmp_path: Path) -> Mlflow:
-    """Two versions and no champion, with files of the test's own to change."""
-    before = Path(local.artifacts).resolve()
-    shutil.copytree(before, tmp_path / "artifacts")
-    with sqlite3.connect(tmp_path / "mlflow.db") as database:
-        moved = (before.as_uri(), (tmp_path / "artifacts").as_uri())
-        database.execute("UPDATE runs SET artifact_uri = replace(artifact_uri, ?, ?)", moved)
-    database.close()
-    return local
-
-
-def bundle(at: Mlflow, version: str) -> Path:
-    """The folder of a version's files."""
-    client = mlflow.tracking.MlflowClient(at.uri)
-    run = client.get_run(str(client.get_model_version(*version.split("/")).run_id))
-    return Path(run.info.artifact_uri.removeprefix("file://")) / "bundle"
-
-
-def without_digest(at: Mlflow) -> None:
-    """As a cachecast left it that kept none."""
-    with sqlite3.connect(at.uri.removeprefix("sqlite:///")) as database:
-        assert database.execute("DELETE FROM params WHERE key = ?", (DIGEST_PARAM,)).rowcount > 0
-    database.close()
 
 
 class Bomb:
@@ -91,7 +64,7 @@ def armed(folder: Path, left: Path, flavour: str) -> None:
 
 @pytest.mark.parametrize("flavour", ["lightgbm", "sklearn"])
 def test_no_pickle_runs(own: Mlflow, tmp_path: Path, flavour: str) -> None:
-    folder, left = bundle(own, SECOND), tmp_path / "left"
+    folder, left = bundle_of(own, SECOND), tmp_path / "left"
     text = json.loads((folder / BUNDLE_FILE).read_text())
     for model in text["models"]:
         if model["flavour"] != "recency":
@@ -110,7 +83,7 @@ def test_no_pickle_runs(own: Mlflow, tmp_path: Path, flavour: str) -> None:
 
 def test_a_model_class_of_mlmodel_s_own_choice_means_nothing(own: Mlflow, tmp_path: Path) -> None:
     """Even under the name that is read: a pickle is no model text."""
-    folder, left = bundle(own, SECOND), tmp_path / "left"
+    folder, left = bundle_of(own, SECOND), tmp_path / "left"
     armed(folder / "1h", left, "lightgbm")
     (folder / "1h" / "model.pkl").rename(folder / "1h" / "model.lgb")
     with pytest.raises(ModelError, match="LightGBM model is damaged"):
@@ -157,7 +130,7 @@ def test_a_changed_champion_is_refused(own: Mlflow, change: str) -> None:
     at.point("champion", SECOND, tags={})
     assert at.load("emea", ["champion"]).version == SECOND
     do, why = CHANGES[change]
-    do(bundle(own, SECOND))
+    do(bundle_of(own, SECOND))
     with pytest.raises(ModelError, match=why) as told:
         at.load("emea", ["champion"])
     assert "\n" not in str(told.value)
@@ -166,7 +139,7 @@ def test_a_changed_champion_is_refused(own: Mlflow, change: str) -> None:
 def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> None:
     store = Tables(str(tmp_path / "tables"))
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
-    _other_trees(bundle(own, SECOND))
+    _other_trees(bundle_of(own, SECOND))
     with pytest.raises(ModelError, match=NOT_TRAINED):
         promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert registry(own).version_at("emea", "champion") is None
@@ -194,7 +167,7 @@ def test_a_rollback_to_changed_files_is_told(own: Mlflow, tmp_path: Path) -> Non
     for now_s, version in enumerate((FIRST, SECOND), start=1):
         evaluate(store, version, (40 + now_s) * DAY, saving=300, champion=FIRST if now_s > 1 else None)
         promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=now_s, min_days=21)
-    _other_trees(bundle(own, FIRST))
+    _other_trees(bundle_of(own, FIRST))
     with pytest.raises(ModelError, match=NOT_TRAINED):
         promote.take_back(store, region="emea", mlflow=own, now_s=3)
     assert at.version_at("emea", "champion") == FIRST

@@ -11,6 +11,7 @@ from features.errors import StaleInputError
 from features.results import CHAMPION_PLAN, LRU, PROMOTIONS, S3FIFO_PLAN
 from features.times import as_of_label
 from jobs.evaluate import promote
+from jobs.evaluate.decisions import Promotion, last_decision
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import mlflow
 
@@ -23,7 +24,7 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
     def champion() -> str | None:
         return at.version_at("emea", "champion")
 
-    def decide(now_s: int) -> promote.Promotion:
+    def decide(now_s: int) -> Promotion:
         return promote.decide(
             store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21
         )
@@ -41,7 +42,7 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
     assert "evaluate again" in decide(4).reasons[0]
     evaluate(store, SECOND, 43 * DAY, saving=300, champion=FIRST)
     assert (decide(5).champion, champion()) == (SECOND, SECOND)
-    told = promote.last_decision(store, region="emea")
+    told = last_decision(store, region="emea")
     assert (told.action, told.model_version, told.evaluated_as_of) == (
         "promote",
         SECOND,

@@ -54,7 +54,9 @@ def test_a_real_server_keeps_what_was_compared(
     assert run.data.tags["features_snapshot"] == tables.snapshot(SPEC.features_table).id
     serving = {row.within: row.model for row in trained.models if row.serves}
     assert parent.data.tags["model"] == ", ".join(f"{h} {model}" for h, model in serving.items())
-    assert parent.data.tags["may_push"] == "no: not evaluated yet"
+    assert parent.data.tags["may_push"] == parent.data.tags["may_evict"] == "no: not evaluated yet"
+    assert parent.data.tags["order"].startswith("none: there is no table accesses")
+    assert str(trained.no_order).startswith("there is no table accesses")
     assert " decision times, " in parent.data.tags["data"]
     assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
     assert run.data.tags["package_version"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, registry
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO_PLAN
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from features.times import as_of_label
 from jobs.evaluate import promote
 from jobs.evaluate.record import contest, record
@@ -20,6 +20,7 @@ from models.serving.names import model_name
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.policies.lru import lru
+from replay.policies.policy import Policy
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS
@@ -33,7 +34,7 @@ class Idle:
         return Actions(none, none, none, none)
 
 
-def walked(days: int) -> Rivals:
+def walked(days: int, steward: Policy | None = lru) -> Rivals:
     """A replay of `days` days after one of warming, by planners that plan nothing."""
     rng = np.random.default_rng(3)
     time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
@@ -44,9 +45,15 @@ def walked(days: int) -> Rivals:
         "cycle_s": DAY,
         "from_s": DAY,
         "plan_from_s": DAY,
-        "steward": lru,
+        "steward": steward,
     }
     return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
+
+
+def test_without_an_order_there_is_no_row_of_a_steward() -> None:
+    found = walked(days=3, steward=None)
+    assert STEWARD not in found.replayed
+    assert {LRU, S3FIFO} <= found.replayed.keys()
 
 
 def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
@@ -87,7 +94,21 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     name = "walk/lru_challenger/at_10pct"
     assert figures[f"{name}/wan_bytes"] == rivals.replayed[CHALLENGER_PLAN].result.wan_bytes
     assert figures[f"{name}/byte_gap_closed"] == 0
+    steward = rivals.replayed[STEWARD].result
+    assert figures["steward/wan_bytes_10pct"] == steward.wan_bytes
+    gap = rivals.gap_closed(STEWARD)
+    assert gap is not None
+    assert (figures["steward/gap_closed_10pct"], figures["steward/gap_closed_lower_10pct"]) == (
+        gap.mean,
+        gap.lower,
+    )
+    assert not any(name.startswith("walk/steward") for name in figures)
     decision = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
     assert decision.action == "refuse"
-    assert {one.against for one in decision.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    plans = [one for one in decision.comparisons if one.policy == CHALLENGER_PLAN]
+    assert {one.against for one in plans} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    order = [one for one in decision.comparisons if one.policy == STEWARD]
+    assert {one.against for one in order} == {LRU, S3FIFO}
+    assert decision.may_evict == all(one.won for one in order)
+    assert decision.steward == (SECOND if decision.may_evict else None)
     assert all(one.n_days == 22 for one in decision.comparisons)

@@ -191,7 +191,7 @@ class Parsers:
             serve = settings.serve.model_copy(update={"database": str(self._folder / "placement.db")})
             cache = CacheSettings(name="xc1", kind="xcache", url="root://xc1", site="EDGE", capacity=100)
             self._front = wired(
-                serve, [cache], Gate(most=64, per_client=64), job_read_rate_bytes_s=1e6,
+                serve, [cache], Gate(most=64, per_client=64), None, job_read_rate_bytes_s=1e6,
                 now_s=lambda: float(NOW_S),
             )  # fmt: skip
         return self._front

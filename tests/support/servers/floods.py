@@ -61,6 +61,12 @@ def plan_flood(address: Address, n: int = 48) -> Iterator[None]:
 
 
 @contextmanager
+def operator_flood(address: Address, n: int = 48) -> Iterator[None]:
+    """`n` clients that ask without end for the operator's page."""
+    yield from _asking(address, n, b"GET /operator HTTP/1.1\r\nhost: h\r\n\r\n")
+
+
+@contextmanager
 def pipelined(address: Address, n: int = 12) -> Iterator[None]:
     """`n` clients that send thousands of requests at once, without end, and read no answer."""
     yield from _asking(address, n, b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n" * 5000)
@@ -71,6 +77,7 @@ FLOODS: dict[str, Callable[..., AbstractContextManager[None]]] = {
     "slow bodies": slow_bodies,
     "score": score_flood,
     "plan": plan_flood,
+    "operator": operator_flood,
     "pipelined": pipelined,
 }
 

@@ -26,6 +26,7 @@ from jobs.placement.serve import server as built
 from jobs.settings.tree import Settings
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
+from prefetch.placement.operator import Source
 from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
 from replay.rendezvous import keys_of
 
@@ -47,6 +48,7 @@ PLACED = {
     "panda:panda.um.known": [0],
 }
 
+NOTHING_MORE: Mapping[str, str] = {}
 NOT_PLANNED: Mapping[str, Mapping[str, int]] = {}
 
 
@@ -114,17 +116,21 @@ def configured(conf: Path, caches: Mapping[str, tuple[str, int]] = CACHES) -> di
 
 @contextmanager
 def serving(
-    database: Path | str, *, caches: Mapping[str, tuple[str, int]] = CACHES, **more: str
+    database: Path | str,
+    *,
+    caches: Mapping[str, tuple[str, int]] = CACHES,
+    env: Mapping[str, str] = NOTHING_MORE,
+    **more: str,
 ) -> Iterator[PlacementServer]:
-    """The command itself, ended by SIGTERM with the block; `more` are settings of [serve]."""
+    """The command itself, ended by SIGTERM with the block; `more` are settings of [serve], `env` others."""
     with tempfile.TemporaryDirectory() as folder:
         tokens = configured(Path(folder), caches)
         words = ["serve", "--port", "0", "--conf", folder]
-        yield from _served(words, {"database": str(database), "token": OPERATOR} | tokens | more)
+        yield from _served(words, {"database": str(database), "token": OPERATOR} | tokens | more, env)
 
 
-def _served(words: list[str], given: Mapping[str, str]) -> Iterator[PlacementServer]:
-    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in given.items()}
+def _served(words: list[str], given: Mapping[str, str], more: Mapping[str, str]) -> Iterator[PlacementServer]:
+    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in given.items()} | dict(more)
     process = subprocess.Popen(
         [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
         env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
@@ -150,6 +156,7 @@ def threaded(
     now_s: Callable[[], float],
     *,
     caches: Mapping[str, tuple[str, int]] = CACHES,
+    operator: Source | None = None,
     **more: object,
 ) -> Iterator[PlacementServer]:
     """The application in uvicorn, over real HTTP, but with a clock of the test's."""
@@ -157,7 +164,7 @@ def threaded(
     given = configured(conf, caches)
     settings = Settings.load(conf, env={"CACHECAST_SERVE__TOKEN": OPERATOR})
     serve = settings.serve.model_copy(update={"database": str(database), "sync": 1} | given | more)
-    server = built(serve, settings.caches.values(), job_read_rate_bytes_s=2.4e6, now_s=now_s)
+    server = built(serve, settings.caches.values(), operator, job_read_rate_bytes_s=2.4e6, now_s=now_s)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

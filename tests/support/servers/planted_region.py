@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 from daemons import free_ports
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO_PLAN
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
@@ -18,7 +19,8 @@ from jobs.settings.tree import LearnerName, MlflowSettings, TrainingSettings
 from jobs.store.tables import Tables
 from jobs.train import training as train
 from jobs.train.deliver import TrainingAnswer
-from models.serving.registry import Registry
+from models.serving.mlflow_session import mlflow
+from models.serving.registry import DIGEST_PARAM, Registry
 from models.training.recording import ModelReport
 
 HOUR, DAY = 3600, 86400
@@ -56,6 +58,7 @@ class Knobs(TrainingSettings):
     seed: int = 1
     max_age: int = 35 * DAY
     min_test_days: int = 21
+    order: bool = True
 
 
 class Mlflow(MlflowSettings):
@@ -126,6 +129,20 @@ def registry(at: Mlflow) -> Registry:
     return Registry(at.uri, at.artifacts, at.experiment)
 
 
+def bundle_of(at: Mlflow, version: str) -> Path:
+    """The folder of a version's files."""
+    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
+    run = client.get_run(str(client.get_model_version(*version.split("/")).run_id))
+    return Path(run.info.artifact_uri.removeprefix("file://")) / "bundle"
+
+
+def without_digest(at: Mlflow) -> None:
+    """As a cachecast left it that kept none."""
+    with sqlite3.connect(at.uri.removeprefix("sqlite:///")) as database:
+        assert database.execute("DELETE FROM params WHERE key = ?", (DIGEST_PARAM,)).rowcount > 0
+    database.close()
+
+
 def check_answer(answer: TrainingAnswer, version: str, learners: set[str]) -> None:
     """The best of `learners` beats baselines; one per horizon serves; far horizons have their reason.
 
@@ -154,16 +171,31 @@ def check_answer(answer: TrainingAnswer, version: str, learners: set[str]) -> No
             assert (rows[serves].auc or 0) > max(rows[name].auc or 1 for name in BASELINES) + 0.05
 
 
-def evaluate(store: Tables, challenger: str, as_of_s: int, *, saving: int, champion: str | None) -> None:
-    """A made-up evaluation of 28 days: the challenger saves `saving` bytes a day against every rival."""
+def evaluate(
+    store: Tables,
+    challenger: str,
+    as_of_s: int,
+    *,
+    saving: int,
+    champion: str | None,
+    order_saving: int | None = None,
+) -> None:
+    """A made-up evaluation of 28 days: the challenger saves `saving` bytes a day against every rival.
+
+    `order_saving`: its order of eviction does that; None: it was not replayed.
+    """
     rng = np.random.default_rng(as_of_s)
     mine = 1000 + rng.integers(0, 100, 28)
     plans = {CHALLENGER_PLAN: challenger, LRU: None, S3FIFO_PLAN: None}
     if champion is not None:
         plans[CHAMPION_PLAN] = champion
+    if order_saving is not None:
+        plans |= {S3FIFO: None, STEWARD: None}
     rows = []
     for policy, scored_by in plans.items():
         wan = mine if policy == CHALLENGER_PLAN else mine + saving + rng.integers(-10, 11, 28)
+        if policy == STEWARD:
+            wan = mine + saving - int(order_saving or 0)
         for i, wan_bytes in enumerate(wan.tolist()):
             zero = dict.fromkeys(("hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"), 0)
             where = {"capacity_fraction": 0.1, "on_day": day_label(as_of_s - (28 - i) * 86400)}

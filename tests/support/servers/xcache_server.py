@@ -16,7 +16,7 @@ from prefetch.xcache.collector import Collector
 
 @contextmanager
 def running(*, files_limit: tuple[int, int, int] | None = None) -> Iterator[tuple[Loopback, Path]]:
-    """The servers, and the capture of the g-stream. `files_limit`: see `loopback`."""
+    """The servers, and the capture of what the cache reports. `files_limit`: see `loopback`."""
     # The user that XRootD runs as must reach its folder, and a socket's path is short.
     with tempfile.TemporaryDirectory(prefix="xc-") as folder:
         Path(folder).chmod(0o755)
@@ -24,7 +24,9 @@ def running(*, files_limit: tuple[int, int, int] | None = None) -> Iterator[tupl
         try:
             with (
                 Collector(capture) as collector,
-                loopback(base, files_limit=files_limit, gstream_port=collector.port) as site,
+                loopback(
+                    base, files_limit=files_limit, gstream_port=collector.port, reports_opens=True
+                ) as site,
             ):
                 yield site, capture
         except ServiceError as error:

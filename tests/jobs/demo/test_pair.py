@@ -1,0 +1,82 @@
+"""Two caches side by side: their reads, their replay, and what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from jobs.demo import habits, pair, summary
+from jobs.demo.pair import Pair, Side
+from jobs.demo.side import Seen
+from jobs.progress import unwatched
+
+
+def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair, "available", lambda: "no xrootd program found")
+    both = pair.run(tmp_path / "both", seed=1, on_progress=unwatched)
+    assert both.plain.seen is None and both.steward.seen is None
+    assert both.missing == "no xrootd program found"
+    assert 0 < both.plain.replayed_byte_hit_ratio < 1
+    first, *_ = summary.side_by_side_answers(both)
+    assert first.startswith(
+        "No real caches, only the replay of s3fifo: no xrootd program found. In replay it "
+    )
+    assert not (tmp_path / "both").exists()
+
+
+def test_the_reads_of_a_seed_are_the_same_and_fit_pages() -> None:
+    trace = habits.reads(3)
+    names = habits.names_read(trace)
+    assert names == habits.names_read(habits.reads(3))
+    assert len(names) == habits.READS
+    assert set(names) == habits.sizes(trace).keys()
+    assert max(Counter(names).values()) > 1
+    assert not (trace.size_bytes % 4096).any() and trace.size_bytes.min() > 0
+
+
+def test_a_plain_purge_replays_as_lru() -> None:
+    """The plain cache is kept by a steward: XCache's own purge must be no other order."""
+    for seed in (1, 2, 3):
+        trace = habits.reads(seed)
+        marks = pair.marks(trace)
+        mean_bytes = (marks.low_bytes + marks.high_bytes) // 2
+        lru = habits.replay(trace, marks, "lru", mean_bytes).byte_hit_ratio
+        assert habits.replay_purge(trace, marks).byte_hit_ratio == pytest.approx(lru, abs=0.03)
+
+
+def both(plain_wan: int, steward_wan: int) -> Pair:
+    """Two caches that fetched so many bytes of 1000 read, and whose replay fetched 10 more."""
+
+    def side(name: str, wan: int) -> Side:
+        seen = Seen(
+            reads=9,
+            closes=9,
+            failed_reads=0,
+            hit_bytes=1000 - wan,
+            wan_bytes=wan,
+            evicted_files=3,
+            mean_bytes=80,
+        )
+        return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
+
+    return Pair(100, 95, side(pair.PLAIN, plain_wan), side(pair.STEWARD, steward_wan), 0.4, None)
+
+
+def test_the_summary_says_by_how_much_the_steward_wins() -> None:
+    first, second, third = summary.side_by_side_answers(both(500, 400))
+    assert "s3fifo saves 100 B (20.0 %) of WAN traffic against plain. In replay it saves 100 B" in first
+    assert second.endswith("differ by 1.0 points (plain) and 1.0 (steward).")
+    assert third.endswith("its byte hits are 40.0 %.")
+
+
+def test_the_summary_says_so_if_the_steward_loses() -> None:
+    live = both(400, 410)
+    first, *_ = summary.side_by_side_answers(live)
+    assert "s3fifo costs 10 B (2.5 %) of WAN traffic against plain. In replay it costs 10 B" in first
+    failed = dataclasses.replace(live.plain, seen=None)
+    assert "No real caches" in next(summary.side_by_side_answers(dataclasses.replace(live, plain=failed)))

@@ -1,0 +1,90 @@
+"""The steward as a job, beside a folder as cache."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from features.errors import ConfigError, ConflictError, InputError
+from jobs.settings.tree import Settings
+from jobs.steward import steward
+from jobs.store.locks import exclusive
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.steward.figures import Figures, read
+
+SIZE = 1 << 16
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "conf" / "caches").mkdir(parents=True)
+    (tmp_path / "conf" / "base.toml").write_text(
+        f'[push]\njournal = "{tmp_path}/journal.db"\n[steward]\nstate = "{tmp_path}/s"\npolicy = "s3fifo"\n'
+    )
+    for name, kind in (("xc1", f'"directory"\norigin = "{tmp_path}/origin"'), ("far", '"xcache"')):
+        url = f"{tmp_path}/cache" if name == "xc1" else "root://x:1"
+        (tmp_path / "conf" / "caches" / f"{name}.toml").write_text(
+            f'name = "{name}"\nkind = {kind}\nurl = "{url}"\ncapacity = "{20 * SIZE}B"\n'
+        )
+    return Settings.load(tmp_path / "conf", tables=str(tmp_path / "tables"), env={})
+
+
+@pytest.fixture
+def full(settings: Settings, tmp_path: Path) -> list[str]:
+    """Files of a cache that holds more than its high watermark."""
+    names = [f"/store/{n:02}.root" for n in range(30)]
+    (tmp_path / "origin" / "store").mkdir(parents=True)
+    cache = DirectoryTarget("xc1", tmp_path / "origin", tmp_path / "cache")
+    for name in names:
+        (tmp_path / "origin" / name[1:]).write_bytes(b"x" * SIZE)
+        cache.read(name)
+    return names
+
+
+def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str], tmp_path: Path) -> None:
+    left, lines = list[Figures](), list[str]()
+
+    def stop_when_done() -> None:
+        ends = time.monotonic() + 20
+        while time.monotonic() < ends and len(list((tmp_path / "cache/files/store").iterdir())) > 18:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop_when_done).start()
+    found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append)
+    assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
+    assert left[0].evicted_files == 0 and left[-1] == found
+    assert "began: 30 files" in lines[0] and "stopped: 18 files" in lines[-1]
+    assert read(settings.steward.figures("xc1")) is None
+
+
+def test_a_second_steward_is_refused_and_told_of_the_first(settings: Settings, full: list[str]) -> None:
+    with (
+        exclusive(settings.steward.lock("xc1"), "steward"),
+        pytest.raises(ConflictError, match=rf"steward of cache 'xc1' \(process {os.getpid()}\) is at work"),
+    ):
+        steward.run(settings, cache="xc1", log=print)
+
+
+def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cache 'far': give `namespace`"):
+        steward.run(settings, cache="far", log=print)
+    far = settings.caches["far"].model_copy(update={"gstream": tmp_path})
+    with pytest.raises(ConfigError, match=r"caches\.far\.namespace"):
+        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+    far = settings.caches["far"].model_copy(update={"namespace": tmp_path})
+    with pytest.raises(ConfigError, match=r"caches\.far\.gstream"):
+        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+
+
+def test_without_a_collector_nothing_is_known_of_open_files(tmp_path: Path) -> None:
+    check = steward._Fed(tmp_path)
+    with pytest.raises(InputError, match="no collector writes to"):
+        check()
+    with exclusive(tmp_path / ".collect.lock", "collect"):
+        check()

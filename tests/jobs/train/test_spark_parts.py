@@ -1,0 +1,27 @@
+"""Files that a worker writes: a task that runs twice leaves rows once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from features.schema import STATES, arrow_schema
+from jobs.store.keys import MomentKey
+from jobs.store.tables import Tables
+from jobs.train.spark_parts import Staging
+from jobs.train.work import placed
+
+KEY = MomentKey.at(1_772_323_200, "r")
+
+
+def test_only_the_files_of_the_attempt_that_counts_are_read(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
+    rows = placed(pa.Table.from_pylist([row], arrow_schema(STATES)), STATES, KEY)
+    staging = Staging.of(tables, STATES)
+    (lost,), (found,) = (list(staging.written(0, [rows])) for _ in range(2))
+    assert (lost.key, lost.staged.path) == (found.key, found.staged.path)
+    assert set(lost.staged.files).isdisjoint(found.staged.files)
+    tables.commit(STATES, {found.key: found.staged}, base=None)
+    assert tables.read_arrow(STATES)["entity"].to_pylist() == ["s:a"]

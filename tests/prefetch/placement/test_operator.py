@@ -1,0 +1,180 @@
+"""The operator's pages over real HTTP, from a source of the test's: kept, limited, checked, never a 500."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from placement_server import PlacementServer, eventually, threaded
+
+from features.errors import ServiceError
+from prefetch.placement import operator
+from prefetch.placement.operator import Asked, Heard
+
+
+class Told:
+    """A source that says what it was asked; `wait` holds its answers, `fault` is raised."""
+
+    def __init__(self) -> None:
+        self.caches: Collection[str] = ("xc1",)
+        self.style = b"body { color: black }"
+        self.asked = list[tuple[Asked, Mapping[str, Heard]]]()
+        self.fault: Exception | None = None
+        self.go, self.is_closed = threading.Event(), False
+        self.go.set()
+
+    def page(self, asked: Asked, heard: Mapping[str, Heard]) -> bytes:
+        self.asked.append((asked, heard))
+        self.go.wait(30)
+        if self.fault is not None:
+            raise self.fault
+        return f"<!doctype html><p>{asked}</p>".encode()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def server(told: Told, tmp_path: Path) -> Iterator[PlacementServer]:
+    with threaded(tmp_path / "p.db", time.time, operator=told) as started:
+        yield started
+
+
+@pytest.fixture
+def get(server: PlacementServer) -> Iterator[Callable[..., httpx.Response]]:
+    with server.client(None) as client:
+        yield client.get
+
+
+Get = Callable[..., httpx.Response]
+
+
+def test_pages_need_no_token_and_allow_nothing_but_themselves(get: Get, told: Told) -> None:
+    reply = get("/operator")
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'")
+    assert "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["referrer-policy"] == "no-referrer"
+    style = get("/operator/style.css")
+    assert (style.content, style.headers["content-type"]) == (told.style, "text/css; charset=utf-8")
+    assert "operator" in get("/").text
+    assert "/operator" not in get("/openapi.json").json()["paths"]
+
+
+def test_only_reading_is_possible(server: PlacementServer) -> None:
+    with server.client() as operators:
+        for path in ("/operator", "/operator/caches/xc1"):
+            for method in ("POST", "PUT", "DELETE", "PATCH"):
+                assert operators.request(method, path).status_code == 405
+
+
+def test_what_is_asked_reaches_the_source_with_the_heartbeats(
+    get: Get, told: Told, server: PlacementServer
+) -> None:
+    server.beat("xc1")
+    get("/operator")
+    asked, heard = told.asked[-1]
+    assert asked == Asked() and heard["xc1"].is_alive and time.time() - heard["xc1"].seen_at_s < 60
+    get("/operator/caches/xc1", params={"action": "pin", "after": 100, "file": "cms:/store/f ü&<.root"})
+    assert told.asked[-1][0] == Asked("xc1", "pin", 100, "cms:/store/f ü&<.root")
+
+
+BAD = [
+    ("/operator/caches/unknown", 404),
+    ("/operator/caches/..%2f..%2fetc", 404),
+    ("/operator/caches/xc1%00", 400),
+    (f"/operator/caches/{'x' * 65}", 400),
+    ("/operator/caches/xc1?file=%00", 400),
+    (f"/operator/caches/xc1?file={'x' * 1025}", 400),
+    ("/operator/caches/xc1?file=%0aa", 400),
+    ("/operator/caches/xc1?action=drop", 400),
+    ("/operator/caches/xc1?after=-1", 400),
+    ("/operator/caches/xc1?after=1e9", 400),
+    ("/operator/caches/xc1?after=99999999999999999999", 400),
+    ("/operator/nothing", 404),
+]
+
+
+@pytest.mark.parametrize(("path", "status"), BAD)
+def test_names_are_checked_before_anyone_is_asked(get: Get, told: Told, path: str, status: int) -> None:
+    reply = get(path)
+    assert reply.status_code == status and reply.json()["error"]
+    assert not told.asked
+
+
+def test_many_requests_read_once(
+    server: PlacementServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.go.clear()
+    with ThreadPoolExecutor(6) as clients:
+        replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=30) for _ in range(6)]
+        eventually(lambda: bool(told.asked))
+        told.go.set()
+        assert {reply.result().status_code for reply in replies} == {200}
+    assert len(told.asked) == 1
+    httpx.get(f"{server.url}/operator")
+    assert len(told.asked) == 1
+    monkeypatch.setattr(operator, "KEPT_S", 0.0)
+    httpx.get(f"{server.url}/operator")
+    assert len(told.asked) == 2
+
+
+def test_kept_pages_are_bounded(get: Get, told: Told, server: PlacementServer) -> None:
+    for i in range(150):
+        get("/operator/caches/xc1", params={"after": i})
+    assert len(told.asked) == 150
+    get("/operator/caches/xc1", params={"after": 149})
+    assert len(told.asked) == 150
+
+
+def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
+    server: PlacementServer, told: Told
+) -> None:
+    told.go.clear()
+    with ThreadPoolExecutor(20) as clients:
+        urls = [f"{server.url}/operator/caches/xc1?after={i}" for i in range(20)]
+        replies = [clients.submit(httpx.get, url, timeout=30) for url in urls]
+        eventually(lambda: sum(reply.done() for reply in replies) == 12)
+        refused = [reply.result() for reply in replies if reply.done()]
+        assert {(reply.status_code, reply.headers["retry-after"]) for reply in refused} == {(503, "10")}
+        server.beat("xc1")
+        assert httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
+        told.go.set()
+        assert sorted(reply.result().status_code for reply in replies) == [200] * 8 + [503] * 12
+    figures = httpx.get(f"{server.url}/metrics").text
+    assert 'cachecast_placement_requests_total{route="operator",status="503"} 12.0' in figures
+
+
+def test_a_source_that_fails_is_unknown_since_and_asked_again(get: Get, told: Told) -> None:
+    told.fault = ServiceError("the tables cannot be read: <b>no answer within 45 s</b>")
+    reply = get("/operator")
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "10")
+    assert "The state is unknown since 20" in reply.text
+    assert "&lt;b&gt;no answer" in reply.text and "<b>" not in reply.text
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    told.fault = None
+    assert get("/operator").status_code == 200
+
+
+def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:
+    with threaded(tmp_path / "p.db", time.time) as started:
+        assert httpx.get(f"{started.url}/operator").status_code == 404
+        assert "operator" not in httpx.get(f"{started.url}/").text
+
+
+def test_the_source_is_closed_with_the_service(told: Told, tmp_path: Path) -> None:
+    with threaded(tmp_path / "p.db", time.time, operator=told):
+        pass
+    assert told.is_closed

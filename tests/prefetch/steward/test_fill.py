@@ -1,0 +1,55 @@
+"""How full a cache is, and how much of it must stay free."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from features.errors import TargetUnavailable
+from prefetch.steward.fill import Disks, Files, Inflow, usage
+
+
+def test_a_cache_with_the_disk_to_itself_is_as_full_as_the_disk(tmp_path: Path) -> None:
+    status = os.statvfs(tmp_path)
+    total = status.f_blocks * status.f_frsize
+    found = usage(int(0.9 * total), tmp_path, [])
+    assert isinstance(found, Disks) and found.capacity_bytes == total
+    assert abs(found.used_bytes(0, []) - (total - status.f_bavail * status.f_frsize)) < 0.05 * total
+
+
+def test_a_cache_with_a_share_of_a_disk_is_as_full_as_its_files(tmp_path: Path) -> None:
+    found = usage(10**6, tmp_path, ["/none"])
+    assert isinstance(found, Files) and found.capacity_bytes == 10**6
+    (tmp_path / "open").write_bytes(b"x" * 40_960)
+    assert found.used_bytes(100_000, [("/open", 4096), ("/gone", 5)]) == 100_000 + 40_960 - 4096
+
+
+def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
+    disks = Disks([tmp_path])
+    tmp_path.rmdir()
+    with pytest.raises(TargetUnavailable, match="cannot see how full"):
+        disks.used_bytes(0, [])
+
+
+def test_what_came_between_looks_decides_what_stays_free() -> None:
+    inflow = Inflow(60)
+    assert inflow.headroom(unmeasured=77) == 77
+    used = removed = 0
+    for minute in range(200):
+        used += 10 if minute % 100 else 500
+        if used > 900:
+            used, removed = used - 400, removed + 400
+        inflow.note(60.0 * minute, used, removed)
+    assert inflow.headroom(unmeasured=77) in range(10, 501)
+    for minute in range(200, 200 + 1440):
+        inflow.note(60.0 * minute, used, removed)
+    assert inflow.headroom(unmeasured=77) == 0
+
+
+def test_looks_in_quick_succession_are_one() -> None:
+    inflow = Inflow(60)
+    for second in range(0, 121, 10):
+        inflow.note(second, 5 * second, 0)
+    assert inflow.headroom(unmeasured=1) == 300

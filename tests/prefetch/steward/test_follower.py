@@ -1,0 +1,208 @@
+"""What reports of a cache mean: reads by jobs, files that are open, bytes on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from features.stream.state import task_number, user_number
+from prefetch.steward.book import Book, Datasets
+from prefetch.steward.feed import Restarted
+from prefetch.steward.follower import Follower
+from prefetch.steward.readers import Readers
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.fstream import Closed, Opened, Packet
+from prefetch.xcache.users import Login, Work
+from replay.steward import Steward
+from replay.steward.lru import Lru
+
+T = 1_700_000_000
+BLOCK = 128 * 1024
+
+
+class Reads(Lru):
+    """LRU that keeps the reads that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[tuple[int, float, bool]] = []
+        self.readers: list[int] = []
+
+    def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
+        self.reads.append((file, at_s, is_held))
+        self.readers.append(reader)
+        super().read(file, reader, at_s, is_held=is_held)
+
+
+class World:
+    def __init__(self, *kinds: str) -> None:
+        self.order = Reads()
+        self.steward = Steward(self.order, capacity_bytes=100 * BLOCK)
+        self.book = Book(self.steward, Datasets())
+        self.really: dict[str, int] = {}
+        self.follower = Follower(
+            self.book,
+            self.steward,
+            ours_last_s=60,
+            on_disk=lambda name: self.really.get(name, 0),
+            readers=Readers(kinds),
+            reports_opens=lambda: True,
+        )
+
+    def opens(self, at: int, *names: str, first_id: int = 1, stod: int = T, user: int = 0) -> None:
+        opened = tuple(
+            Opened(at * 10**6, first_id + n, user, BLOCK, name, False) for n, name in enumerate(names)
+        )
+        self.follower.apply(Packet(stod, 0, 7, at, at + 1, opened, (), 0, 0, 0), at + 1.5)
+
+    def closes(self, at: int, file_id: int, *, read: int = 0, readv: int = 0) -> None:
+        closed = (Closed(at * 10**6, file_id, read, readv, 0),)
+        self.follower.apply(Packet(T, 0, 7, at, at + 1, (), closed, 0, 0, 0), at + 1.5)
+
+    def reports(self, name: str, attach: int, detach: int, *, read: int = BLOCK, blocks: int = 1) -> None:
+        event: dict[str, Any] = dict.fromkeys(("pseq", "index", "stod", "b_bypass", "b_miss"), 0)
+        event |= {"host": "h", "inst": "", "site": "", "b_todisk": None, "b_prefetch": None, "remotes": ()}
+        event |= {"lfn": name, "size_bytes": BLOCK, "blk_size": BLOCK, "n_blks": 1, "n_blks_done": blocks}
+        event |= {"access_cnt": 1, "attach_t": attach, "detach_t": detach, "b_hit": read}
+        self.follower.apply(FileClose(**event, received_t=detach + 1), detach + 1.0)
+
+    def is_victim(self, name: str) -> bool:
+        return self.book.known([name])[0] in self.steward.victims(10**9, T + 999)
+
+
+def test_a_read_counts_once_whichever_stream_reports_it_first() -> None:
+    for close_first in (True, False):
+        world = World()
+        world.opens(T, "/a")
+        if close_first:
+            world.closes(T + 5, 1, read=BLOCK)
+        world.reports("/a", T, T + 5)
+        if not close_first:
+            world.closes(T + 5, 1, read=BLOCK)
+        assert world.order.reads == [(0, T + 0.5, False)]  # a miss: it was not on disk before
+        assert world.steward.bytes_on_disk(0) == BLOCK
+
+
+def test_overlapping_reads_count_each_and_the_g_stream_alone_counts_one() -> None:
+    world = World()
+    world.opens(T, "/a")
+    world.opens(T + 10, "/a", first_id=2)
+    world.closes(T + 15, 1, read=1)
+    world.closes(T + 16, 2, read=1)
+    world.reports("/a", T, T + 16)
+    assert [at for _, at, _ in world.order.reads] == [T + 0.5, T + 10.5]
+    world.reports("/a", T + 50, T + 60)
+    world.reports("/b", T + 50, T + 61)
+    assert [(file, at) for file, at, _ in world.order.reads[2:]] == [(0, T + 50.0), (1, T + 50.0)]
+
+
+def test_touches_and_prefetches_are_no_reads_but_put_bytes_on_disk() -> None:
+    world = World()
+    world.opens(T, "/touched", "/fetched")
+    world.closes(T + 1, 1)
+    world.closes(T + 1, 2, readv=1)
+    world.reports("/touched", T, T + 1, read=0, blocks=0)
+    world.reports("/fetched", T, T + 1, read=1)
+    assert world.order.reads == []
+    assert [world.steward.bytes_on_disk(file) for file in (0, 1)] == [None, BLOCK]
+
+
+def test_a_read_has_the_reader_of_its_open_also_if_its_close_comes_first() -> None:
+    for kinds, reader in ((("user",), user_number), (("task", "user"), task_number)):
+        world = World(*kinds)
+        world.follower.apply(Login(T, 7, 3, "alice.1:7@h", "alice"), T)
+        world.follower.apply(Work(T, 7, "alice.1:7@h", "job"), T)
+        world.reports("/a", T, T)
+        assert world.order.reads == [] and set(world.follower.growing) == {0}
+        world.opens(T, "/a", user=3)
+        world.closes(T, 1, read=BLOCK)
+        assert world.order.reads == [(0, T + 0.5, False)]
+        world.follower.ripen(T + 10)
+        assert len(world.order.reads) == 1 and world.steward.bytes_on_disk(0) == BLOCK
+        assert world.order.readers[0] % 2 == reader(0) % 2
+        # An open that never comes: the close counts, by nobody.
+        world.reports("/b", T, T + 20)
+        world.follower.ripen(T + 30)
+        assert world.order.readers[1:] == [0] and world.steward.bytes_on_disk(1) == BLOCK
+
+
+def test_an_open_file_is_no_victim_until_its_last_close() -> None:
+    world = World()
+    world.reports("/a", T - 9, T - 8)
+    assert world.is_victim("/a")
+    world.opens(T, "/a", "/a")
+    world.closes(T + 1, 1, read=1)
+    assert not world.is_victim("/a") and list(world.follower.open_files) == [0]
+    world.closes(T + 2, 2, read=1)
+    assert world.is_victim("/a") and list(world.follower.open_files) == []
+
+
+def test_a_file_that_is_open_for_long_is_read_by_a_job() -> None:
+    world = World()
+    world.opens(T, "/a")
+    world.follower.ripen(T + 30.0)
+    assert world.order.reads == []
+    world.follower.ripen(T + 90.0)
+    world.closes(T + 95, 1, read=1)
+    assert len(world.order.reads) == 1
+
+
+def test_a_close_that_was_lost_ends_by_the_g_stream_and_by_a_restart() -> None:
+    world = World()
+    world.reports("/b", T - 9, T - 8)
+    world.opens(T, "/a", "/b")
+    world.reports("/a", T, T + 20)
+    world.follower.ripen(T + 30.0)
+    assert not world.is_victim("/a")
+    world.follower.ripen(T + 90.0)
+    assert world.is_victim("/a") and not world.is_victim("/b")
+    world.follower.apply(Restarted(T + 100), T + 100.0)
+    assert world.is_victim("/b")
+
+
+def test_a_close_that_comes_after_the_eviction_puts_nothing_on_disk() -> None:
+    world = World()
+    world.reports("/a", T, T + 1)
+    world.follower.removed(0, T + 2.0)
+    world.reports("/a", T + 1, T + 2)
+    assert world.steward.bytes_on_disk(0) is None
+    world.really["/a"] = 7
+    world.reports("/a", T + 3, T + 4)
+    assert world.steward.bytes_on_disk(0) == 7
+    world.follower.ripen(T + 90.0)
+    world.reports("/a", T + 90, T + 91)
+    assert world.steward.bytes_on_disk(0) == BLOCK
+
+
+def test_names_that_no_file_can_have_are_left_out() -> None:
+    world = World()
+    for name in ("", "x", "/../etc", "/a\nb", "/xrdpfc_command/remove_file/ /a"):
+        world.opens(T, name)
+        world.reports(name, T, T + 1)
+    assert len(world.book) == 0
+    world.reports("//store//a", T, T + 1)
+    assert world.book.known(["/store/a"]) == [0]
+
+
+def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
+    world = World()
+    world.reports("/a", T, T + 10)
+    world.follower.found(0, BLOCK, T + 10.0, T + 100.0)
+    assert len(world.order.reads) == 1
+    world.follower.found(0, BLOCK, T + 150.0, T + 200.0)
+    assert [at for _, at, _ in world.order.reads] == [T, T + 150.0]
+    assert not world.follower.stored_since(0, T + 201.0)
+
+
+def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() -> None:
+    added: list[tuple[int, int]] = []
+
+    class Adding(Lru):
+        def add(self, dataset: int, tier: int, size_bytes: int) -> None:
+            added.append((dataset, tier))
+
+    catalogue = Datasets([(["/s/x/1.root", "2.root", "/s/z/3.root"], ["ds", "ds", None])])
+    book = Book(Steward(Adding(), capacity_bytes=1), catalogue, ["txt", "root"])
+    for name in ("/s/x/1.root", "/s/y/2.root", "/s/z/3.root", "/s/z/4.txt", "/s/x/5.odd", "/s/x/1.root"):
+        book.number(name)
+    assert added == [(0, 1), (0, 1), (1, 1), (1, 0), (2, 32)]
+    assert book.name(3) == "/s/z/4.txt"

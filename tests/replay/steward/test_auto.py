@@ -1,0 +1,125 @@
+"""`auto` is never much worse than the better of LRU and S3-FIFO, whatever it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from ladders import one_split
+
+from features.stream.state import Files
+from replay.policies.learned import Order
+from replay.steward import new_order
+from replay.steward.auto import Contest
+from replay.steward.replayed import Replayed
+from replay.story import Story
+from replay.trace import Trace
+
+DAY_S = 86400
+World = Callable[[np.random.Generator], tuple[list[np.ndarray], list[np.ndarray]]]
+WORST = 1.03
+
+
+def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[Trace, Story]:
+    """A trace of parts, and its story: fifty files in a row are a dataset."""
+    order = np.argsort(np.concatenate(times), kind="stable")
+    item = np.concatenate(items)[order].astype(np.int32)
+    m = int(item.max()) + 1
+    trace = Trace(
+        np.concatenate(times)[order].astype(np.int64), item, np.random.default_rng(seed).integers(1, 100, m)
+    )
+    unknown, listed = np.full(m, -1, np.int32), np.zeros(m // 50 + 1, np.int64)
+    dataset = (np.arange(m) // 50).astype(np.int32)
+    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
+    return trace, Story(files, listed.size, np.zeros(trace.n_accesses, np.int64))
+
+
+def flips(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """A week of files that are read for a while and never again, then a week of favourites under a scan."""
+    times, items, fresh, n = [], [], 3000, 8000
+    for week in range(6):
+        begin = week * 7 * DAY_S
+        times.append(np.sort(draw.uniform(begin, begin + 7 * DAY_S, n)))
+        if week % 2:
+            scanned = np.arange(n) % 2 == 0
+            favourites = np.minimum(draw.zipf(1.3, n) - 1, 2999)
+            items.append(np.where(scanned, fresh + np.arange(n) // 2, favourites))
+            fresh += n // 2
+        else:
+            front = fresh + np.arange(n) // 4
+            items.append(np.maximum(fresh, front - draw.exponential(150, n).astype(int)))
+            fresh += n // 4
+    return times, items
+
+
+def scans(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Favourites, and every other day a scan of as much as the cache has."""
+    times: list[np.ndarray] = [np.sort(draw.uniform(0, 30 * DAY_S, 30_000))]
+    items: list[np.ndarray] = []
+    fresh = 3000
+    items.append(np.minimum(draw.zipf(1.3, 30_000) - 1, 2999))
+    for day in range(0, 30, 2):
+        times.append(day * DAY_S + np.arange(1000) * 10.0)
+        items.append(fresh + np.arange(1000))
+        fresh += 1000
+    return times, items
+
+
+def twice(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """A scan whose files are read again when S3-FIFO has let them go and LRU has not."""
+    k, lag = np.arange(20_000), int(draw.integers(300, 500))
+    return [k * 30.0, (k + lag) * 30.0 + 1], [k, k]
+
+
+def wan(name: str, trace: Trace, story: Story, capacity: int, orders: list[Order] | None) -> int:
+    hit = np.zeros(trace.n_accesses, np.bool_)
+    Replayed(story, lambda c: new_order(name, c, orders, n_files=trace.n_items))(trace, capacity, hit)
+    return int(trace.size_bytes[trace.item[~hit]].sum())
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05])
+@pytest.mark.parametrize("world", [flips, scans, twice])
+def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
+    """The model values what was read last and most the least."""
+    trace, story = made(*world(np.random.default_rng(1)), seed=2)
+    capacity = int(share * trace.footprint_bytes)
+    bad = [Order(float(trace.time_s[trace.n_accesses // 4]), one_split("recency_s", 7200.0, -9.0, 9.0), 1.0)]
+    lru, s3fifo, auto = (wan(name, trace, story, capacity, bad) for name in ("lru", "s3fifo", "auto"))
+    learned = wan("learned", trace, story, capacity, bad)
+    assert auto <= WORST * min(lru, s3fifo)
+    assert learned > 0.99 * auto
+
+
+def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 5000)
+    trace, story = made(*scans(np.random.default_rng(1)), seed=2)
+    capacity = int(0.05 * trace.footprint_bytes)
+    assert wan("auto", trace, story, capacity, None) <= WORST * wan("s3fifo", trace, story, capacity, None)
+
+
+def test_a_contest_follows_what_surely_saves_and_no_other() -> None:
+    draw = np.random.default_rng(4)
+    contest = Contest(["lru", "good", "noise", "bad"], 100)
+    assert contest.best == "lru"
+    for _ in range(2000):
+        contest.count([20, 15, int(draw.integers(0, 41)), 25])
+    assert contest.best == "good"
+    for _ in range(4000):
+        contest.count([20, 21, int(draw.integers(10, 41)), 25])
+    assert contest.best == "lru"
+
+
+def test_a_trusted_order_begins_where_the_best_one_is() -> None:
+    contest = Contest(["lru", "good", "bad", "learned"], 100)
+    for _ in range(2000):
+        contest.count([20, 15, 30, 20])
+    assert contest.best == "good"
+    contest.trust("learned")
+    # For a while one that missed more before has the files at hand.
+    for _ in range(100):
+        contest.count([20, 15, 0, 16])
+        assert contest.best == "learned"
+    for _ in range(2000):
+        contest.count([20, 15, 30, 16])
+    assert contest.best == "good"

@@ -1,0 +1,224 @@
+"""Orders driven access by access are those of whole-trace kernels; delays cost little, and never room."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from ladders import one_split
+
+from features.stream.state import Files
+from replay.policies import POLICIES, Policy, run_policy
+from replay.policies.learned import Learned, Order
+from replay.steward import new_order
+from replay.steward.replayed import NO_DELAY, XCACHE, Delays, InBlocks, Replayed
+from replay.story import Story
+from replay.trace import Trace
+
+HOUR_S = 3600
+
+
+def world(seed: int, *, n: int = 3000, m: int = 200, n_datasets: int = 7) -> tuple[Trace, Story]:
+    """Reads of popular and unpopular files of a few datasets by nobody or one of some readers."""
+    draw = np.random.default_rng(seed)
+    times = np.cumsum(draw.integers(0, 400, n))
+    item = np.minimum(draw.geometric(0.02, n) - 1, m - 1).astype(np.int32)
+    trace = Trace(times, item, draw.integers(0, 1000, m))
+    dataset = draw.integers(0, n_datasets, m).astype(np.int32)
+    unknown, listed = np.full(m, -1, np.int32), np.zeros(n_datasets, np.int64)
+    files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
+    return trace, Story(files, n_datasets, draw.integers(0, 9, n))
+
+
+def hits(trace: Trace, policy: Policy, capacity: int) -> np.ndarray:
+    hit = np.zeros(trace.n_accesses, np.bool_)
+    assert policy(trace, capacity, hit) <= capacity
+    return hit
+
+
+def replayed(
+    story: Story, name: str, delays: Delays = NO_DELAY, orders: list[Order] | None = None
+) -> Replayed:
+    return Replayed(story, lambda capacity: new_order(name, capacity, orders), delays)
+
+
+@pytest.mark.parametrize("name", ["lru", "sieve"])
+@pytest.mark.parametrize("seed", range(4))
+def test_without_delays_a_heuristic_equals_its_kernel(name: str, seed: int) -> None:
+    trace, story = world(seed)
+    for capacity in (0, 700, 5000, 30_000, 10**6):
+        expected = np.zeros(trace.n_accesses, np.bool_)
+
+        POLICIES[name](trace, capacity, expected)
+        assert np.array_equal(hits(trace, replayed(story, name), capacity), expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_delays_the_learned_order_equals_its_kernel(seed: int) -> None:
+    """Also across the change from LRU to a first order and from it to a second."""
+    trace, story = world(seed)
+    orders = [
+        Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5),
+        Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0), 1.0),
+    ]
+    for capacity in (700, 5000, 30_000):
+        expected = hits(trace, Learned(story, orders), capacity)
+        assert np.array_equal(hits(trace, replayed(story, "learned", orders=orders), capacity), expected)
+
+
+def dataset_lru_hits(trace: Trace, story: Story, capacity: int) -> list[bool]:
+    """The oracle: of the datasets on disk the longest unread one, of its files the longest unread."""
+    dataset, size = story.files.dataset.tolist(), trace.size_bytes.tolist()
+    read: dict[int, int] = {}
+    of_dataset: dict[int, int] = {}
+    disk: list[int] = []
+    hits = []
+    for now, file in enumerate(trace.item.tolist()):
+        hits.append(file in disk)
+        if file not in disk and size[file] <= capacity:
+            while sum(size[f] for f in disk) + size[file] > capacity:
+                disk.remove(min(disk, key=lambda f: (of_dataset[dataset[f]], read[f])))
+            disk.append(file)
+        read[file] = of_dataset[dataset[file]] = now
+    return hits
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dataset_lru_equals_a_plain_one(seed: int) -> None:
+    trace, story = world(seed, n=1500, m=120, n_datasets=12)
+    for capacity in (1500, 9000, 25_000):
+        found = hits(trace, replayed(story, "dataset-lru"), capacity)
+        assert found.tolist() == dataset_lru_hits(trace, story, capacity)
+
+
+@pytest.mark.parametrize("name", ["s3fifo", "2q"])
+def test_a_heuristic_is_near_its_kernel(name: str) -> None:
+    """The kernels refuse files as large as the small queue, and look at ghosts before they make room."""
+    trace, story = world(5, n=8000, m=400)
+    expected = np.zeros(trace.n_accesses, np.bool_)
+    POLICIES[name](trace, 20_000, expected)
+    assert hits(trace, replayed(story, name), 20_000).sum() == pytest.approx(expected.sum(), rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["lru", "s3fifo", "sieve", "2q", "dataset-lru", "auto"])
+def test_delays_cost_little_and_never_room(name: str) -> None:
+    trace, story = world(7, n=6000)
+    capacity = 30_000
+    prompt = hits(trace, replayed(story, name), capacity).sum()
+    late = hits(trace, replayed(story, name, Delays(60, 60, 0.05, 5, 600)), capacity).sum()
+    assert late == pytest.approx(prompt, rel=0.1)
+    assert late != prompt
+
+
+def test_a_steward_that_is_always_late_leaves_plain_lru() -> None:
+    """The cache's own purge makes the room, as if nobody were there."""
+    trace, story = world(3)
+    expected = np.zeros(trace.n_accesses, np.bool_)
+    POLICIES["lru"](trace, 20_000, expected)
+    late = replayed(story, "s3fifo", Delays(seen_s=10**9, look_s=60))
+    assert np.array_equal(hits(trace, late, 20_000), expected)
+
+
+def test_an_open_file_is_read_past_rather_than_evicted() -> None:
+    """Two files that do not fit together, read in turn while both are open: the first one stays."""
+    item = np.array([0, 1, 0, 1, 0], np.int32)
+    trace = Trace(np.arange(5) * 10, item, np.array([6, 6]))
+    story = Story(
+        Files(
+            *(np.zeros(2, np.int32),) * 2,
+            trace.size_bytes,
+            np.full(2, -1, np.int32),
+            np.zeros(1, np.int64),
+            np.inf,
+        ),
+        1,
+        np.zeros(5, np.int64),
+    )
+    found = hits(trace, replayed(story, "lru", Delays(open_s=100)), 10)
+    assert found.tolist() == [False, False, True, False, True]
+    assert hits(trace, replayed(story, "lru"), 10).tolist() == [False] * 5
+
+
+def read_in_part(seed: int) -> tuple[Trace, Story]:
+    """The accesses of `world`, of which half read all of their file and half a part, some nothing."""
+    trace, story = world(seed)
+    size = trace.size_bytes[trace.item]
+    draw = np.random.default_rng(seed)
+    share = np.where(
+        draw.random(size.size) < 0.5, 1.0, draw.random(size.size) * (draw.random(size.size) < 0.9)
+    )
+    return dataclasses.replace(trace, read_bytes=(size * share).astype(np.int64)), story
+
+
+def in_blocks(story: Story, name: str, block_bytes: int, delays: Delays = NO_DELAY) -> InBlocks:
+    return InBlocks(story, lambda capacity: new_order(name, capacity, None), delays, block_bytes=block_bytes)
+
+
+def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], list[int]]:
+    """The oracle: bytes from disk and origin, of the beginnings of files; the longest unread one goes."""
+    assert trace.read_bytes is not None
+    disk: dict[int, int] = {}
+    served, fetched = [], []
+    for file, asked in zip(trace.item.tolist(), trace.read_bytes.tolist(), strict=True):
+        wanted = min(int(trace.size_bytes[file]), (asked + block - 1) // block * block)
+        have = disk.pop(file, None)
+        served.append(min(asked, have or 0))
+        if have is not None and have >= wanted:
+            disk[file] = have
+            fetched.append(0)
+            continue
+        others = list(disk)
+        while others and wanted <= capacity and sum(disk.values()) + wanted > capacity:
+            del disk[others.pop(0)]
+        if wanted <= capacity:
+            disk[file] = wanted
+            fetched.append(wanted - (have or 0))
+        else:
+            fetched.append(asked - served[-1])
+            if have is not None:
+                disk[file] = have
+    return served, fetched
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("block", [1, 64, 10_000])
+def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -> None:
+    trace, story = read_in_part(seed)
+    for capacity in (700, 5000, 30_000):
+        found = in_blocks(story, "lru", block).serve(trace, capacity)
+        served, fetched = lru_of_blocks(trace, capacity, block)
+        assert found.hit_bytes.tolist() == served and found.fetched_bytes.tolist() == fetched
+        assert found.peak_bytes <= capacity
+
+
+@pytest.mark.parametrize("name", ["lru", "s3fifo", "sieve", "2q", "dataset-lru", "auto"])
+def test_every_order_keeps_to_the_capacity_with_parts_of_files(name: str) -> None:
+    trace, story = read_in_part(1)
+    for delays in (NO_DELAY, XCACHE):
+        found = in_blocks(story, name, 64, delays).serve(trace, 20_000)
+        assert found.peak_bytes <= 20_000
+        assert (found.hit_bytes <= found.asked_bytes).all() and (found.fetched_bytes >= 0).all()
+        assert found.hit_bytes.sum() > 0.3 * found.asked_bytes.sum()
+        assert (found.hit_bytes[found.hit] == found.asked_bytes[found.hit]).all()
+
+
+def test_files_that_are_read_whole_give_the_same_by_blocks() -> None:
+    trace, story = world(2)
+    whole = dataclasses.replace(trace, read_bytes=trace.size_bytes[trace.item])
+    for given in (trace, whole):
+        for delays in (NO_DELAY, XCACHE):
+            found = in_blocks(story, "sieve", 64, delays).serve(given, 20_000)
+            assert np.array_equal(found.hit, hits(trace, replayed(story, "sieve", delays), 20_000))
+
+
+def test_results_count_the_bytes_that_are_read() -> None:
+    trace, story = read_in_part(4)
+    policy, from_s = in_blocks(story, "lru", 64), int(trace.time_s[1000])
+    result = run_policy("steward-lru", trace, 20_000, count_from_s=from_s, policy=policy)
+    served = policy.serve(trace, 20_000)
+    assert result.requests == 2000
+    assert result.bytes_requested == served.asked_bytes[1000:].sum()
+    assert result.hit_bytes == served.hit_bytes[1000:].sum()
+    assert result.wan_bytes == served.fetched_bytes[1000:].sum() == result.hourly.wan_bytes.sum()
+    assert result.hits == served.hit[1000:].sum() < 2000

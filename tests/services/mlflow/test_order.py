@@ -1,0 +1,159 @@
+"""The order of eviction in MLflow: kept by a training, judged apart from plans, and served to stewards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ladders import rates_of
+from planted_region import (
+    DAY,
+    FIRST,
+    MLFLOW_WARNINGS,
+    SECOND,
+    TRAIN_UNTIL_S,
+    Mlflow,
+    bundle_of,
+    evaluate,
+    registry,
+    without_digest,
+)
+
+from features.errors import ModelError
+from features.results import PROMOTIONS
+from features.stream.columns import COLUMNS
+from jobs.evaluate import promote
+from jobs.evaluate.decisions import Promotion, last_decision
+from jobs.store.tables import Tables
+from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
+from models.serving.mlflow_session import mlflow
+from models.serving.order import load_order
+
+pytestmark = MLFLOW_WARNINGS
+CAPACITY = 100_000_000
+
+
+def decide(store: Tables, at: Mlflow, now_s: int) -> Promotion:
+    return promote.decide(store, region="emea", mlflow=at, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+
+
+def serving(at: Mlflow) -> tuple[str | None, str | None]:
+    """The champion, and the version whose order may evict."""
+    known = registry(at)
+    return known.version_at("emea", "champion"), known.version_at("emea", "steward")
+
+
+def tags(at: Mlflow, version: str) -> dict[str, str]:
+    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
+    run_id = str(client.get_model_version(*version.split("/")).run_id)
+    return dict(client.get_run(run_id).data.tags)
+
+
+def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
+    assert load_order(registry(own), "emea", CAPACITY) is None
+    told = tags(own, SECOND)
+    assert told["may_evict"] == "no: not evaluated yet"
+    assert told["order"].startswith("within 90m, 3h")
+
+
+def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, tmp_path: Path) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=0)
+    found = decide(store, own, 1)
+    assert (found.action, found.may_evict, serving(own)) == ("promote", False, (FIRST, None))
+    assert tags(own, FIRST)["may_evict"].startswith("no: is not significantly better than lru")
+    evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST, order_saving=200)
+    found = decide(store, own, 2)
+    assert (found.action, found.champion) == ("refuse", FIRST)
+    assert (found.may_evict, found.steward, serving(own)) == (True, SECOND, (FIRST, SECOND))
+    assert {one.against for one in found.comparisons if one.policy == "steward"} == {"lru", "s3fifo"}
+    told = tags(own, SECOND)
+    assert told["may_evict"] == "yes"
+    assert told["may_push"].startswith("no: is not significantly better")
+    assert last_decision(store, region="emea") == found
+    evaluate(store, FIRST, 42 * DAY, saving=300, champion=None, order_saving=200)
+    assert decide(store, own, 3).steward == FIRST
+    assert tags(own, SECOND)["may_evict"] == f"no: the order that evicts is of {FIRST}"
+    expected = [(FIRST, SECOND), (FIRST, None), (None, None)]
+    for now_s, versions in enumerate(expected, start=4):
+        back = promote.take_back(store, region="emea", mlflow=own, now_s=now_s)
+        assert (back.champion, back.steward) == versions == serving(own)
+    assert tags(own, SECOND)["may_evict"] == "no: the order that evicts is of none"
+
+
+def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflow, tmp_path: Path) -> None:
+    folder, store = bundle_of(own, FIRST), Tables(str(tmp_path / "tables"))
+    raw = json.loads((folder / BUNDLE_FILE).read_text())
+    (folder / BUNDLE_FILE).write_text(json.dumps(raw | {"order": None, "no_order": "too few accesses"}))
+    shutil.rmtree(folder / "order")
+    without_digest(own)
+    evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=200)
+    found = decide(store, own, 1)
+    assert (found.action, found.may_evict, found.steward) == ("promote", False, None)
+    assert found.order_reasons == ("the challenger has no order of eviction: too few accesses",)
+    assert serving(own) == (FIRST, None)
+    registry(own).point("steward", FIRST, tags={})  # by hand
+    assert load_order(registry(own), "emea", CAPACITY) is None
+
+
+def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlflow, tmp_path: Path) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    evaluate(store, FIRST, 40 * DAY, saving=300, champion=None)
+    found = decide(store, local, 1)
+    assert found.order_reasons[0] == "steward was not replayed at 10% capacity"
+    (row,) = store.read_arrow(PROMOTIONS).to_pylist()
+    comparisons = [{k: v for k, v in one.items() if k != "policy"} for one in json.loads(row["comparisons"])]
+    older = dict.fromkeys(("may_evict", "steward", "order_reasons"))
+    key = tuple(row[name] for name in PROMOTIONS.partition)
+    store.replace_rows(PROMOTIONS, [row | older | {"comparisons": json.dumps(comparisons)}], key)
+    known = last_decision(store, region="emea")
+    assert (known.may_evict, known.steward, known.order_reasons) == (None, None, ())
+    assert known.comparisons == found.comparisons
+    assert promote.take_back(store, region="emea", mlflow=local, now_s=2).champion is None
+
+
+def test_a_steward_gets_the_order_that_was_trained(own: Mlflow) -> None:
+    at = registry(own)
+    at.point("steward", SECOND, tags={})
+    served = load_order(at, "emea", CAPACITY)
+    assert served is not None
+    assert (served.version, served.until_s, served.kinds) == (SECOND, TRAIN_UNTIL_S, ("tar", "root"))
+    folder = bundle_of(own, SECOND)
+    model = read_about(folder).order
+    assert model is not None
+    assert served.order.share == model.share(CAPACITY)
+    assert served.order.from_s == TRAIN_UNTIL_S
+    rows = np.random.default_rng(1).random((9, len(COLUMNS))).astype(np.float32)
+    np.testing.assert_array_equal(
+        rates_of(served.order.ladder, rows), rates_of(read_order(folder, model), rows)
+    )
+    assert load_order(at, "emea", CAPACITY, known=served) is served
+
+
+def test_a_changed_order_serves_nobody(own: Mlflow, tmp_path: Path) -> None:
+    at, folder = registry(own), bundle_of(own, SECOND)
+    at.point("steward", SECOND, tags={})
+    trees = folder / "order" / "90m.lgb"
+    before = bundle_digest(folder)
+    trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
+    assert bundle_digest(folder) != before
+    with pytest.raises(ModelError, match="not those that were trained"):
+        load_order(at, "emea", CAPACITY)
+    store = Tables(str(tmp_path / "tables"))
+    evaluate(store, SECOND, 40 * DAY, saving=0, champion=None, order_saving=200)
+    with pytest.raises(ModelError, match="not those that were trained"):
+        decide(store, own, 1)
+    trees.write_text(trees.read_text()[:600])
+    model = read_about(folder).order
+    assert model is not None
+    with pytest.raises(ModelError, match=r"order: .*damaged.*train again"):
+        read_order(folder, model)
+    trees.unlink()
+    with pytest.raises(ModelError, match=r"order/90m\.lgb cannot be read"):
+        read_order(folder, model)
+    (folder / "order" / "code.py").write_text("raise SystemExit")
+    with pytest.raises(ModelError, match=r"order/code\.py"):
+        bundle_digest(folder)

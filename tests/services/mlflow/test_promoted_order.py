@@ -1,0 +1,128 @@
+"""A steward at work takes up the order that is promoted, from a real MLflow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, bundle_of, registry
+
+from features.errors import ModelError
+from jobs.settings.tree import Settings
+from jobs.steward import promoted, steward
+from jobs.steward.promoted import Promoted
+from prefetch.steward.figures import Figures
+
+pytestmark = MLFLOW_WARNINGS
+WITHIN_S = 60.0
+FRESH_S = TRAIN_UNTIL_S + 35.0 * DAY
+"""An order serves until then."""
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now_s = FRESH_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def site(folder: Path, at: Mlflow, policy: str = "auto") -> Settings:
+    (folder / "conf" / "caches").mkdir(parents=True)
+    (folder / "origin").mkdir()
+    (folder / "conf" / "base.toml").write_text(
+        f'region = {{ name = "emea" }}\n[mlflow]\nuri = "{at.uri}"\nartifacts = "{at.artifacts}"\n'
+        f'experiment = "cachecast-test"\n[push]\njournal = "{folder}/journal.db"\n'
+        f'[steward]\nstate = "{folder}/s"\npolicy = "{policy}"\n'
+    )
+    (folder / "conf" / "caches" / "xc1.toml").write_text(
+        f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
+        'capacity = "100MB"\n'
+    )
+    return Settings.load(folder / "conf", tables=str(folder / "tables"), env={})
+
+
+def spoil(at: Mlflow, version: str) -> None:
+    """Change a file of a version's order."""
+    trees = bundle_of(at, version) / "order" / "90m.lgb"
+    trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
+
+
+def test_a_steward_follows_promotions_without_a_restart(
+    own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promoted, "LOOK_UP_EVERY_S", 0.1)
+    monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
+    settings, at, clock = site(tmp_path, own), registry(own), Clock()
+    found, missed = list[Figures](), list[str]()
+
+    def until(what: str, is_so: Callable[[Figures], bool]) -> None:
+        ends = time.monotonic() + WITHIN_S
+        while not (found and is_so(found[-1])):
+            if time.monotonic() > ends:
+                missed.append(what)
+                return
+            time.sleep(0.05)
+
+    def operate() -> None:
+        until("none yet", lambda one: one.version is None and not one.alarms)
+        at.point("steward", FIRST, tags={})
+        until("the first", lambda one: one.version == FIRST and one.version_since_s == FRESH_S)
+        clock.now_s -= 60
+        at.point("steward", SECOND, tags={})
+        until("the second", lambda one: one.version == SECOND and one.version_since_s == FRESH_S - 60)
+        spoil(own, FIRST)
+        at.point("steward", FIRST, tags={})
+        until("an alarm", lambda one: f"order of {SECOND} serves on" in one.alarms.get("steward-order", ""))
+        assert found[-1].version == SECOND
+        at.point("steward", SECOND, tags={})
+        until("no alarm", lambda one: one.version == SECOND and "steward-order" not in one.alarms)
+        at.unpoint("emea", "steward")
+        until("taken back", lambda one: one.version is None and "steward-order" not in one.alarms)
+        at.point("steward", SECOND, tags={})
+        until("again", lambda one: one.version == SECOND)
+        clock.now_s = FRESH_S + 1
+        until("too old", lambda one: one.version is None and "max_age" in one.alarms.get("steward-order", ""))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def operate_and_stop() -> None:
+        try:
+            operate()
+        finally:
+            if missed:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=operate_and_stop)
+    thread.start()
+    lines = list[str]()
+    steward.run(settings, cache="xc1", log=lines.append, figures=found.append, now_s=clock)
+    thread.join()
+    assert not missed, lines
+    assert sum("begins anew" in line for line in lines) == 5
+
+
+def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_path: Path) -> None:
+    settings = site(tmp_path, own, "learned")
+    cache = settings.cache("xc1")
+    registry(own).point("steward", SECOND, tags={})
+    with Promoted(settings, cache, now_s=lambda: FRESH_S) as found:
+        assert found.serves is not None and (found.serves.version, found.fault) == (SECOND, None)
+    with Promoted(settings, cache, now_s=lambda: FRESH_S + 1) as found:
+        assert found.serves is None and found.fault is not None and "train, evaluate" in found.fault
+    spoil(own, SECOND)
+    with pytest.raises(ModelError, match="not those that were trained"):
+        Promoted(settings, cache, now_s=lambda: FRESH_S)
+
+
+def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
+    settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"), "s3fifo")
+    with Promoted(settings, settings.cache("xc1")) as found:
+        found.refresh()
+        assert (found.serves, found.fault) == (None, None)

@@ -1,0 +1,124 @@
+"""The operator's page of `cachecast serve` in a real browser: nothing fails, keys suffice."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from operator_site import GB, environment, lfn, planted
+from placement_server import PlacementServer, serving
+
+pytestmark = pytest.mark.service
+
+CACHES = {"xc1": ("EDGE", 100 * GB), "xc2": ("EDGE", 100 * GB)}
+WIDTHS = (360, 1280)
+FOCUSED = "document.activeElement.outerHTML.slice(0, 300)"
+ROOM = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+ALONE = (
+    "[...document.querySelectorAll('td, dd')].map(cell => cell.innerText.trim())"
+    ".filter(text => /^[-–]?[0-9][0-9\\s.,]*$/.test(text))"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
+    folder = tmp_path_factory.mktemp("operator")
+    planted(folder, now_s=int(time.time()))
+    with serving(folder / "placement.db", caches=CACHES, env=environment(folder)) as started:
+        started.beat("xc1")
+        yield started
+
+
+def pages(server: PlacementServer) -> list[str]:
+    plan = f"{server.url}/operator/caches/xc1"
+    return [
+        f"{server.url}/operator",
+        plan,
+        f"{plan}?action=pin&after=10",
+        f"{plan}?file={quote(lfn(91))}",
+        f"{plan}?file={quote(lfn(100))}",
+        f"{plan}?file=%3Cscript%3Ealert(1)%3C/script%3E",
+        f"{server.url}/operator/caches/xc2",
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_opens_without_a_fault(browser: Any, server: PlacementServer, width: int) -> None:
+    for page in pages(server):
+        browser.open(page, width=width)
+        assert browser.complaints(server.url) == [], page
+        assert not [event for event in browser.events if event["method"] == "Page.javascriptDialogOpening"]
+        inside, room = browser.ask(ROOM)
+        assert inside <= room, (page, inside)
+        assert browser.ask("document.querySelectorAll('script, img, iframe, [style], [onerror]').length") == 0
+        assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert browser.ask(ALONE) == [], page
+        text = browser.ask("document.body.innerText")
+        for useless in ("None", "nan", "undefined", "{{", "{%"):
+            assert not re.search(rf"\b{re.escape(useless)}\b", text), (page, useless)
+
+
+def test_what_an_operator_wants_to_know_is_there(browser: Any, server: PlacementServer) -> None:
+    browser.open(f"{server.url}/operator", width=1280)
+    text = browser.ask("document.body.innerText").replace("\u00a0", " ")
+    for words in ("drift (default)", "To do: ", "93 GB of 100 GB (93 %)", "follows the order s3fifo"):
+        assert words in text
+    for words in ("Evictions of the last hour", "a plan evicts it", "Saved against LRU", "s ago)"):
+        assert words in text
+    assert browser.ask("document.querySelector('svg[role=img]').getAttribute('aria-label')") == (
+        "93\u00a0% full; watermarks at 90\u00a0% and 95\u00a0%"
+    )
+    assert browser.ask("document.querySelector('svg.bar').getBoundingClientRect().width") > 100
+
+
+def test_keys_suffice(browser: Any, server: PlacementServer) -> None:
+    browser.open(f"{server.url}/operator", width=1280)
+    seen: list[str] = []
+    for _ in range(40):
+        browser.press("Tab")
+        seen.append(browser.ask(FOCUSED))
+        if seen[-1].startswith("<summary"):
+            break
+    assert 'class="skip"' in seen[0] and seen[-1].startswith("<summary"), seen
+    assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert not browser.ask("document.querySelector('details').open")
+    browser.press("Enter")
+    assert browser.ask("document.querySelector('details').open")
+    browser.open(f"{server.url}/operator/caches/xc1", width=1280)
+    while not browser.ask(FOCUSED).startswith("<input"):
+        browser.press("Tab")
+    for letter in lfn(91):
+        browser.press(letter)
+    browser.loaded(lambda: browser.press("Enter"))
+    assert browser.complaints(server.url) == []
+    assert browser.ask("document.querySelector('.answer strong').innerText") == "pin"
+    assert browser.ask("new URLSearchParams(location.search).get('file')") == lfn(91)
+
+
+def test_every_control_and_picture_has_a_name(browser: Any, server: PlacementServer) -> None:
+    for page in pages(server):
+        browser.open(page, width=1280)
+        assert browser.ask("[...document.querySelectorAll('input')].every(one => one.labels.length)")
+        assert browser.ask("[...document.querySelectorAll('a, button')].every(one => one.innerText.trim())")
+        assert browser.ask(
+            "[...document.querySelectorAll('svg')].every(one => one.getAttribute('aria-label'))"
+        )
+        levels = browser.ask(
+            "[...document.querySelectorAll('h1, h2, h3, h4')].map(one => Number(one.tagName[1]))"
+        )
+        assert levels[0] == 1
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_a_service_without_tables_says_so(browser: Any, tmp_path: Path) -> None:
+    with serving(tmp_path / "p.db", caches=CACHES, env=environment(tmp_path)) as started:
+        browser.open(f"{started.url}/operator", width=360)
+        assert browser.complaints(started.url) == []
+        text = browser.ask("document.body.innerText")
+        assert "there are no tables here" in text and "Off: no steward reports here" in text

@@ -1,0 +1,149 @@
+"""The steward as a service beside a real XCache: killed, restarted, deaf, twice, and with wrong clocks."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import needed
+from steward_site import Site, eventually, name_of, running
+
+from prefetch.steward.book import Book, Datasets
+from prefetch.steward.feed import Feed
+from prefetch.steward.figures import read
+from prefetch.steward.follower import Follower
+from prefetch.steward.readers import Readers
+from prefetch.xcache.captures import FolderReader
+from replay.steward import Steward
+from replay.steward.lru import Lru
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    yield from needed("a real XCache", running())
+
+
+def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: Site) -> None:
+    """Above 20 files the cache purges to 8; seen on 5.5.3: when it starts, to 8 in any case."""
+    names = site.files("a", 34)
+    for name in names[:18]:
+        site.read(name)
+    with site.reading(names[0]):
+        time.sleep(1.5)
+        first = site.steward()
+        assert eventually(lambda: len(site.held()) < 18)
+        first.kill()
+        first.wait()
+        for name in names[18:20]:
+            site.read(name)
+        second = site.steward()
+        assert f"another steward of cache 'cache' (process {second.pid})" in site.refused()
+        for name in names[20:]:
+            site.read(name)
+            time.sleep(0.1)
+        assert eventually(lambda: 8 < len(site.held()) <= 15), site.held()
+        assert name_of(names[0]) in site.held()  # the oldest of all, and open
+    site.servers.restart_cache()
+    assert eventually(lambda: len(site.held()) == 8)
+
+    def follows() -> bool:
+        """The last reads are held, old files gone. A read that is reported late may have to come again."""
+        for name in names[:8]:
+            if name_of(name) not in site.held():
+                site.read(name)
+        return {name_of(name) for name in names[:8]} <= site.held() and len(site.held()) <= 15
+
+    assert eventually(follows)
+    site.stop(second)
+    assert second.returncode == 0
+    assert read(site.folder / "steward" / "cache.json") is None
+
+
+def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:
+    names = site.files("b", 18)
+    for name in names[:2]:
+        site.read(name)
+    time.sleep(1.5)
+    site.steward()
+    site.stop(site.collector)
+    with site.reading(names[2]):
+        for name in names[3:17]:
+            site.read(name)
+        time.sleep(1.1)  # the cache tells times of use to the second
+        site.read(names[17])
+        assert eventually(lambda: "steward-blind" in site.figures.alarms)
+        assert "no collector writes" in site.figures.alarms["steward-blind"] and len(site.held()) == 18
+        site.collect()
+        site.read(names[17])
+        assert eventually(lambda: len(site.held()) <= 15, 30)
+        assert {name_of(names[2]), name_of(names[17])} <= site.held()
+
+
+def test_a_wrong_clock_is_told_and_removes_no_open_file(
+    site: Site, clock_shift: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("LD_PRELOAD", str(clock_shift))
+        patched.setenv("CLOCK_SHIFT_S", "-3600")
+        site.servers.restart_cache()
+    names = site.files("c", 20)
+    for name in names[:2]:
+        site.read(name)
+    with site.reading(names[0]):
+        time.sleep(1.5)
+        site.steward()
+        for name in names[2:]:
+            site.read(name)
+        assert eventually(lambda: len(site.held()) <= 15)
+        assert name_of(names[0]) in site.held()
+        assert eventually(lambda: "s behind ours" in site.figures.alarms.get("steward-clock", ""))
+
+
+class Told(Lru):
+    """LRU that keeps who read what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: dict[int, set[int]] = {}
+
+    def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
+        self.readers.setdefault(file, set()).add(reader)
+        super().read(file, reader, at_s, is_held=is_held)
+
+
+def test_reads_have_the_reader_that_the_server_reports(site: Site) -> None:
+    """By what a real server sends: two users, and work that a client names; short reads, closed at once."""
+    names = site.files("u", 5)
+    site.read(names.pop())
+    time.sleep(2.5)  # from its first report on, a server is known to report opens
+    for user, name in zip(("alice", "alice", "bob", "carol"), names, strict=True):
+        url = site.servers.cache_url.replace("//", f"//{user}@")
+        subprocess.run(["xrdcp", "-f", f"{url}/{name}", "/dev/null"], check=True, capture_output=True)
+    order = Told()
+    steward = Steward(order, capacity_bytes=10**9)
+    book = Book(steward, Datasets())
+    feed = Feed(FolderReader(site.captures))
+    follower = Follower(
+        book,
+        steward,
+        ours_last_s=60,
+        on_disk=lambda name: 0,
+        readers=Readers(["user"]),
+        reports_opens=lambda: feed.sees_opens,
+    )
+
+    def is_told() -> bool:
+        for report in feed.poll():
+            follower.apply(report, time.time())
+        follower.ripen(time.time())
+        return all(order.readers.get(file) for file in book.known(names)) and len(book) == 5
+
+    assert eventually(is_told)
+    one, two, three, four = (order.readers[file] for file in book.known(names))
+    assert one == two and len(one) == len(three) == len(four) == 1
+    assert len(one | three | four) == 3 and 0 not in one | three | four

@@ -1,0 +1,52 @@
+"""Accesses with a rhythm that an order of eviction can learn: some datasets come back, most do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from features.schema import ACCESSES, arrow_schema
+from features.times import day_label
+from jobs.store.tables import Tables
+from models.learning import order
+from models.learning.learners import LightGBM
+
+N_FILES, FILE_BYTES = 25, 1_000_000
+
+
+def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders of few trees from few rows, in a second."""
+    monkeypatch.setattr(order, "LEARNER", LightGBM(trees=5))
+    monkeypatch.setattr(order, "MOST_ROWS", 8000)
+
+
+def plant_accesses(store: Tables, *, until_s: int, begin_s: int = 0, seed: int = 1) -> None:
+    """Passes through datasets from `begin_s` to `until_s`, each known an hour after its read."""
+    draw = np.random.default_rng(seed)
+    times, names, sets = [], [], []
+    for d in range(40):
+        period_s = (4 if d % 4 == 0 else 1000) * 3600.0
+        at = begin_s + draw.random() * min(period_s, until_s - begin_s)
+        while at < until_s:
+            times += [int(at) + 10 * f for f in range(N_FILES)]
+            names += [f"set{d}/f{f:03}.{'root' if f else 'tar'}" for f in range(N_FILES)]
+            sets += [f"s:set{d}"] * N_FILES
+            at += period_s * (0.8 + 0.4 * draw.random())
+    n, at_us = len(times), np.array(times) * 1_000_000
+    utc = pa.timestamp("us", tz="UTC")
+    given = {
+        "did": [f"s:{name}" for name in names],
+        "scope": ["s"] * n,
+        "name": names,
+        "dataset": sets,
+        "accessed_at": pa.array(at_us, utc),
+        "known_at": pa.array(at_us + 3_600_000_000, utc),
+        "size_bytes": pa.array(np.full(n, FILE_BYTES)),
+        "n_reads": pa.array(np.ones(n, np.int64)),
+        "source": ["test"] * n,
+        "event_id": [f"{seed}-{i}" for i in range(n)],
+        "day": [day_label(at) for at in times],
+    }
+    absent = {f.name: pa.nulls(n, f.type) for f in arrow_schema(ACCESSES) if f.name not in given}
+    store.replace_arrow(ACCESSES, pa.table({**given, **absent}))
