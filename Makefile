@@ -5,13 +5,14 @@ BIN := .venv/bin
 OUT ?= demo-out
 LOCAL ?= local-out
 NOTEBOOKS ?= notebooks-out
+TRACES ?= conf/leaderboard.toml
 DRILL_MINUTES ?= 10
 STAMP := .venv/.installed
 # A file's tests stay in one process; each process has a Spark session and servers of its own.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
-.PHONY: help install demo up down test lint check verify benchmarks notebooks audit docs clean
+.PHONY: help install demo up down test lint check verify benchmarks leaderboard notebooks audit docs clean
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
@@ -60,6 +61,8 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/api_docs.py
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
+	$(BIN)/python bench/drill_steward.py
+	$(BIN)/python bench/steward_million.py
 	$(BIN)/python bench/push.py
 	$(BIN)/python bench/xcache.py
 	$(BIN)/python bench/replay.py --exact
@@ -80,6 +83,10 @@ benchmarks: $(STAMP)-verify ## run the benches alone on this machine and rewrite
 	@conf/deploy/hdfs.sh
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/page.py $(ONLY)
+
+leaderboard: $(STAMP)-verify ## every policy on every trace, libCacheSim's beside ours, in leaderboard-out/; TRACES="a.toml b.toml": your own
+	$(BIN)/python bench/leaderboard_rivals.py --traces $(TRACES) --out leaderboard-out
+	$(BIN)/cachecast leaderboard $(addprefix --traces ,$(TRACES)) --out leaderboard-out
 
 docs: $(STAMP)-verify ## the API's pages, in build/docs
 	$(BIN)/python bench/api_docs.py --out build/docs

@@ -12,6 +12,8 @@ setup(
     packages=[*find_packages(include=[name for room in ROOMS for name in (room, f"{room}.*")]), "conf"],
     package_data={
         "conf": [
+            "claims.toml",
+            "leaderboard.toml",
             "base.toml",
             "caches/*",
             "workloads/*.toml",
@@ -20,7 +22,7 @@ setup(
             "deploy/submit.py",
         ],
         "dags": [".airflowignore"],
-        "jobs": ["report/*.html"],
+        "jobs": ["report/page.*", "overview/*.html", "overview/*.css"],
     },
     install_requires=[
         "duckdb>=2.0,<3",
@@ -32,8 +34,8 @@ setup(
         "hdfs-native>=0.14.7,<0.15",
         "httptools>=0.6",
         "jinja2>=3.1",
-        "joblib>=1.5",
         "lightgbm>=4.7,<5",
+        "llvmlite>=0.45",
         "matplotlib>=3.10,<4",
         "mlflow>=3.17.2,<3.18",  # 3.18.0 cannot be installed
         "numba>=0.62",
