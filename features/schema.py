@@ -77,7 +77,7 @@ ACCESSES = Table(
         Column("cache", "string", "cache that served it, where known"),
         Column("accessed_at", "timestamp", "start of the read", required=True),
         Column("closed_at", "timestamp", "end of the read"),
-        Column("known_at", "timestamp", "when a source first published it, if only as an open", required=True),
+        Column("known_at", "timestamp", "when a source first published it, open or closed", required=True),
         Column("size_bytes", "long", "size of the file"),
         Column("read_bytes", "long", "bytes the client read"),
         Column("bytes_hit", "long", "served from the cache's disk or memory"),
