@@ -6,7 +6,7 @@ decides at each access.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -29,6 +29,8 @@ from replay.story import story
 
 STEWARDS = (STEWARD, f"{STEWARD}-auto", f"{STEWARD}-dataset-lru")
 """The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
+MOST_FOLLOWED = 4_000_000
+"""No kernel serves the last two of `STEWARDS`: with more accesses, times capacities, they are left out."""
 POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
 
 
@@ -49,31 +51,32 @@ def run(
         raise InputError(f"a capacity of {min(fractions):%} of the files read has no room for any")
     learning = Learning(trace, told, capacities)
     orders = learning.orders(from_s, on_progress)
-    rivals = _replayed(learning, fractions, orders, from_s, on_progress)
+    stewards = STEWARDS if trace.n_accesses * len(capacities) <= MOST_FOLLOWED else STEWARDS[:1]
+    ours = [_stewards(learning, order, stewards) for order in orders]
+    rivals = _replayed(learning, fractions, ours, from_s, on_progress)
     return EvaluationAnswer(
         model_version=None,
         first_day=day_label(from_s),
         last_day=day_label(int(trace.time_s[-1])),
         rows=tuple(row(at, policy) for at in rivals for policy in at.replayed),
-        notes=loaded.notes,
+        notes=(*loaded.notes, *_notes(stewards)),
     )
 
 
 def _replayed(
     learning: Learning,
     fractions: Sequence[float],
-    orders: Sequence[list[Order]],
+    ours: Sequence[Mapping[str, Policy]],
     from_s: int,
     on_progress: Advance,
 ) -> list[Rivals]:
-    """Every policy and the bound at each capacity, in parallel."""
+    """Every policy and the bound at each capacity, in parallel; `ours`: the stewards at each."""
     trace, tasks = learning.trace, dict[tuple[int, str], Future[Result]]()
     _ = trace.following  # computed once, before several threads ask for it
     with ThreadPoolExecutor() as pool:
         for at, capacity in enumerate(learning.capacities):
-            stewards = _stewards(learning, orders[at])
-            for name in (*STEWARDS, *POLICIES):
-                policy = stewards.get(name)
+            for name in (*ours[at], *POLICIES):
+                policy = ours[at].get(name)
                 replay = partial(run_policy, name, trace, capacity, count_from_s=from_s, policy=policy)
                 tasks[at, name] = pool.submit(replay)
             tasks[at, BOUND] = pool.submit(byte_bound, trace, capacity, count_from_s=from_s)
@@ -84,18 +87,25 @@ def _replayed(
         Rivals(
             fraction,
             0,
-            {name: replayed(trace, tasks[at, name].result()) for name in (*POLICIES, *STEWARDS, BOUND)},
+            {name: replayed(trace, tasks[at, name].result()) for name in (*POLICIES, *ours[at], BOUND)},
         )
         for at, fraction in enumerate(fractions)
     ]
 
 
-def _stewards(learning: Learning, orders: list[Order]) -> dict[str, Policy]:
-    """The policies `STEWARDS` at one capacity, which share what was learned."""
+def _notes(stewards: Sequence[str]) -> tuple[str, ...]:
+    if left_out := [name for name in STEWARDS if name not in stewards]:
+        return (f"too many accesses for {' and '.join(left_out)}: `replay --policy` runs them alone",)
+    return ()
+
+
+def _stewards(learning: Learning, orders: list[Order], wanted: Sequence[str]) -> dict[str, Policy]:
+    """The policies `wanted` of `STEWARDS` at one capacity, which share what was learned."""
     told, n_files = learning.story, learning.trace.n_items
     followed = (partial(_order, name, orders, n_files) for name in ("auto", "dataset-lru"))
     driven = (Replayed(told, order) for order in followed)
-    return dict(zip(STEWARDS, (Learned(told, orders), *driven), strict=True))
+    made: tuple[Policy, ...] = (Learned(told, orders), *driven)
+    return {name: policy for name, policy in zip(STEWARDS, made, strict=True) if name in wanted}
 
 
 def _order(name: str, learned: list[Order], n_files: int, capacity_bytes: int) -> EvictionOrder:

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
+from jobs.evaluate import trace as job
 
 DAY_S = 86400
 START_S = 1_750_032_000  # a midnight
@@ -63,6 +64,18 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     assert auto["wan_bytes"] < datasets["wan_bytes"]  # whole datasets are read in turn: no better than LRU
     assert {name for name, _ in rows} >= {"s3fifo", "sieve", "2q", "lfu-da", "gdsf", "clairvoyant"}
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
+
+
+def test_stewards_without_a_kernel_are_left_out_of_long_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "MOST_FOLLOWED", 100)
+    path = trace(tmp_path / "t.csv")
+    named = {name for name, _ in evaluated(path)}
+    assert named >= {"steward", "lru", "s3fifo", "bound"} and not named & set(job.STEWARDS[1:])
+    given = ["evaluate", "--trace", str(path), "--columns", COLUMNS, "--from", "2025-06-22"]
+    answer = CliRunner().invoke(app, given)
+    assert "`replay --policy` runs them alone" in " ".join(answer.output.split())
 
 
 def test_what_happens_later_does_not_change_what_was_done_before(tmp_path: Path) -> None:
