@@ -4,8 +4,8 @@ bench/page.py                    every bench of the page, one after the other (s
 bench/page.py replay readers     only these; the other sections stay as they are
 bench/page.py --list             the benches of the page
 
-Each section of docs/benchmarks.md is one run of one command on one machine. A bench that fails leaves its
-section as it was, and makes the exit code 1.
+Each section of docs/benchmarks.md is one run of one command on one machine. A bench that fails makes the exit
+code 1: its section says so, or stays as it was if nothing was printed.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/page.py
 """
@@ -108,7 +108,7 @@ def main() -> None:
         parser.error(f"there is no bench {unknown[0]!r}; there are {', '.join(known)}")
     failed = [name for name in asked.names or known if not _renew(known[name])]
     if failed:
-        sys.exit(f"failed, their sections stay as they were: {', '.join(failed)}")
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def sections(page: str) -> dict[str, str]:
@@ -118,32 +118,35 @@ def sections(page: str) -> dict[str, str]:
 
 
 def _renew(bench: Bench) -> bool:
+    """Run a bench, and write its section; whether it ended well."""
     command = [sys.executable, f"bench/{bench.words.split()[0]}", *bench.words.split()[1:]]
     print(f"{bench.name}: bench/{bench.words}", file=sys.stderr, flush=True)
     started = time.monotonic()
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False, timeout=TIMEOUT_S
     )
-    if done.returncode or not done.stdout.strip():
+    if not done.stdout.strip():
         return False
     known = sections(PAGE.read_text()) if PAGE.exists() else {}
-    known[bench.name] = _section(bench, done.stdout, time.monotonic() - started)
+    known[bench.name] = _section(bench, done, time.monotonic() - started)
     kept = [known[one.name] for one in BENCHES if one.name in known]
     PAGE.write_text("\n".join([HEAD, *(text.rstrip() + "\n" for text in kept)]))
-    return True
+    return done.returncode == 0
 
 
-def _section(bench: Bench, printed: str, seconds: float) -> str:
+def _section(bench: Bench, done: subprocess.CompletedProcess[str], seconds: float) -> str:
     today = dt.datetime.now(dt.UTC).date().isoformat()
+    failed = f", **exit code {done.returncode}: a promise does not hold**" if done.returncode else ""
+    run = f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {_machine()}, {seconds:.0f} s"
     return "\n".join(
         [
             f"<!-- bench: {bench.name} -->",
             f"## {bench.title}",
             "",
-            f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {_machine()}, {seconds:.0f} s",
+            f"{run}{failed}",
             "",
             "```",
-            printed.strip("\n"),
+            done.stdout.strip("\n"),
             "```",
             "",
         ]

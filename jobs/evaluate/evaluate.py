@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,7 +229,7 @@ def _scene(settings: Settings, request: Request, tables: Tables) -> _Scene:
     trace = loaded.trace
     first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
     ready.check_days(first_s, last_s, from_s=request.from_s)
-    caches = [_cache(settings, trace, request, fraction) for fraction in request.fractions]
+    caches = each(partial(_cache, settings, trace, request), request.fractions)
     return _Scene(tables, demand, trace, story(loaded, **{name: name for name in BESIDE}), caches)
 
 

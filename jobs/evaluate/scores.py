@@ -1,4 +1,4 @@
-"""The scores at plan boundaries, on disk: a file per scorer and decision time."""
+"""The scores at plan boundaries, on disk: for each decision time a file of its rows, and one per scorer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.serving.scoring import ROWS_AT_A_TIME, LoadedModels
 from prefetch.plan import Scores
 from prefetch.plan.scores import NEVER_S
 
-KEPT_MOMENTS = 64
+ROWS = "rows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +36,10 @@ class ScoreStore:
         size = rows["size_bytes"].to_numpy().astype(np.int64)
         recency_s = pc.round(rows["recency_s"]).cast(pa.int64())
         last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
+        np.savez(self._path(ROWS, as_of_s), item=ids, size_bytes=size, last_read_s=last_read_s)
         for name, loaded in models.items():
             np.savez(
                 self._path(name, as_of_s),
-                item=ids,
-                size_bytes=size,
-                last_read_s=last_read_s,
                 horizons_s=np.array([model.horizon_s for model, _ in loaded.fitted]),
                 probability=_probabilities(rows, loaded),
             )
@@ -51,19 +49,19 @@ class ScoreStore:
         path = self._path(name, as_of_s)
         if not path.is_file():
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
-        with np.load(path) as kept:
+        with np.load(self._path(ROWS, as_of_s)) as rows, np.load(path) as kept:
             return Scores(
                 as_of_s,
-                kept["item"],
-                kept["size_bytes"],
+                rows["item"],
+                rows["size_bytes"],
                 tuple(kept["horizons_s"].tolist()),
                 kept["probability"].astype(np.float64),
-                kept["last_read_s"],
+                rows["last_read_s"],
             )
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
         """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
-        kept = functools.lru_cache(maxsize=KEPT_MOMENTS)(functools.partial(self.at, name))
+        kept = functools.lru_cache(maxsize=1)(functools.partial(self.at, name))
         return lambda as_of_s: kept(as_of_s - as_of_s % every_s)
 
     def _path(self, name: str, as_of_s: int) -> Path:

@@ -6,8 +6,9 @@ import dataclasses
 
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
-from replay.engine import simulate
+from replay.engine import Run, drive
 from replay.trace import Trace
+from replay.window import window
 
 WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Weights of the models in a file's value; 0 is LRU."""
@@ -21,19 +22,15 @@ def choose_weight(
     """The weight with which plans of `planner` bring the fewest bytes over the WAN; of equals the largest.
 
     Plans are made from `from_s` to the end of `trace`. The later half of that time counts: a cache full of
-    LRU's choices takes a while to turn over.
+    LRU's choices takes a while to turn over. All weights advance together: each prediction is read once.
     """
-    count_from_s = (from_s + int(trace.time_s[-1])) // 2
+    span = int(trace.time_s[0]), int(trace.time_s[-1])
+    counted = window(trace, (from_s + span[1]) // 2)
+    runs = [Run(trace, cache, counted, _weighted(planner, weight)) for weight in WEIGHTS]
+    drive(runs, cycle_s=cycle_s, plan_from_s=from_s, span=span)
+    missed = [run.result("lru+plan", 0.0).wan_bytes for run in runs]
+    return WEIGHTS[missed.index(min(missed))]
 
-    def wan_bytes(weight: float) -> int:
-        weighted = dataclasses.replace(planner, model_weight=lambda _: weight)
-        return simulate(
-            trace,
-            cache,
-            planner=weighted,
-            cycle_s=cycle_s,
-            plan_from_s=from_s,
-            count_from_s=count_from_s,
-        ).wan_bytes
 
-    return min(WEIGHTS, key=wan_bytes)
+def _weighted(planner: ValuePlanner, weight: float) -> ValuePlanner:
+    return dataclasses.replace(planner, model_weight=lambda _: weight)
