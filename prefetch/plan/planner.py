@@ -67,15 +67,20 @@ class ValuePlanner:
     model_weight: Callable[[int], float] = lambda _: 1.0
 
     def actions(self, state: CacheState) -> Actions:
-        """What to do with a cache in `state`."""
-        return self.plan(state).actions
+        """What to do with a cache in `state`: the actions of `plan`, from the candidates that may be fetched.
+
+        The others, most of all files, only matter for explanations and for datasets that are fetched whole.
+        """
+        limits = self.limits
+        least = 0.0 if limits.dataset_bonus > 0 else limits.min_prefetch_probability
+        return self.judge(state, least=least).plan.actions
 
     def plan(self, state: CacheState) -> Plan:
         """The plan for a cache in `state`, with what the reasons need."""
         return self.judge(state).plan
 
-    def judge(self, state: CacheState) -> Judgement:
-        """The same with what it was made from."""
+    def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:
+        """The same with what it was made from; `least`: of absent files only those that are so likely."""
         scores, files = self.scores_at(state.as_of_s), self.files
         age_s = eviction_age_s(state, self.limits.cycle_s)
         shown = shown_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
@@ -89,7 +94,7 @@ class ValuePlanner:
             recent_s=self.limits.cycle_s,
             model_weight=weight,
         )
-        candidates = absent(state, scores, files, self.objective, shown, model_weight=weight)
+        candidates = absent(state, scores, files, self.objective, shown, model_weight=weight, least=least)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)

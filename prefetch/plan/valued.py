@@ -58,11 +58,16 @@ def absent(
     shown: int,
     *,
     model_weight: float = 1.0,
+    least: float = 0.0,
 ) -> Valued:
-    """The candidates that are not on disk; of models without weight only what queued jobs will read."""
+    """The candidates that are not on disk and have at least the probability `least` at the horizon `shown`;
+    of models without weight only what queued jobs will read.
+    """
     is_here = np.zeros(files.n, np.bool_)
     is_here[state.item] = True
-    counts = (scores.queued > 0) | (model_weight > 0)
+    counts = scores.never_falling[shown] >= least
+    if model_weight == 0:
+        counts &= scores.queued > 0
     entry = np.flatnonzero(~is_here[scores.item] & counts)
     item, size = scores.item[entry], scores.size_bytes[entry]
     judged = _Judged(

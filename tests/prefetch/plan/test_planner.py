@@ -192,6 +192,17 @@ def test_the_order_of_the_input_does_not_matter(world: World) -> None:
             assert first.of(action).tolist() == second.of(action).tolist()
 
 
+@given(worlds(), st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
+def test_the_actions_of_a_replay_are_those_of_the_plan(world: World, weight: float, queued: bool) -> None:
+    scores = world.scores
+    if queued:
+        scores = dataclasses.replace(scores, n_jobs=np.arange(scores.item.size) % 3)
+    planner = ValuePlanner(lambda _: scores, world.limits, world.files, DAY_S, model_weight=lambda _: weight)
+    plan, actions = planner.plan(world.state).actions, planner.actions(world.state)
+    for name in ("evict", "unpin", "prefetch", "pin"):
+        assert getattr(actions, name).tolist() == getattr(plan, name).tolist()
+
+
 @given(worlds())
 def test_evictions_are_no_more_than_needed(world: World) -> None:
     state, scores, limits, files = world
