@@ -2,8 +2,8 @@
 
 bench/leaderboard_rivals.py --traces FILE --out DIR [--capacity-fraction 0.05,0.1,0.2]
 
-Each policy replays each trace day by day in a process of its own, as some end without an answer. Run it
-before `cachecast leaderboard` with the same arguments, which then shows both. libCacheSim's licence makes it
+Each policy replays each trace day by day in a process of its own, as some end without an answer; one per core
+at a time. Run it before `cachecast leaderboard` with the same arguments, which then shows both. libCacheSim's licence makes it
 a judge to compare with, no part of the program.
 
 Needs the environment that `make verify` makes.
@@ -14,9 +14,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +58,23 @@ def main() -> None:
             contest = opened(entry, Path(scratch))
             lcs = Path(scratch, "trace.lcs")
             write_lcs(contest.trace, lcs)
-            for fraction in fractions:
-                for name in RIVALS:
-                    if parts.find(contest, fraction, PREFIX + name) is None:
-                        part = replayed(contest, fraction, name, lcs)
-                        print(
-                            f"{entry.name} {fraction:g} {name} {'–' if part is None else 'done'}", flush=True
-                        )
-                        if part is not None:
-                            parts.keep(part)
+            wanted = [
+                (fraction, name)
+                for fraction, name in itertools.product(fractions, RIVALS)
+                if parts.find(contest, fraction, PREFIX + name) is None
+            ]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                found = pool.map(partial(replayed, contest, lcs), wanted)
+                for (fraction, name), part in zip(wanted, found, strict=True):
+                    done = "–" if part is None else "done"
+                    print(f"{entry.name} {fraction:g} {name} {done}", file=sys.stderr, flush=True)
+                    if part is not None:
+                        parts.keep(part)
 
 
-def replayed(contest: Contest, fraction: float, name: str, lcs: Path) -> Part | None:
-    """The part of one policy; None if it ends without an answer, or takes too long."""
+def replayed(contest: Contest, lcs: Path, one: tuple[float, str]) -> Part | None:
+    """The part of a policy at a capacity; None if it ends without an answer, or takes too long."""
+    fraction, name = one
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     room = capacity(contest, fraction)
