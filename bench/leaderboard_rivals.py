@@ -3,8 +3,8 @@
 bench/leaderboard_rivals.py --traces FILE --out DIR [--capacity-fraction 0.05,0.1,0.2]
 
 Each policy replays each trace day by day in a process of its own, as some end without an answer; one per core
-at a time. Run it before `cachecast leaderboard` with the same arguments, which then shows both. libCacheSim's licence makes it
-a judge to compare with, no part of the program.
+at a time. Run it before `cachecast leaderboard` with the same arguments, which then shows both. libCacheSim's
+licence makes it a judge to compare with, no part of the program.
 
 Needs the environment that `make verify` makes.
 """
