@@ -75,7 +75,7 @@ def main() -> None:
 def replayed(contest: Contest, lcs: Path, one: tuple[float, str]) -> Part | None:
     """The part of a policy at a capacity; None if it ends without an answer, or takes too long."""
     fraction, name = one
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     here, there = context.Pipe(duplex=False)
     room = capacity(contest, fraction)
     edges = day_edges(contest)
