@@ -17,6 +17,7 @@ SUFFIX: Final = ".cinfo"
 OLDER_VERSIONS: Final = (1, 2, 3)
 # The cache rewrites a cinfo in place, so a reader may meet half of a young one.
 _YOUNG_S = 10.0
+_USUAL_BYTES = 8192
 _REREAD_S = 0.02
 _LOST_AND_FOUND = "/lost+found"
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -97,14 +98,14 @@ def _found(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> Found 
 def _read(path: str, lfn: str) -> Found | None:
     """What the file at `path` says of `lfn`; None if it is not there, or without a byte yet."""
     try:
-        content, age_s = _content(path)
+        content = _content(path)
         try:
             return Found(lfn, cinfo.parse(content)) if content else None
         except InputError:
-            if age_s >= _YOUNG_S:
+            if time.time() - Path(path).stat().st_mtime >= _YOUNG_S:
                 raise
         time.sleep(_REREAD_S)  # it may be written just now
-        content, _ = _content(path)
+        content = _content(path)
         return Found(lfn, cinfo.parse(content)) if content else None
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -133,16 +134,17 @@ def _lost(path: str, lfn: str) -> Found | None:
     return Found(lfn, None, "an empty cinfo", f"{lfn}: no byte, but its file has some") if is_lost else None
 
 
-def _content(path: str) -> tuple[bytes, float]:
-    """The bytes of a file, one more than is allowed at most, and the seconds since it was written."""
+def _content(path: str) -> bytes:
+    """The bytes of a file, one more than is allowed at most."""
     descriptor = os.open(path, _READ_FLAGS)
     try:
-        status = os.fstat(descriptor)
-        # A buffer of the most that is allowed would cost more than the rest of the walk.
-        content = os.read(descriptor, min(status.st_size, cinfo.MAX_BYTES) + 1)
+        # Few records are longer; a buffer of the most that is allowed would cost more than the rest.
+        content = os.read(descriptor, _USUAL_BYTES)
+        if len(content) == _USUAL_BYTES:
+            content += os.read(descriptor, cinfo.MAX_BYTES + 1 - _USUAL_BYTES)
+        return content
     finally:
         os.close(descriptor)
-    return content, time.time() - status.st_mtime
 
 
 def _unreadable(error: OSError) -> str:
