@@ -40,7 +40,7 @@ from replay.trace import Trace  # noqa: E402
 FRACTIONS = (0.01, 0.05, 0.10, 0.20)
 RUNS = 3
 SAME = 1e-9
-# The project's targets: multiples of libCacheSim's speed, and M accesses per second.
+# The project's targets: multiples of libCacheSim's speed with the same policy.
 PROMISED = {"lru": 3.0, "sieve": 3.0, "s3fifo": 2.0, "gdsf": 6.0, "clairvoyant": 1.5}
 PROMISED_ALONE = {"XCache, 90/95 %": 0.5, "XCache, open files": 0.5, "LRU curve, all sizes": 0.5}
 """Of the speed of libCacheSim's LRU in the same run."""
