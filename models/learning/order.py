@@ -45,7 +45,7 @@ TOLERANCE = 0.01
 """Missed bytes that differ by less than this share are alike: a short past tells no more."""
 KEPT_FOR_CHOICE = 0.25
 """Share of the past that the share is chosen on."""
-MOST_CHOSEN_ON = 50_000
+MOST_CHOSEN_ON = 250_000
 """Accesses that the share is chosen on: each is replayed once per capacity and share."""
 MOST_ROWS, ROWS_PER_ACCESS = 150_000, 8
 """Rows drawn from the past: so many at most, and per access."""
