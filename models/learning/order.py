@@ -105,8 +105,8 @@ def choose_shares(
     """For each capacity the largest share of `fitted` in the order that misses about the fewest bytes, of
     those that are missed from `from_s` on.
 
-    The largest, as in a quiet past all shares are alike: what a middle one saves where the models then fail is
-    less than what it costs on a real archive, where they do not.
+    The largest, as in a quiet past all shares are alike: what a middle one saves where the models then fail
+    is less than what it costs on a real archive, where they do not.
     """
 
     def missed(tried: tuple[int, float]) -> int:
