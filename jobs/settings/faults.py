@@ -69,7 +69,10 @@ def dotted(keys: Keys) -> str:
 
 def _keys(error: ErrorDetails) -> Keys:
     """The setting's path, without the alternatives of its type that pydantic appends."""
-    return tuple(part for part in error["loc"] if "[" not in str(part))
+    # The last part of an unknown key is what was given, whatever that is.
+    n_told = len(error["loc"]) - (error["type"] == "extra_forbidden")
+    told = (part for part in error["loc"][:n_told] if "[" not in str(part))
+    return (*told, *error["loc"][n_told:])
 
 
 def _rule(error: ErrorDetails) -> str:

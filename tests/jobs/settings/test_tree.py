@@ -75,6 +75,8 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ),
         ('[plan]\nHorizon = "2d"\n', "unknown key plan.Horizon", "did you mean horizon?"),
         ("[plna]\nread_once_below = 0.5\n", "unknown key plna", "did you mean plan?"),
+        ('"[[" = 1\n', "unknown key [[", "write one of"),
+        ('[plan]\n"horizon[" = 1\n', "unknown key plan.horizon[", "did you mean horizon?"),
         ("[queue]\nxyz = 1\n", "unknown key queue.xyz", "write one of stale, timeout, token"),
         ("[serve.sites.A]\nslotz = 1\n", "unknown key serve.sites.A.slotz", "did you mean slots?"),
         ('[plan.cluster]\nnetwrk = "1MB"\n', "plan.cluster", "n_nodes"),
