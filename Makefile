@@ -50,7 +50,7 @@ check: lint ## lint, and the tests that start no server
 
 verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
-	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m thorough
+	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m "thorough or hypothesis"
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
 	@conf/deploy/system.sh xrootd

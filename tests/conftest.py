@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cases import IS_THOROUGH
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
 
 
 LEFT_OUT = pytest.StashKey[int]()
+
+# The same code meets the same random cases in each `make test`; `make verify` draws new ones.
+settings.register_profile("cachecast", derandomize=not IS_THOROUGH, database=None)
+settings.load_profile("cachecast")
 
 
 @pytest.fixture(scope="session")
