@@ -172,7 +172,7 @@ def learning(n: int) -> None:
     fitted: list[FittedLightGBM] = []
     taken = seconds(lambda: fitted.append(learner.fit(x, y)))
     print(
-        f"LightGBM, {learner.trees} trees, {n:,} rows × {len(columns)} columns, {THREADS} threads: "
+        f"LightGBM, {learner.trees} trees, {n:,} rows × {len(columns)} columns, one horizon on one thread: "
         f"{taken[0]:.1f} s, {taken[1]:.1f} CPU s"
     )
     predicted = seconds(lambda: fitted[0].booster.predict(matrix[:step], num_threads=THREADS))
