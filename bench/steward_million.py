@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from jobs.local.ports import free_ports  # noqa: E402
 from jobs.local.xrootd import loopback  # noqa: E402
+from prefetch.journal.journal import Journal  # noqa: E402
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
 
 USER = "xrootd"
@@ -169,6 +170,8 @@ def main() -> int:
         (port,) = free_ports(1)
         conf = folder / "conf"
         (conf / "caches").mkdir(parents=True)
+        with closing(Journal(f"{folder}/journal.db")) as journal:
+            journal.make()
         (conf / "base.toml").write_text(
             f'[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\n'
             f'[steward]\nstate = "{folder}/steward"\npolicy = "{chosen.policy}"\n'

@@ -5,12 +5,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from features.errors import ConfigError, ServiceError
+from features.errors import ConfigError, ServiceError, bounded
 
 _T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -25,8 +26,9 @@ class Database:
     with a statement as `info["fill"]` is filled by it when it is made, from what older versions wrote.
     `setting` is the URL's key in configuration, `what` names the database in errors, and `patience_s` is how
     long a lock or a silent server is waited for. `keep_open`: SQLite's file stays open between transactions,
-    which is some ten times as fast; else it is noticed when the file is moved or replaced. Raises ConfigError
-    for a URL that cannot be used.
+    which is some ten times as fast; else it is noticed when the file is moved or replaced. `must_have`: a
+    table without which there is no such database here: an error, and nothing is made. Raises ConfigError for
+    a URL that cannot be used.
     """
 
     def __init__(
@@ -38,13 +40,15 @@ class Database:
         what: str,
         patience_s: int,
         keep_open: bool = True,
+        must_have: str | None = None,
     ) -> None:
         self._engine = _engine(url, setting, patience_s, keep_open)
         # SQLite: what reads first and then writes fails if another one wrote in between.
         self._reading, self._writing = (
             self._engine.execution_options(sqlite_begin=kind) for kind in ("DEFERRED", "IMMEDIATE")
         )
-        self._metadata, self._what = metadata, what
+        self._metadata, self._what, self._setting = metadata, what, setting
+        self._must_have = must_have
         self._is_made = False
 
     def close(self) -> None:
@@ -70,6 +74,7 @@ class Database:
     def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
         try:
             if not self._is_made:
+                self._check_exists()
                 with self._writing.begin() as connection:
                     _make(connection, self._metadata)
                 self._is_made = True
@@ -79,6 +84,18 @@ class Database:
             # The driver's text can hold the URL with its password: only its kind is reported.
             fault = type(getattr(error, "orig", None) or error).__name__
             raise ServiceError(f"the {self._what} does not answer ({fault})") from None
+
+    def _check_exists(self) -> None:
+        """Raises ServiceError if the database has to be there and is not; SQLite would make an empty one."""
+        if self._must_have is None:
+            return
+        file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        if file is None or Path(file).is_file():
+            with self._reading.connect() as connection:
+                if sa.inspect(connection).has_table(self._must_have):
+                    return
+        at = shown(self._engine.url.render_as_string()) if file is None else file
+        raise ServiceError(f"there is no {self._what} at {bounded(at, 200)}; correct {self._setting}")
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, Protocol
 
 CLOCK_ERROR_S = 2.0
@@ -43,6 +43,19 @@ class Confirmation:
     source: str
 
 
+class ServerIdentity(NamedTuple):
+    """One life of a cache's server, in its own words, as the headers of its monitoring name it too.
+
+    `started_s`: s since 1970; `pid`: of its process, in its own process namespace.
+    """
+
+    host: str
+    port: str
+    instance: str
+    started_s: int
+    pid: int
+
+
 class CacheTarget(Protocol):
     """One cache. Each verb done twice equals once. Names are checked before they become a path or URL.
 
@@ -59,8 +72,8 @@ class CacheTarget(Protocol):
         """Make the cache fetch all of file `name`; return the file's size in bytes."""
         ...
 
-    def touch(self, name: str, *, timeout_s: float) -> None:
-        """Make `name` the most recently used file without reading it."""
+    def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Make `name` the most recently used file without reading it; `meanwhile` is called as it is open."""
         ...
 
     def evict(self, name: str, *, timeout_s: float) -> None:
@@ -69,6 +82,10 @@ class CacheTarget(Protocol):
 
     def removes_open_files(self) -> bool:
         """Whether `evict` removes a file that a job has open."""
+        ...
+
+    def identity(self) -> ServerIdentity | None:
+        """Who the server says that it is, asked for now; None: nobody serves this cache."""
         ...
 
     def clock_skew_s(self) -> float:

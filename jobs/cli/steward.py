@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
@@ -13,7 +16,15 @@ with lazily():
     from jobs.steward import steward as job
 
 
-def steward(cache: Cache, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+def steward(
+    cache: Cache,
+    force: Annotated[
+        bool, typer.Option("--force", help="evict what is above the high watermark now, however much it is")
+    ] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
     """Keep a cache below its high watermark by evicting in our order.
 
     Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
@@ -25,7 +36,7 @@ def steward(cache: Cache, conf: Conf = None, tables: TablesRoot = None, as_json:
         if folder:
             prometheus.leave(Path(folder), f"steward-{found.cache}", stewards.samples(found))
 
-    answer = job.run(settings, cache=cache, log=console.log, figures=leave)
+    answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
     if folder:
         prometheus.leave(Path(folder), f"steward-{cache}", [])
     if as_json:

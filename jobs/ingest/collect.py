@@ -11,7 +11,7 @@ from features.errors import ServiceError
 from features.times import as_of_label
 from features.units import format_bytes
 from jobs.signals import until_signalled
-from jobs.store.locks import exclusive, is_held
+from jobs.store.locks import exclusive
 from prefetch.xcache.quota import Quota
 from prefetch.xcache.receiver import Receiver
 from prefetch.xcache.rolling import RollingFiles
@@ -60,11 +60,6 @@ def run(
             receiver.run(stopping, report_every_s=log_every_s, report=report)
         report("stopped")
         return dict(receiver.counts)
-
-
-def is_running(out: Path) -> bool:
-    """Whether a collector of this machine writes to folder `out`. Raises OSError."""
-    return is_held(out / _LOCK)
 
 
 def _full(out: Path, quota_bytes: int, n_refused: int) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
+from contextlib import closing
 from pathlib import Path
 
 from features.errors import InputError
 from jobs.local.ports import free_ports
 from jobs.settings.layers import SECRETS
+from prefetch.journal.journal import Journal
 
 CACHE = "cache"
 CAPACITY = "2GB"
@@ -125,6 +127,8 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
     if hdfs and not (site.conf / "base.toml").exists():
         site.hdfs.mkdir()
         tables = f"hdfs://localhost:{site.ports['hdfs']}/tables"
+    with closing(Journal(f"{out}/journal.db")) as journal:
+        journal.make()  # without one the steward would know of no pins, and evict nothing
     values = {"out": out, "tables": tables or f"{out}/tables", **site.ports}
     _write_once(site.conf / "base.toml", _BASE.format(**values))
     _write_once(site.conf / SECRETS, _PRIVATE.format(salt=site.secret("salt")))

@@ -20,9 +20,15 @@ REMEDIES: Final[Mapping[str, str]] = {
     "cache's file in [steward] state",
     "steward-outrun": "after a burst do nothing; if it happens each day, lower the low watermark of the "
     "server and of the settings",
-    "steward-blind": "start the collector, or add the `xrootd.monitor` line of docs/steward.md to the server",
+    "steward-blind": "start the collector, add the two lines of docs/steward.md to the server, or run the "
+    "steward as the server's user: the text says which",
+    "steward-implausible": "compare `capacity` and `watermarks` with the server's; if they agree and the "
+    "cache really is too full, restart the steward with --force",
+    "steward-impostor": "find out who sends to the collector in the cache's name, and let the firewall admit "
+    "the caches alone",
     "steward-cache": "start the server, mount its disks, and let the steward read its namespace",
-    "steward-lists": "restore the database of [push] journal",
+    "steward-lists": "correct [push] journal, or restore its database; before the first push of a site make "
+    "one: `cachecast push --cache NAME --resume`",
     "steward-order": "start MLflow if it is unavailable; else `cachecast promote --rollback`, or train, "
     "evaluate and promote",
     "steward-clock": "set both clocks by NTP",

@@ -6,12 +6,12 @@ import ssl
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from features.errors import bounded
+from features.errors import InputError, bounded
 from features.hosts import is_loopback
-from jobs.ingest import collect
 from jobs.operate.probes import Check, health
 from jobs.settings.serve import ServeSettings
 from jobs.settings.tree import CacheSettings
+from prefetch.xcache import heartbeat
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
@@ -58,12 +58,10 @@ def _collector(folder: Path) -> Check:
     if not folder.is_dir():
         return Check("collector", str(folder), "bad", f"no such folder; start it: {start}")
     try:
-        is_running = collect.is_running(folder)
-    except OSError as error:
-        return Check("collector", str(folder), "bad", f"cannot be read: {error.strerror}")
-    if is_running:
-        return Check("collector", str(folder), "ok", "a collector writes here")
-    return Check("collector", str(folder), "bad", f"no collector writes here; start it: {start}")
+        heartbeat.check(folder)
+    except InputError as error:
+        return Check("collector", str(folder), "bad", str(error))
+    return Check("collector", str(folder), "ok", "a collector writes here")
 
 
 def airflow(url: str) -> Check:

@@ -11,15 +11,11 @@ Policy = Literal["auto", "learned", "s3fifo", "sieve", "2q", "dataset-lru", "lru
 
 
 class StewardSettings(Section):
-    """The order in which stewards evict, how much stays free, and where their locks and figures are."""
+    """The order in which stewards evict, how much stays free, and where their figures are."""
 
     policy: Policy
     look: Seconds
     state: Path
-
-    def lock(self, cache: str) -> Path:
-        """What the one steward of a cache holds while it runs."""
-        return self.state / f"{cache}.lock"
 
     def figures(self, cache: str) -> Path:
         """What it reports of itself."""

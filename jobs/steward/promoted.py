@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Final
 
-from features.errors import CachecastError
+from features.errors import CachecastError, ServiceError
 from features.times import as_of_label
 from features.units import duration_label
 from jobs.settings.tree import CacheSettings, Settings
@@ -19,6 +18,8 @@ from models.serving.order import ServedOrder, load_order
 
 LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""
+BEGINS_WITHIN_S: Final = 60.0
+"""A steward waits so long for its first look-up; what comes later is taken when it comes."""
 MAY_BE_LEARNED: Final = ("auto", "learned")
 """Policies that can follow a learned order."""
 
@@ -26,11 +27,12 @@ _log = logging.getLogger(__name__)
 
 
 class Promoted:
-    """The region's promoted order for `cache`, looked up again now and then; a context manager.
+    """The region's promoted order for `cache`, looked up now and then by a thread that nobody waits for.
 
     `serves`: the order that may evict now, the same object as long as it serves; `since_s`: from when on, s
     since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read leaves
-    the one before in place. With the policy `learned`, raises CachecastError if the first look-up fails.
+    the one before in place. With the policy `learned`, raises CachecastError if the first look-up fails or
+    does not end in time.
     """
 
     def __init__(
@@ -46,43 +48,31 @@ class Promoted:
         self._settings, self._cache, self._now_s = settings, cache, now_s
         self._read: ServedOrder | None = None
         self._error: CachecastError | None = None
-        self._beside = ThreadPoolExecutor(max_workers=1)
-        self._answer: Future[ServedOrder | None] | None = None
+        self._look_up: _LookUp | None = None
         self._due = math.inf
         if settings.steward.policy in MAY_BE_LEARNED:
-            self._take(self._beside.submit(self._look_up))
+            self._look_up = self._begin()
+            self._look_up.join(BEGINS_WITHIN_S)
+            self.refresh()
         if self._error is not None and settings.steward.policy == "learned":
             raise self._error
 
-    def __enter__(self) -> Promoted:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Begin no more look-ups, and wait for none."""
-        self._beside.shutdown(wait=False, cancel_futures=True)
-
     def refresh(self) -> None:
         """Take what the last look-up found, and begin the next one when it is due; waits for nothing."""
-        if self._answer is not None and self._answer.done():
-            self._take(self._answer)
-        elif self._answer is None and time.monotonic() >= self._due:
-            self._answer = self._beside.submit(self._look_up)
+        if self._look_up is not None and not self._look_up.is_alive():
+            found, self._look_up = self._look_up, None
+            self._due = time.monotonic() + LOOK_UP_EVERY_S
+            self._error = found.error
+            if found.error is None:
+                self._read = found.order
+        elif self._look_up is not None and self._look_up.is_late:
+            self._error = ServiceError(f"MLflow has not answered for {BEGINS_WITHIN_S:.0f} s")
+        elif self._look_up is None and time.monotonic() >= self._due:
+            self._look_up = self._begin()
         self._judge()
 
-    def _look_up(self) -> ServedOrder | None:
-        at = registry(self._settings.mlflow)
-        return load_order(at, self._settings.region.name, self._cache.capacity, known=self._read)
-
-    def _take(self, answer: Future[ServedOrder | None]) -> None:
-        self._answer, self._due = None, time.monotonic() + LOOK_UP_EVERY_S
-        try:
-            self._read, self._error = answer.result(), None
-        except CachecastError as error:
-            self._error = error
-        self._judge()
+    def _begin(self) -> _LookUp:
+        return _LookUp(self._settings, self._cache.capacity, self._read)
 
     def _judge(self) -> None:
         """Let the order that was read last serve, unless it is too old."""
@@ -106,3 +96,28 @@ class Promoted:
             f"{duration_label(self._settings.training.max_age)} ([training] max_age), so it does not serve; "
             "train, evaluate and promote"
         )
+
+
+class _LookUp(threading.Thread):
+    """Loads the promoted order; a server that never ends its answer holds up nothing, the end included."""
+
+    def __init__(self, settings: Settings, capacity_bytes: int, known: ServedOrder | None) -> None:
+        super().__init__(name="promoted order", daemon=True)
+        self.order: ServedOrder | None = None
+        self.error: CachecastError | None = None
+        self._settings, self._capacity_bytes, self._known = settings, capacity_bytes, known
+        self._began = time.monotonic()
+        self.start()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it takes longer than a steward waits."""
+        return time.monotonic() - self._began > BEGINS_WITHIN_S
+
+    def run(self) -> None:
+        """Ask the registry."""
+        try:
+            at = registry(self._settings.mlflow)
+            self.order = load_order(at, self._settings.region.name, self._capacity_bytes, known=self._known)
+        except CachecastError as error:
+            self.error = error

@@ -6,40 +6,41 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from features.errors import ConfigError, InputError
+from features.errors import ConfigError
 from features.schema import FILES
 from features.times import as_of_label
 from features.units import format_bytes
 from jobs.caches.targets import target
-from jobs.ingest.collect import is_running
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.signals import until_signalled
 from jobs.steward.days import Days
 from jobs.steward.promoted import Promoted
-from jobs.store.locks import exclusive
+from jobs.store.locks import alone_at
 from jobs.store.tables import Tables
 from models.serving.order import ServedOrder
 from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Datasets
+from prefetch.steward.budget import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures
 from prefetch.steward.fill import usage
 from prefetch.steward.keeper import Keeper, Limits, Lists
 from prefetch.steward.open_files import OpenFiles
+from prefetch.target import CacheTarget
+from prefetch.xcache import heartbeat
 from prefetch.xcache.captures import FolderReader
 from prefetch.xcache.gstream import CaptureReader
 from replay.steward import Steward, new_order
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
-CHECK_EVERY_S: Final = 10.0
-"""Whether a collector runs is looked up this often."""
 HISTORY_BYTES: Final = 500 * 10**6
 """Captures that are read at the start, the newest ones."""
 KNOWN_PER_HELD: Final = 3
@@ -56,24 +57,26 @@ def run(
     cache: str,
     log: Callable[[str], None],
     figures: Callable[[Figures], None] = lambda _: None,
+    force: bool = False,
     now_s: Callable[[], float] = time.time,
 ) -> Figures:
     """Be the steward of `cache` until SIGTERM or SIGINT; its last figures.
 
     `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
-    times. Raises ConflictError if the cache has a steward already, and ConfigError, InputError, ServiceError
-    or PushError if it cannot begin. When another order is promoted, it begins anew with that one.
+    times. `force`: evict what is above the high watermark at the start, however much that is. When another
+    order is promoted, it begins anew with that one. Raises ConflictError if the cache has a steward already,
+    and ConfigError, InputError, ServiceError or PushError if it cannot begin.
     """
     chosen = settings.cache(cache)
     with (
-        exclusive(settings.steward.lock(chosen.name), f"steward of cache {chosen.name!r}"),
+        alone_at(_root(chosen), f"steward of cache {chosen.name!r}"),
         until_signalled() as stopping,
-        contextlib.closing(Journal(settings.push.journal)) as journal,
-        Promoted(settings, chosen, now_s=now_s) as promoted,
+        contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
+        promoted = Promoted(settings, chosen, now_s=now_s)
         while True:
             served = promoted.serves
-            with kept(settings, chosen, journal, served, now_s=now_s) as (keeper, book):
+            with kept(settings, chosen, journal, served, force=force, now_s=now_s) as (keeper, book):
                 report = _Report(settings, promoted, keeper.figures(), log, figures)
                 report("began", keeper)
                 while not (stopping() or promoted.serves is not served or _knows_too_many(book, keeper)):
@@ -93,6 +96,7 @@ def kept(
     journal: Journal,
     served: ServedOrder | None,
     *,
+    force: bool = False,
     now_s: Callable[[], float] = time.time,
 ) -> Iterator[tuple[Keeper, Book]]:
     """The steward of `cache`, which knows what the cache holds, and the names of its files."""
@@ -110,23 +114,24 @@ def kept(
         timeout_s=push.timeout,
         attempts=1,
         breaker=push.breaker,
-        evict_guard_s=0,  # the steward knows which files are open
+        evict_guard_s=0,  # the steward sees which files are open
     )
 
-    def lists(at_s: float) -> Lists:
-        pins = journal.pins(cache.name, now_s=at_s)
-        return Lists({pin.name for pin in pins}, journal.evictions(cache.name, now_s=at_s))
+    def lists(times_s: Sequence[float]) -> Lists:
+        pins = [pin.name for at_s in times_s for pin in journal.pins(cache.name, now_s=at_s)]
+        return Lists(set(pins), journal.evictions(cache.name, now_s=times_s[0]))
 
     with Keeper(
         goal,
-        _feed(settings, cache),
+        _feed(cache, goal),
         book,
         steward,
         usage=lambda names: usage(cache.capacity, root, names),
         lists=lists,
-        limits=Limits(low, high, settings.steward.look, limits, cache.max_clock_skew),
-        is_open=OpenFiles(root).has,
+        limits=Limits(Marks(low, high, settings.steward.look), limits, cache.max_clock_skew),
+        opens=OpenFiles(root),
         readers=() if served is None else served.readers,
+        force=force,
         now_s=now_s,
     ) as keeper:
         yield keeper, book
@@ -217,7 +222,8 @@ def _datasets(tables: Tables) -> Datasets:
 
 def _root(cache: CacheSettings) -> Path:
     if cache.kind == "directory":
-        return Path(cache.url) / "files"
+        (root := Path(cache.url) / "files").mkdir(parents=True, exist_ok=True)
+        return root
     if cache.namespace is None:
         raise ConfigError(
             f"caches.{cache.name}.namespace", "a steward runs on the cache's host and reads its oss.localroot"
@@ -225,33 +231,11 @@ def _root(cache: CacheSettings) -> Path:
     return cache.namespace
 
 
-def _feed(settings: Settings, cache: CacheSettings) -> Feed:
-    """The reports of `cache`; where several caches share a folder, its own."""
-    sharing = sum(one.gstream == cache.gstream for one in settings.caches.values())
-    reader = _captures(cache)
-    return Feed(
-        reader,
-        cache.name if sharing > 1 else None,
-        check_fed=_Fed(cache.gstream) if cache.gstream and cache.gstream.is_dir() else lambda: None,
-    )
-
-
-class _Fed:
-    """Checks now and then that a collector writes to folder `captures`."""
-
-    def __init__(self, captures: Path) -> None:
-        self._captures = captures
-        self._due = 0.0
-        self._is_fed = False
-
-    def __call__(self) -> None:
-        if not self._is_fed or time.monotonic() >= self._due:
-            self._is_fed, self._due = is_running(self._captures), time.monotonic() + CHECK_EVERY_S
-        if not self._is_fed:
-            raise InputError(
-                f"no collector writes to {self._captures}, so that nobody knows which files are open; start "
-                f"it: cachecast collect --port PORT --out {self._captures}"
-            )
+def _feed(cache: CacheSettings, goal: CacheTarget) -> Feed:
+    """The reports of `cache`, whoever else sends to the same folder."""
+    folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
+    check = (lambda: None) if folder is None else partial(heartbeat.check, folder)
+    return Feed(_captures(cache), goal.identity, check=check)
 
 
 def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:

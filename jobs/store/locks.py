@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from features.errors import ConflictError
+from features.errors import ConfigError, ConflictError
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process of this machine holds the lock file `path`. Raises OSError if it cannot be read."""
+@contextmanager
+def alone_at(folder: Path, work: str) -> Iterator[None]:
+    """Hold a lock on `folder` itself while the block runs, whatever it is called; nothing is written.
+
+    `work`: the kind of work, for example `steward of cache 'xc1'`. Raises ConflictError at once, naming the
+    holder, if another process of this machine has it, ConfigError if the folder cannot be locked, for example
+    on a network file system.
+    """
     try:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
+    try:
+        _lock(descriptor, folder, work)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, work: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
+        raise ConflictError(_at_work(work, _holder(descriptor), folder)) from None
+    except OSError as error:
+        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
+
+
+def _holder(descriptor: int) -> str:
+    """The process that holds the lock on what is open as `descriptor`, by the kernel's list."""
+    number = f":{os.fstat(descriptor).st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1:2] == ["FLOCK"] and words[5].endswith(number):
+                return words[4]
+    return "unknown"
 
 
 @contextmanager
@@ -37,10 +65,12 @@ def exclusive(path: Path, work: str) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read(20).strip() or "unknown"
-            raise ConflictError(
-                f"another {work} (process {holder}) is at work on {path.parent}; wait for it to end"
-            ) from None
+            raise ConflictError(_at_work(work, holder, path.parent)) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _at_work(work: str, holder: str, folder: Path) -> str:
+    return f"another {work} (process {holder}) is at work on {folder}; wait for it to end"

@@ -55,10 +55,11 @@ class DirectoryTarget:
         self._record(name, size, hit=0 if fetched else n_blocks, missed=n_blocks if fetched else 0)
         return size
 
-    def touch(self, name: str, *, timeout_s: float) -> None:
+    def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Make `name` the most recently used. Raises PushRejected if it is not here."""
         path = path_below(self.namespace, name)
         self._used(path)
+        meanwhile()
         self._record(name, path.stat().st_size, hit=0, missed=0)
 
     def evict(self, name: str, *, timeout_s: float) -> None:
@@ -69,6 +70,9 @@ class DirectoryTarget:
     def removes_open_files(self) -> bool:
         """No: who has a file open goes on reading it."""
         return False
+
+    def identity(self) -> None:
+        """Nobody serves a folder."""
 
     def confirm(self, name: str) -> Confirmation:
         """What the folder holds of `name`."""

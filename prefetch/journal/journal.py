@@ -15,7 +15,7 @@ from prefetch.journal.leases import LEASE_S, Leases
 from prefetch.journal.pins import Pins
 from prefetch.journal.plans import Plans
 from prefetch.journal.reports import Reports
-from prefetch.journal.tables import metadata
+from prefetch.journal.tables import items, metadata
 
 __all__ = ["LEASE_S", "Item", "Journal", "Patience", "Receipt"]
 
@@ -26,12 +26,17 @@ class Journal:
     """The journal at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
     It holds the database; its methods are those of `Reports`, `Plans`, `Leases` and `Pins`. Each raises
-    ServiceError if the database is unavailable.
+    ServiceError if the database is unavailable, or `must_exist` and there is no journal: none is made then.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, must_exist: bool = False) -> None:
         self._database = Database(
-            url, metadata, setting="push.journal", what="push journal", patience_s=_PATIENCE_S
+            url,
+            metadata,
+            setting="push.journal",
+            what="push journal",
+            patience_s=_PATIENCE_S,
+            must_have=items.name if must_exist else None,
         )
         reports, plans = Reports(self._database), Plans(self._database)
         leases, pins = Leases(self._database), Pins(self._database)
@@ -52,6 +57,11 @@ class Journal:
 
         self.pins, self.due_pins, self.claim_pins = pins.pins, pins.due_pins, pins.claim_pins
         self.renewed, self.lose_pin = pins.renewed, pins.lose_pin
+
+    def make(self) -> None:
+        """Make the journal, if there is none."""
+        with self._database.writing():
+            pass
 
     def close(self) -> None:
         """Give back its connections."""

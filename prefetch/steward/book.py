@@ -71,6 +71,10 @@ class Book:
         """The numbers of those of `names` that are known."""
         return [number for name in names if (number := self._numbers.get(name)) is not None]
 
+    def find(self, name: str) -> int | None:
+        """The number of file `name`; None if it is not known."""
+        return self._numbers.get(name)
+
     def number(self, name: str, size_bytes: int = -1) -> int:
         """The number of file `name`, which becomes known by this; `size_bytes` -1: not known."""
         found = self._numbers.get(name)

@@ -1,23 +1,33 @@
-"""What one cache reports: its closes and opens, in the order received, and where some are missing."""
+"""What one cache reports: its closes and opens, in the order received, and where some are missing.
+
+A report is one of this cache if it is sent in the name that the server gives itself when it is asked. Anybody
+can send in that name: nothing that is reported decides what is open, held or evicted.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from features.errors import PushError
+from prefetch.target import ServerIdentity
 from prefetch.xcache.captures import FolderReader
 from prefetch.xcache.events import FileClose, Source
 from prefetch.xcache.fstream import Packet
 from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.heartbeat import Heartbeat
 from prefetch.xcache.users import Login, Work
 
-MOST_WAITING: Final = 1000
-"""Datagrams of the f-stream that wait until a g-stream says whose they are."""
+MOST_STREAMS: Final = 64
+"""Numbers of senders in the cache's name that are remembered, the newest; a server has one in each life."""
+ASK_EVERY_S: Final = 10.0
+ALARM_S: Final = 600.0
+"""Two senders that use one name are an alarm for this long."""
 
 
 class Lost(NamedTuple):
-    """Datagrams are missing from the numbering of a sender."""
+    """Datagrams are missing from the numbering of a sender, or were not kept by the collector."""
 
     n_datagrams: int
 
@@ -28,78 +38,137 @@ class Restarted(NamedTuple):
     stod: int
 
 
-Report = FileClose | Packet | Login | Work | Lost | Restarted
+class Skipped(NamedTuple):
+    """So many reports of others were passed over."""
+
+    n_reports: int
+
+
+Report = FileClose | Packet | Login | Work | Lost | Restarted | Skipped
+_SKIPPED_AT_ONCE: Final = 1000
 
 
 class Feed:
     """The reports of one cache in the captures of `reader`.
 
-    `cache`: the name by which the server calls itself, where several caches send to one collector; None: all
-    reports are of one cache. `check_fed` raises InputError while nobody writes captures. `sees_opens`: the
-    cache has reported opens since its server was started.
+    `identity`: asks the server who it is, and raises PushError; None from it: all reports are of one cache.
+    `check` raises InputError while nobody writes captures, or not all reports. `fault`: who else uses the
+    cache's name; `reports_opens`: opens with names came from this life of the server.
     """
 
     def __init__(
         self,
         reader: CaptureReader | FolderReader,
-        cache: str | None = None,
+        identity: Callable[[], ServerIdentity | None],
         *,
-        check_fed: Callable[[], None] = lambda: None,
+        check: Callable[[], Heartbeat | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sees_opens = False
-        self._reader, self._cache, self._check_fed = reader, cache, check_fed
-        self._n_lost = self._stod = 0
-        self._lives: set[int] = set()
-        self._senders: dict[tuple[int, int], str] = {}
-        self._waiting: deque[Packet] = deque(maxlen=MOST_WAITING)
+        self.reports_opens = False
+        self._reader, self._ask, self._check, self._clock = reader, identity, check, clock
+        self._self = identity()
+        self._asked_at, self._strange_at = clock(), -ALARM_S
+        self._strange = ""
+        self._lives = set[int]() if self._self is None else {self._self.started_s}
+        self._streams: dict[tuple[int, int], None] = {}
+        self._is_by_us = False
+        self._n_lost = self._n_refused = 0
+        self._is_past = True
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server serves the cache, and reports what it does."""
+        return self._self is not None
+
+    @property
+    def fault(self) -> str | None:
+        """Who sent reports in the cache's name lately that it did not send; None: nobody."""
+        return self._strange if self._clock() - self._strange_at < ALARM_S else None
 
     def poll(self) -> Iterator[Report]:
-        """Reports since the last poll. Raises InputError after them if more may be missing."""
+        """Reports since the last poll. Raises InputError after them if more may be missing.
+
+        Those of the first poll are of the past: they may be of earlier lives of the server.
+        """
+        n_skipped = 0
         for event in self._reader.events():
             if isinstance(event, Source):
                 yield from self._sender(event)
-            elif isinstance(event, FileClose):
-                if self._is_ours(event.inst or event.site or event.host):
-                    yield event
-            elif isinstance(event, Packet):
-                yield from self._packet(event)
+            elif self._is_ours(event):
+                if isinstance(event, Packet):
+                    self.reports_opens |= any(one.lfn for one in event.opened)
+                yield event
             else:
-                name = self._senders.get((event.stod, event.server_id))
-                if name is None or self._is_ours(name):
-                    yield event
-        if (lost := self._reader.n_lost - self._n_lost) > 0:
+                n_skipped += 1
+                if n_skipped % _SKIPPED_AT_ONCE == 0:
+                    yield Skipped(_SKIPPED_AT_ONCE)
+        self._is_past = False
+        beat = self._check()
+        n_refused = 0 if beat is None else beat.dropped + beat.over_quota
+        lost = max(0, self._reader.n_lost - self._n_lost) + max(0, n_refused - self._n_refused)
+        self._n_lost, self._n_refused = self._reader.n_lost, n_refused
+        if lost:
             yield Lost(lost)
-        self._n_lost = self._reader.n_lost
-        self._check_fed()
 
-    def _is_ours(self, name: str | None) -> bool:
-        return self._cache is None or name == self._cache
+    def refresh(self) -> Restarted | None:
+        """Ask the server who it is; its restart, if it was started anew. Raises PushError."""
+        self._asked_at = self._clock()
+        found = self._ask()
+        before, self._self = self._self, found
+        if found is None or before is None or found.started_s == before.started_s:
+            return None
+        self._lives.add(found.started_s)
+        self.reports_opens = False
+        return Restarted(found.started_s)
+
+    def _is_ours(self, event: FileClose | Packet | Login | Work) -> bool:
+        if self._self is None:
+            return True
+        if isinstance(event, FileClose):
+            return self._is_by_us
+        if (event.stod, event.server_id) in self._streams:
+            return True
+        # Before the server's first datagram of JSON only its start is known.
+        return event.stod == self._self.started_s and not self._numbers(event.stod)
+
+    def _numbers(self, stod: int) -> list[int]:
+        return [number for of, number in self._streams if of == stod]
 
     def _sender(self, source: Source) -> Iterator[Report]:
-        name, number = source.inst or source.site or source.host, source.key[-1]
-        if self._is_ours(name):
-            yield from self._life(source.stod)
-        if (source.stod, number) not in self._senders:
-            self._senders[source.stod, number] = name
-            waiting, self._waiting = self._waiting, deque(maxlen=MOST_WAITING)
-            for packet in waiting:
-                yield from self._packet(packet)
-
-    def _packet(self, packet: Packet) -> Iterator[Report]:
-        name = self._senders.get((packet.stod, packet.server_id))
-        if self._cache is not None and name is None:
-            self._waiting.append(packet)
-        elif self._is_ours(name):
-            yield from self._life(packet.stod)
-            if packet.stod == self._stod:
-                self.sees_opens = True
-                yield packet
-
-    def _life(self, stod: int) -> Iterator[Report]:
-        # By a clock that was set back a later life may begin earlier.
-        if stod in self._lives:
+        """Take the name that a sender gives itself; a start that is not known is asked for."""
+        host, instance, port, stod, number = source.key
+        known = self._self
+        self._is_by_us = known is None or (host, instance, port) == (known.host, known.instance, known.port)
+        if known is None or not self._is_by_us:
             return
-        is_first, self._stod, self.sees_opens = not self._lives, stod, False
-        self._lives.add(stod)
-        if not is_first:
-            yield Restarted(stod)
+        if stod not in self._lives and not self._is_past:
+            if self._clock() - self._asked_at >= ASK_EVERY_S:
+                yield from self._restart()
+            if stod not in self._lives:
+                self._is_by_us = False
+                self._suspect(f"one that was started at {stod}")
+                return
+        if not self._is_past and (others := self._numbers(stod)) and number not in others:
+            self._suspect(f"one with the number {number}, and one with {others[-1]}")
+        self._streams.pop((stod, number), None)
+        self._streams[stod, number] = None
+        if len(self._streams) > MOST_STREAMS:
+            del self._streams[next(iter(self._streams))]
+
+    def _restart(self) -> Iterator[Report]:
+        try:
+            restarted = self.refresh()
+        except PushError:
+            return  # a server that does not answer is an alarm of its own
+        if restarted is not None:
+            self._streams.clear()
+            yield restarted
+
+    def _suspect(self, who: str) -> None:
+        name = self._self
+        assert name is not None
+        self._strange = (
+            f"two senders call themselves {name.instance} at {name.host}:{name.port}: the server says that "
+            f"it was started at {name.started_s}, and reports come from {who}"
+        )
+        self._strange_at = self._clock()

@@ -78,6 +78,7 @@ class Figures:
 
     def write(self, path: Path) -> None:
         """Replace the file at `path` atomically. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         part.write_text(json.dumps(dataclasses.asdict(self)))
         part.replace(path)

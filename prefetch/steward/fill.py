@@ -6,20 +6,27 @@ import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
 from features.errors import TargetUnavailable
 from features.times import DAY_S
+from features.units import format_bytes
 
 _OWN_DISK_SHARE: Final = 0.8
 """A cache has its file systems to itself if its capacity is at least this share of them."""
 _BLOCK_BYTES: Final = 512
 """Of `st_blocks`."""
 _QUANTILE: Final = 0.99
+_HOUR_S: Final = 3600.0
+_Answer = TypeVar("_Answer")
+
+
+class Implausible(TargetUnavailable):
+    """A figure of the cache cannot be true, so that nothing is evicted by it."""
 
 
 class Usage(Protocol):
@@ -34,15 +41,34 @@ class Usage(Protocol):
 
 
 class Disks:
-    """File systems that the cache has to itself: XCache asks them (`pfc.diskusage LOW HIGH`)."""
+    """File systems that the cache has to itself: XCache asks them (`pfc.diskusage LOW HIGH`).
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = folders
-        self.capacity_bytes = sum(status.f_blocks * status.f_frsize for status in _statuses(folders))
+    `folders`: one on each, which stays as long as its file system is mounted; `root`: of the namespace.
+    """
+
+    def __init__(self, folders: Sequence[Path], root: Path) -> None:
+        self._folders, self._root = {folder: _device(folder) for folder in folders}, root
+        self.capacity_bytes = sum(status.f_blocks * status.f_frsize for status in self._statuses())
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """What is not available to others than root, as XCache counts."""
-        return sum((one.f_blocks - one.f_bavail) * one.f_frsize for one in _statuses(self._folders))
+        """What is not available to others than root, as XCache counts.
+
+        Raises Implausible if more than a share of it is not the cache's: then it is no measure of the cache.
+        """
+        used = sum((one.f_blocks - one.f_bavail) * one.f_frsize for one in self._statuses())
+        others = used - held_bytes - _grown(self._root, growing)
+        if others > (1 - _OWN_DISK_SHARE) * self.capacity_bytes:
+            raise Implausible(
+                f"{format_bytes(others)} of {format_bytes(self.capacity_bytes)} on the cache's disks are not "
+                "files of the cache: remove them, or set its capacity and watermarks as for a shared disk"
+            )
+        return used
+
+    def _statuses(self) -> list[os.statvfs_result]:
+        for folder, device in self._folders.items():
+            if _device(folder) != device:
+                raise TargetUnavailable(f"another file system is mounted at {folder} than at the start")
+        return [_asked(os.statvfs, folder) for folder in self._folders]
 
 
 class Files:
@@ -53,7 +79,7 @@ class Files:
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """What is reported, and what open files have grown by since."""
-        return held_bytes + sum(max(0, _on_disk(f"{self._root}{name}") - known) for name, known in growing)
+        return held_bytes + _grown(self._root, growing)
 
 
 def usage(capacity_bytes: int, root: Path, names: Sequence[str]) -> Disks | Files:
@@ -61,7 +87,7 @@ def usage(capacity_bytes: int, root: Path, names: Sequence[str]) -> Disks | File
 
     With `oss.space` files are links to other file systems, which `names` lead to. Raises TargetUnavailable.
     """
-    disks = Disks(_data_folders(root, names))
+    disks = Disks(_data_folders(root, names), root)
     return disks if capacity_bytes >= _OWN_DISK_SHARE * disks.capacity_bytes else Files(capacity_bytes, root)
 
 
@@ -71,37 +97,67 @@ class Inflow:
     def __init__(self, look_s: float) -> None:
         self._look_s = look_s
         self._arrived: deque[int] = deque(maxlen=math.ceil(DAY_S / look_s))
-        self._since: tuple[float, int] | None = None
+        self._removed: deque[int] = deque(maxlen=math.ceil(_HOUR_S / look_s))
+        self._since: tuple[float, int, int] | None = None
+        self._last = 0, 0
 
     def note(self, at_s: float, used_bytes: int, removed_bytes: int) -> None:
         """Note the usage at a look, and how many bytes were removed until then."""
         total = used_bytes + removed_bytes
+        self._last = total, removed_bytes
         if self._since is None:
-            self._since = at_s, total
+            self._since = at_s, total, removed_bytes
         elif at_s - self._since[0] >= self._look_s:
             self._arrived.append(max(0, total - self._since[1]))
-            self._since = at_s, total
+            self._removed.append(removed_bytes - self._since[2])
+            self._since = at_s, total, removed_bytes
 
     def headroom(self, unmeasured: int) -> int:
         """What hardly ever is exceeded from look to look; `unmeasured` before the first two."""
         return int(np.quantile(self._arrived, _QUANTILE)) if self._arrived else unmeasured
 
+    def balance(self) -> int:
+        """What came in the last hour, less what was removed in it."""
+        n_looks = len(self._removed)
+        if self._since is None:
+            return 0
+        _, total, removed = self._since
+        newest = max(0, self._last[0] - total) - (self._last[1] - removed)
+        return newest + sum(list(self._arrived)[-n_looks:] if n_looks else ()) - sum(self._removed)
 
-def _statuses(folders: Sequence[Path]) -> Iterable[os.statvfs_result]:
+
+def _asked(ask: Callable[[Path], _Answer], folder: Path) -> _Answer:
     try:
-        return [os.statvfs(folder) for folder in folders]
+        return ask(folder)
     except OSError as error:
-        raise TargetUnavailable(f"cannot see how full {error.filename} is: {error.strerror}") from error
+        raise TargetUnavailable(f"cannot see how full {folder} is: {error.strerror}") from error
+
+
+def _device(folder: Path) -> int:
+    return _asked(os.stat, folder).st_dev
 
 
 def _data_folders(root: Path, names: Sequence[str]) -> list[Path]:
-    """A folder on each file system that holds some of the files `names`; `root` if none does."""
+    """Where the file systems are mounted that hold some of the files `names`; `root` if none does."""
     found: dict[int, Path] = {}
     for name in names:
         with contextlib.suppress(OSError):
             path = Path(os.path.realpath(f"{root}{name}"))
             found.setdefault(path.stat().st_dev, path.parent)
-    return list(found.values()) or [root]
+    return [_top(folder) for folder in found.values()] or [root]
+
+
+def _top(folder: Path) -> Path:
+    """The highest folder above `folder` on its file system: caches tidy folders away that are empty."""
+    device = _device(folder)
+    while folder.parent != folder and _device(folder.parent) == device:
+        folder = folder.parent
+    return folder
+
+
+def _grown(root: Path, growing: Iterable[tuple[str, int]]) -> int:
+    """What files below `root` have on disk beyond the bytes known."""
+    return sum(max(0, _on_disk(f"{root}{name}") - known) for name, known in growing)
 
 
 def _on_disk(path: str) -> int:

@@ -1,4 +1,4 @@
-"""Tells a `Steward` what a cache reports: reads by jobs, files that are open, bytes on disk."""
+"""Tells a `Steward` what a cache reports: reads by jobs, open files, and when to look at the disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from features.errors import PushRejected
 from prefetch.lfn import checked_lfn
@@ -20,12 +20,26 @@ from prefetch.xcache.fstream import Closed, Opened, Packet
 from prefetch.xcache.users import Login, Work
 from replay.steward.steward import Steward
 
+MOST_OPEN: Final = 20_000
+"""Opens that are followed, the newest; no server has so many at once."""
 _SMALLEST_BLOCK_BYTES: Final = 4096
 """Of `pfc.blocksize`. A prefetch asks for a byte of each block."""
 _CLOSE_COMES_WITHIN_S: Final = 60.0
 _OPEN_COMES_WITHIN_S: Final = 3.0
 """A short read may be reported closed before it is reported open: only the open says who reads."""
 _SLASHES = re.compile("//+")
+
+
+class Disk(Protocol):
+    """What is on the cache's disk, which no report decides."""
+
+    def size_bytes(self, name: str, reported: int) -> int | None:
+        """The size of file `name`, which a report says has `reported` bytes; None: it is not there."""
+        ...
+
+    def bytes_on_disk(self, file: int, name: str) -> int | None:
+        """What file number `file` has on disk now; None: nothing can be said of it."""
+        ...
 
 
 class Key(NamedTuple):
@@ -36,7 +50,7 @@ class Key(NamedTuple):
     file_id: int
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Use:
     """A file that `reader` opened between `begin_s` and `end_s`, known at `seen_s`, by our clock.
 
@@ -45,10 +59,10 @@ class Use:
 
     file: int
     reader: int
-    size_bytes: int
     begin_s: int
     end_s: int
     seen_s: float
+    n_blocks: int
     is_counted: bool = False
     until_s: float = math.inf
 
@@ -56,10 +70,11 @@ class Use:
 class Follower:
     """Follows a cache by its reports. Times are s since 1970, those of reports by the cache's clock.
 
-    Reads by our own touches and prefetches do not count: an open becomes a read when its close reports more
-    bytes than they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where
-    the f-stream reported no open for it. `on_disk`: the bytes that the cache now has of a file, by its name.
-    Where `readers` are told apart and `reports_opens` is true, closes of the g-stream wait for opens.
+    Files become known, and their bytes change, only by what `disk` shows when a report names them. Reads by
+    our own touches and prefetches do not count: an open becomes a read when its close reports more bytes than
+    they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
+    f-stream reported no open for it. Where `readers` are told apart and `reports_opens` is true, closes of
+    the g-stream wait for opens. `n_unfounded`: reports of files that are not on disk.
     """
 
     def __init__(
@@ -68,20 +83,22 @@ class Follower:
         steward: Steward,
         *,
         ours_last_s: float,
-        on_disk: Callable[[str], int],
+        disk: Disk,
         readers: Readers,
         reports_opens: Callable[[], bool],
     ) -> None:
+        self.disk = disk
+        self.n_unfounded = 0
         self._book, self._steward = book, steward
-        self._ours_last_s, self._on_disk = ours_last_s, on_disk
+        self._ours_last_s = ours_last_s
         self._readers, self._reports_opens = readers, reports_opens
         self._waiting: deque[tuple[float, int, FileClose]] = deque()
         self._uses: dict[Key, Use] = {}
         self._of_file: dict[int, set[Key]] = {}
         self._closing: dict[int, float] = {}
-        self._gone: dict[int, float] = {}
-        # By file: the latest read counted from a close, the latest counted from an open, the latest bytes.
-        self._closed_s, self._opened_s, self._stored_s = array("d"), array("d"), array("d")
+        self._to_look: dict[int, float] = {}
+        # By file: the latest read counted from a close, the latest counted from an open, the latest look.
+        self._closed_s, self._opened_s, self._looked_s = array("d"), array("d"), array("d")
 
     @property
     def growing(self) -> Collection[int]:
@@ -93,27 +110,22 @@ class Follower:
         """The files that are open, as far as reported."""
         return self._of_file.keys()
 
-    def stored_since(self, file: int, at_s: float) -> bool:
-        """Whether the cache has reported bytes of `file` at `at_s` or later, by our clock."""
+    def looked_since(self, file: int, at_s: float) -> bool:
+        """Whether the disk was looked at for `file` at `at_s` or later, by our clock."""
         self._grow()
-        return self._stored_s[file] >= at_s
+        return self._looked_s[file] >= at_s
 
     def found(self, file: int, n_bytes: int, used_s: float, now_s: float) -> None:
         """Take a file of an inventory begun at `now_s`, its bytes on disk and its last use.
 
-        A use that ended after the last report on the file was not reported: it counts as a read.
+        A use that ended after the last look was not reported: it counts as a read.
         """
         self._grow()
-        if used_s > self._stored_s[file]:
+        if used_s > self._looked_s[file]:
             self._steward.read(file, NOBODY, min(used_s, now_s))
-        if self._stored_s[file] < now_s:
-            self._stored_s[file] = now_s
+        if self._looked_s[file] < now_s:
+            self._looked_s[file] = now_s
             self._steward.stored(file, n_bytes, min(used_s, now_s))
-
-    def removed(self, file: int, now_s: float) -> None:
-        """The file was evicted: a close that is reported late says nothing of what is on disk."""
-        self._gone[file] = now_s + _CLOSE_COMES_WITHIN_S
-        self._steward.removed(file)
 
     def apply(self, report: Report, now_s: float) -> None:
         """Follow one report that is known at `now_s`."""
@@ -139,18 +151,23 @@ class Follower:
                 self._count(use, now_s)
             if now_s > use.until_s:
                 self._end(key)
-        for passing in (self._closing, self._gone):
-            for file in [file for file, until_s in passing.items() if now_s > until_s]:
-                del passing[file]
+        for file in [file for file, until_s in self._closing.items() if now_s > until_s]:
+            del self._closing[file]
+        to_look, self._to_look = self._to_look, {}
+        for file, used_s in to_look.items():
+            self._look(file, used_s, now_s)
 
     def _opened(self, key: Key, opened: Opened, packet: Packet, now_s: float) -> None:
         if opened.for_writing or (file := self._number(opened.lfn, opened.size_bytes)) is None:
             return
         if key in self._uses:
             self._end(key)
+        while len(self._uses) >= MOST_OPEN:
+            self._end(next(iter(self._uses)))
         end_s = max(packet.begin_s, packet.end_s)
         reader = self._readers.number(key.stod, key.server_id, opened.user_id)
-        self._uses[key] = Use(file, reader, opened.size_bytes, packet.begin_s, end_s, now_s)
+        n_blocks = max(0, opened.size_bytes) // _SMALLEST_BLOCK_BYTES
+        self._uses[key] = Use(file, reader, packet.begin_s, end_s, now_s, n_blocks)
         self._of_file.setdefault(file, set()).add(key)
         self._steward.opened(file)
 
@@ -158,7 +175,7 @@ class Follower:
         use = self._uses.get(key)
         if use is None:
             return
-        if closed.read_bytes or closed.readv_bytes > 1 + use.size_bytes // _SMALLEST_BLOCK_BYTES:
+        if closed.read_bytes or closed.readv_bytes > 1 + use.n_blocks:
             self._count(use, now_s)
         self._end(key)
         self._closing[use.file] = now_s + _CLOSE_COMES_WITHIN_S
@@ -174,7 +191,8 @@ class Follower:
         file = self._number(event.lfn, event.size_bytes)
         if file is None:
             return
-        if self._readers and self._reports_opens() and file not in self._of_file:
+        waits = self._readers and self._reports_opens() and file not in self._of_file
+        if waits and len(self._waiting) < MOST_OPEN:
             self._waiting.append((now_s + _OPEN_COMES_WITHIN_S, file, event))
         else:
             self._take(file, event, now_s)
@@ -196,12 +214,22 @@ class Follower:
         if not event.is_ours and self._opened_s[file] < event.attach_t:
             self._closed_s[file] = event.attach_t
             self._steward.read(file, NOBODY, min(float(event.attach_t), now_s))
-        on_disk = min(event.n_blks_done * event.blk_size, event.size_bytes)
-        if on_disk and file in self._gone:
-            on_disk = self._on_disk(self._book.name(file))
-        if on_disk:
-            self._stored_s[file] = now_s
-            self._steward.stored(file, on_disk, min(float(event.detach_t), now_s))
+        used_s = min(float(event.detach_t), now_s)
+        if self._looked_s[file] < now_s:
+            self._look(file, used_s, now_s)
+        else:  # once per step: a report says when to look, however many there are
+            self._to_look[file] = used_s
+
+    def _look(self, file: int, used_s: float, now_s: float) -> None:
+        """See what the disk has of a file that was used until `used_s`."""
+        n_bytes = self.disk.bytes_on_disk(file, self._book.name(file))
+        if n_bytes is None:
+            return
+        self._looked_s[file] = now_s
+        if n_bytes:
+            self._steward.stored(file, n_bytes, used_s)
+        else:
+            self._steward.removed(file)
 
     def _count(self, use: Use, now_s: float) -> None:
         if use.is_counted:
@@ -211,17 +239,24 @@ class Follower:
         if not use.begin_s <= self._closed_s[use.file] <= use.end_s:
             self._steward.read(use.file, use.reader, min((use.begin_s + use.end_s) / 2, now_s))
 
-    def _number(self, lfn: str, size_bytes: int) -> int | None:
-        """The number of the file that a report names; None if no file can be called so."""
+    def _number(self, lfn: str, reported_bytes: int) -> int | None:
+        """The number of the file that a report names; None if no file on disk is called so."""
         try:
-            file = self._book.number(checked_lfn(_SLASHES.sub("/", lfn)), size_bytes)
+            name = checked_lfn(_SLASHES.sub("/", lfn))
         except PushRejected:
             return None
+        file = self._book.find(name)
+        if file is None:
+            size_bytes = self.disk.size_bytes(name, reported_bytes)
+            if size_bytes is None:
+                self.n_unfounded += 1
+                return None
+            file = self._book.number(name, size_bytes)
         self._grow()
         return file
 
     def _grow(self) -> None:
-        more = len(self._book) - len(self._stored_s)
+        more = len(self._book) - len(self._looked_s)
         if more > 0:
-            for times in (self._closed_s, self._opened_s, self._stored_s):
+            for times in (self._closed_s, self._opened_s, self._looked_s):
                 times.frombytes(bytes(8 * more))

@@ -21,6 +21,9 @@ from prefetch.xcache.fstream import Packet
 from replay.steward.steward import Steward
 
 FILES_AT_ONCE: Final = 2000
+ABSENT_PER_HELD: Final = 2
+FEWEST_ABSENT: Final = 1000
+"""Of files that earlier reports name and that are not on disk any more, so many become known."""
 N_EXPECTED: Final = 50
 """Names of which the server is asked whether they are gone, if the namespace does not show them."""
 
@@ -59,7 +62,7 @@ class Rescan:
         return self._remove_unseen()
 
     def _unreported_or_known(self, file: int, n_bytes: int, used_s: float) -> None:
-        if self._follower.stored_since(file, used_s):
+        if self._follower.looked_since(file, used_s):
             self._follower.found(file, n_bytes, used_s, self._began_s)
         else:
             self._unreported.append((used_s, file, n_bytes))
@@ -69,12 +72,33 @@ class Rescan:
         for file, seen in enumerate(self._seen):
             if seen or self._steward.bytes_on_disk(file) is None:
                 continue
-            if self._follower.stored_since(file, self._began_s):
+            if self._follower.looked_since(file, self._began_s):
                 continue
             if self._target.confirm(self._book.name(file)).held is None:
                 self._steward.removed(file)
                 n_gone += 1
         return n_gone
+
+
+class Past:
+    """What was on disk when earlier reports were sent: the files of the inventory, as they are now, and of
+    those that are gone a number bounded by it, with the bytes that were reported up to `most_bytes`.
+    """
+
+    def __init__(self, n_bytes: array[int], most_bytes: int) -> None:
+        self._n_bytes, self._most_bytes = n_bytes, most_bytes
+        self._most_files = max(FEWEST_ABSENT, ABSENT_PER_HELD * len(n_bytes)) + len(n_bytes)
+
+    def size_bytes(self, name: str, reported: int) -> int | None:
+        """As reported, if that is plausible."""
+        if len(self._n_bytes) >= self._most_files or not 0 <= reported <= self._most_bytes:
+            return None
+        self._n_bytes.append(reported)
+        return reported
+
+    def bytes_on_disk(self, file: int, name: str) -> int | None:
+        """As the inventory has it, or as it was reported."""
+        return self._n_bytes[file]
 
 
 def begin(
@@ -119,6 +143,8 @@ def _begin(
         book.number(held.name, held.size_bytes)
         n_bytes.append(held.bytes_on_disk)
         used_s.append(last_use_s(held, now_s))
+    n_held = len(n_bytes)
+    live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
     by_use = iter(np.argsort(np.array(used_s), kind="stable").tolist())
     following = next(by_use, None)
     for report in chain(reports, [None]):
@@ -127,9 +153,10 @@ def _begin(
             follower.found(following, n_bytes[following], used_s[following], used_s[following])
             following = next(by_use, None)
         if report is not None:
-            follower.apply(report, until_s)
+            follower.apply(report, min(until_s, now_s))
+    follower.disk = live
     for file in range(len(book)):
-        if file >= len(n_bytes):
+        if file >= n_held:
             steward.removed(file)
         elif steward.bytes_on_disk(file) != n_bytes[file]:
             steward.stored(file, n_bytes[file], now_s)

@@ -13,10 +13,12 @@ from features.errors import PushError, ServiceError, TargetUnavailable
 from features.units import format_bytes
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book
+from prefetch.steward.budget import Budget, Marks
 from prefetch.steward.evictions import Evictions
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures, Recent
-from prefetch.steward.fill import Inflow, Usage
+from prefetch.steward.fill import Implausible, Usage
+from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.steward.watch import Watch
 from prefetch.target import CacheTarget
@@ -28,8 +30,8 @@ SPARED_S: Final = 60.0
 """A file that is open, or could not be evicted, is not tried again for this long."""
 ABSENT_IN_A_ROW: Final = 3
 """After so many files that were gone before their eviction, nothing is evicted until a new inventory."""
-LEAST_SHARE: Final = 0.05
-"""At least this share of what lies between the watermarks stays free."""
+BLIND: Final = "steward-blind"
+IMPLAUSIBLE: Final = "steward-implausible"
 N_SAMPLED: Final = 100
 """Files that show on which file systems the cache keeps its files."""
 PLANNED: Final = "a plan evicts it"
@@ -44,23 +46,21 @@ class Lists(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """`low`, `high`: watermarks as shares of the capacity; `look_s`: what arrives in it stays free.
+    """`push`: of each eviction; `max_clock_skew_s`: beyond it there is an alarm."""
 
-    `push`: of each eviction; `max_clock_skew_s`: beyond it there is an alarm.
-    """
-
-    low: float
-    high: float
-    look_s: float
+    marks: Marks
     push: PushLimits
     max_clock_skew_s: float
 
 
 class Keeper:
-    """The steward of one cache; a context manager. `usage` gives how full it is, by some names that it holds,
-    and `is_open` whether a file is open now, which the cache reports later; `readers`: see `Readers`.
+    """The steward of one cache; a context manager. `usage` gives how full it is, by some names that it holds;
+    `opens` are the files that are open now; `lists` gives those that plans name, of the times given;
+    `readers`: see `Readers`.
 
-    All that it knows comes from the cache's inventory and reports: killed at any time, it loses nothing.
+    It deletes by what the cache's disk and its server's process show; reports only say when to look, and in
+    which order files are worth keeping. How much may go: see `Budget`. All that it knows comes from the
+    cache: killed at any time, it loses nothing.
     """
 
     def __init__(
@@ -71,30 +71,38 @@ class Keeper:
         steward: Steward,
         *,
         usage: Callable[[Sequence[str]], Usage],
-        lists: Callable[[float], Lists],
+        lists: Callable[[Sequence[float]], Lists],
         limits: Limits,
-        is_open: Callable[[str], bool],
+        opens: OpenFiles,
         readers: Collection[str] = (),
+        force: bool = False,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self.alarms: dict[str, str] = {}
         self._target, self._book, self._steward = target, book, steward
         self._lists, self._limits, self._now_s = lists, limits, now_s
-        self._is_open = is_open
+        self._opens = opens
         self._watch = Watch(
-            target, feed, book, steward, ours_last_s=limits.push.timeout_s, readers=Readers(readers)
+            target,
+            feed,
+            book,
+            steward,
+            opens=opens,
+            timeout_s=limits.push.timeout_s,
+            readers=Readers(readers),
         )
         self._watch.begin(now_s())
-        self._usage = usage([book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)])
+        sample = [book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)]
+        self._budget = Budget(usage(sample), limits.marks, force=force)
         self._evictions = Evictions(target, limits.push, now_s)
-        self._inflow, self._recent = Inflow(limits.look_s), Recent()
+        self._recent = Recent()
         self._why: dict[int, str] = {}
         self._saved_before = dict(steward.saved())
         self._spared: dict[int, float] = {}
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
-        self._used_bytes = self._n_absent = 0
+        self._n_absent = 0
         self._listed_at = -math.inf
-        self._started_s = now_s()
+        self._started_s, self._booted_s = now_s(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def __enter__(self) -> Keeper:
         """Return itself."""
@@ -111,24 +119,12 @@ class Keeper:
         """Files on disk."""
         return self._steward.n_held
 
-    @property
-    def high_bytes(self) -> int:
-        """Where XCache begins to purge."""
-        return int(self._limits.high * self._usage.capacity_bytes)
-
-    @property
-    def target_bytes(self) -> int:
-        """Where evictions begin: below `high_bytes` by what may come until the next look."""
-        between = int((self._limits.high - self._limits.low) * self._usage.capacity_bytes)
-        free = self._inflow.headroom(unmeasured=between // 2)
-        return self.high_bytes - min(max(free, int(LEAST_SHARE * between)), between)
-
     def step(self, within_s: float) -> None:
         """Follow the cache, look how full it is, and evict; takes `within_s`, less while files have to go."""
         until, n_before = time.monotonic() + within_s, self._n_evicted
         self._watch.follow(self._now_s())
         self._look(until)
-        if self._n_evicted == n_before or self._used_bytes <= self.target_bytes:
+        if self._n_evicted == n_before or self._budget.excess_bytes <= 0:
             time.sleep(max(0.0, until - time.monotonic()))
 
     def _look(self, until: float) -> None:
@@ -140,23 +136,24 @@ class Keeper:
             if self._may_evict():
                 self._evict(until)
                 self._measure()
+        except Implausible as error:
+            self.alarms[IMPLAUSIBLE] = str(error)
         except TargetUnavailable as error:
             self.alarms["steward-cache"] = str(error)
         self._judge()
 
     def _measure(self) -> None:
-        growing = (
+        growing = [
             (self._book.name(file), self._steward.bytes_on_disk(file) or 0)
             for file in self._watch.follower.growing
-        )
-        self._used_bytes = self._usage.used_bytes(self._steward.used_bytes, growing)
-        self._inflow.note(time.monotonic(), self._used_bytes, self._evicted_bytes)
+        ]
+        self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes)
 
     def _refresh_lists(self) -> None:
-        if time.monotonic() - self._listed_at < self._limits.look_s:
+        if time.monotonic() - self._listed_at < self._limits.marks.look_s:
             return
         try:
-            lists = self._lists(self._now_s())
+            lists = self._lists([self._now_s(), self._steady_s])
         except ServiceError as error:
             self.alarms["steward-lists"] = str(error)
             return
@@ -164,22 +161,28 @@ class Keeper:
         self._steward.evict_first(self._book.known(lists.evictions))
         self._listed_at = time.monotonic()
 
+    @property
+    def _steady_s(self) -> float:
+        """The time by the clock as it was at the start, however it was set since; s since 1970."""
+        return self._started_s + time.clock_gettime(time.CLOCK_BOOTTIME) - self._booted_s
+
     def _may_evict(self) -> bool:
-        """Whether it is known what the cache holds, and which of it is pinned or open."""
-        if self._listed_at < 0 or self._watch.is_behind:
+        """Whether it is known what is held, pinned and open, and figures are plausible."""
+        if (blindness := self._watch.blindness) is not None:
+            self.alarms[BLIND] = f"{blindness}; nothing is evicted"
+        if blindness is not None or self._listed_at < 0 or self._watch.is_behind:
             return False
-        if self._target.removes_open_files() and not self._watch.sees_opens:
-            self.alarms["steward-blind"] = (
-                "this server removes open files, and has reported no open since it was started: nothing is "
-                "evicted; add the xrootd.monitor line of docs/steward.md to its configuration"
-            )
-        return not {"steward-blind", "reports"} & {*self.alarms, *self._watch.faults}
+        if (fault := self._budget.fault) is not None:
+            self.alarms[IMPLAUSIBLE] = fault
+        return self._budget.may_evict
 
     def _evict(self, until: float) -> None:
         """Evict some files in the steward's order, if the cache holds too much; wait for them until then."""
         self._unspare()
         self._collect(0.0)
         waiting = deque(self._victims())
+        if waiting and not self._watch.spot_check(self._evictions.files):
+            return
         while (waiting or self._evictions.files) and time.monotonic() < until:
             while waiting and self._evictions.room > 0 and not self._watch.is_behind:
                 self._begin(waiting.popleft())
@@ -189,7 +192,7 @@ class Keeper:
 
     def _victims(self) -> list[int]:
         under_way = sum(self._steward.bytes_on_disk(file) or 0 for file in self._evictions.files)
-        excess = self._used_bytes - self.target_bytes - under_way
+        excess = self._budget.excess_bytes - under_way
         if excess <= 0 or not self._evictions.room:
             return []
         mean = self._steward.used_bytes // max(1, self._steward.n_held)
@@ -199,7 +202,7 @@ class Keeper:
         # No victim again while it is under way, as if it were open.
         self._steward.opened(file)
         name = self._book.name(file)
-        if self._is_open(name):
+        if self._opens.has(name):
             self._spared[file] = time.monotonic() + SPARED_S
         else:
             is_planned = self._steward.goes_first(file)
@@ -211,15 +214,14 @@ class Keeper:
             why = self._why.pop(file)
             if error is not None:
                 self._n_kept += 1
-                if self._watch.bytes_on_disk(file) == 0:
+                if self._watch.is_gone(file):
                     # Removed without an answer, by a cache that stopped; or its namespace is not mounted.
                     self._watch.rescan(is_urgent=True)
                 self._spared[file] = time.monotonic() + SPARED_S
                 continue
             self._steward.closed(file)
             n_bytes = self._steward.bytes_on_disk(file) or 0
-            self._watch.follower.removed(file, self._now_s())
-            self._used_bytes -= n_bytes
+            self._steward.removed(file)
             self._n_absent = 0 if was_there else self._n_absent + 1
             if was_there:
                 self._n_evicted += 1
@@ -239,22 +241,28 @@ class Keeper:
     def _judge(self) -> None:
         """The alarms of this look."""
         faults = self._watch.faults
-        if "reports" in faults:
-            self.alarms["steward-blind"] = f"{faults['reports']}; nothing is evicted"
+        if (impostor := self._watch.impostor) is not None:
+            self.alarms["steward-impostor"] = impostor
         if (fault := self._evictions.fault or faults.get("inventory")) is not None:
             self.alarms["steward-cache"] = fault
-        if self._used_bytes > self.high_bytes:
+        if self._budget.used_bytes > self._budget.high_bytes:
             self._watch.rescan()
             self.alarms["steward-outrun"] = self._why_too_full()
         self._check_clock()
 
     def _why_too_full(self) -> str:
-        used, high = format_bytes(self._used_bytes), format_bytes(self.high_bytes)
+        used, high = format_bytes(self._budget.used_bytes), format_bytes(self._budget.high_bytes)
         last = self._evictions.last_error
         why = "more came in than was evicted" if last is None else f"the last eviction failed: {last}"
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
 
     def _check_clock(self) -> None:
+        if abs(step_s := self._now_s() - self._steady_s) > self._limits.max_clock_skew_s:
+            self.alarms["steward-clock"] = (
+                f"this machine's clock was set by {step_s:.0f} s since the steward's start: pins of "
+                "either time are kept; restart it when the clock is right"
+            )
+            return
         try:
             skew_s = self._target.clock_skew_s()
         except PushError:
@@ -275,10 +283,10 @@ class Keeper:
             at_s=now_s,
             started_s=self._started_s,
             following=self._steward.following,
-            used_bytes=self._used_bytes,
-            target_bytes=self.target_bytes,
-            high_bytes=self.high_bytes,
-            inflow_bytes=self._inflow.headroom(unmeasured=0),
+            used_bytes=self._budget.used_bytes,
+            target_bytes=self._budget.target_bytes,
+            high_bytes=self._budget.high_bytes,
+            inflow_bytes=self._budget.inflow_bytes,
             held_files=self._steward.n_held,
             open_files=len(self._watch.follower.open_files),
             evicted_files=self._n_evicted,

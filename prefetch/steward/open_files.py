@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,37 +10,49 @@ from typing import Final
 
 _FRESH_S: Final = 0.1
 
+_Inode = tuple[int, int]
+
 
 class OpenFiles:
     """Files of a namespace at `root` that a process has open whose list of files we may read.
 
-    Those of other users' processes are not seen: a steward should run as the cache's user.
+    Told apart by device and inode, whatever a process in another container calls them. Those of other users'
+    processes are not seen: a steward has to run as the cache's user.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._paths: set[str] = set()
+        self._inodes: set[_Inode] = set()
         self._looked_at = -_FRESH_S
 
     def has(self, name: str) -> bool:
         """Whether file `name` of the cache was open a moment ago."""
         if time.monotonic() - self._looked_at >= _FRESH_S:
-            self._paths, self._looked_at = _open_paths(), time.monotonic()
-        return os.path.realpath(f"{self._root}{name}") in self._paths
+            self.look()
+        try:
+            status = Path(f"{self._root}{name}").stat()
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) in self._inodes
+
+    def look(self) -> None:
+        """See what is open now."""
+        self._inodes, self._looked_at = _open_inodes(), time.monotonic()
 
 
-def _open_paths() -> set[str]:
-    """The paths behind all descriptors that we may see."""
-    found = set[str]()
+def _open_inodes() -> set[_Inode]:
+    """The files behind all descriptors that we may see."""
+    found = set[_Inode]()
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             found.update(_open_by(process / "fd"))
     return found
 
 
-def _open_by(folder: Path) -> Iterator[str]:
-    """The paths behind one process's descriptors; none if it ended, or is another user's."""
+def _open_by(folder: Path) -> Iterator[_Inode]:
+    """The files behind one process's descriptors; none if it ended, or is another user's."""
     with contextlib.suppress(OSError):
         for one in folder.iterdir():
             with contextlib.suppress(OSError):  # closed meanwhile
-                yield str(one.readlink())
+                status = one.stat()
+                yield status.st_dev, status.st_ino

@@ -1,28 +1,64 @@
-"""What a steward knows of its cache: its inventory, its reports, and a new inventory where they have gaps."""
+"""What a steward knows of its cache: its disk, its reports, and whether these are all that there are."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Final
 
 from features.errors import InputError, PushError
 from prefetch.steward.book import Book
-from prefetch.steward.feed import Feed, Lost, Restarted
+from prefetch.steward.canary import Canary
+from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Report, Restarted
 from prefetch.steward.follower import Follower
 from prefetch.steward.inventory import Rescan, begin
+from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
-from prefetch.target import CacheTarget
+from prefetch.target import CacheTarget, Held
 from replay.steward.steward import Steward
 
 RESCAN_EVERY_S: Final = 24 * 3600.0
 RESTS_PER_RESCAN: Final = 20
 """After a rescan none begins for this many times as long as it took, at least `REST_S`."""
 REST_S: Final = 10.0
+READS_FOR_S: Final = 2.0
+"""Reports are taken for so long at a time."""
+BEHIND_S: Final = 30.0
+"""Reports that come faster than they can be taken for so long are no news any more."""
+N_SPOTS: Final = 32
+_DRAWS: Final = 20
+
+
+class CacheDisk:
+    """What a cache's own records on its disk say of its files (`prefetch.steward.follower.Disk`)."""
+
+    def __init__(self, target: CacheTarget) -> None:
+        self._target = target
+
+    def size_bytes(self, name: str, reported: int) -> int | None:
+        """As the record has it; -1 if that cannot be read, None if there is none."""
+        held = self._held(name)
+        return held and (-1 if held.unreadable else held.size_bytes)
+
+    def bytes_on_disk(self, file: int, name: str) -> int | None:
+        """As the record has it: 0 if there is none, None if it cannot be read."""
+        try:
+            held = self._target.confirm(name).held
+        except PushError:
+            return None
+        return 0 if held is None else None if held.unreadable else held.bytes_on_disk
+
+    def _held(self, name: str) -> Held | None:
+        try:
+            return self._target.confirm(name).held
+        except PushError:
+            return None
 
 
 class Watch:
-    """Follows one cache. `faults`: what cannot be read now, by kind; `n_lost`: reports missing."""
+    """Follows one cache. `faults`: what cannot be known now, by kind; `n_lost`: reports missing."""
 
     def __init__(
         self,
@@ -31,58 +67,83 @@ class Watch:
         book: Book,
         steward: Steward,
         *,
-        ours_last_s: float,
+        opens: OpenFiles,
+        timeout_s: float,
         readers: Readers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.faults: dict[str, str] = {}
         self.n_lost = self.n_rescans = 0
+        self._disk = CacheDisk(target)
         self.follower = Follower(
             book,
             steward,
-            ours_last_s=ours_last_s,
-            on_disk=self._on_disk,
+            ours_last_s=timeout_s,
+            disk=self._disk,
             readers=readers,
-            reports_opens=lambda: feed.sees_opens,
+            reports_opens=lambda: feed.reports_opens,
         )
         self._target, self._feed, self._book, self._steward = target, feed, book, steward
-        self._clock = clock
+        self._clock, self._chance = clock, random.SystemRandom()
+        self._opens, self._canary = opens, Canary(target, opens, timeout_s=timeout_s, clock=clock)
+        self._reports: Iterator[Report] = iter(())
+        self._taken_at = self._asked_at = clock()
         self._rescan: Rescan | None = None
         self._is_urgent = False
         self._began = self._free_at = 0.0
         self._due = clock() + RESCAN_EVERY_S
 
     @property
-    def sees_opens(self) -> bool:
-        """Whether the cache has reported opens since its server was started."""
-        return self._feed.sees_opens
+    def blindness(self) -> str | None:
+        """Why it is not known what is read and open; None: it is."""
+        if (fault := self.faults.get("reports")) is not None:
+            return fault
+        if self._clock() - self._taken_at > BEHIND_S:
+            return f"reports have come faster than they can be read for {BEHIND_S:.0f} s"
+        if not self._feed.is_served:
+            return None
+        if self._canary.fault is not None:
+            return f"{self._canary.fault}; see the lines that docs/steward.md has for the server"
+        hides = self._canary.is_proved and not self._canary.sees_opens
+        if hides and self._target.removes_open_files():
+            return (
+                "this server removes open files, and which files its process has open cannot be seen: run "
+                "the steward on its host, as its user"
+            )
+        return None
+
+    @property
+    def impostor(self) -> str | None:
+        """Who else sends reports in the cache's name; None: nobody."""
+        return self._feed.fault
 
     def begin(self, now_s: float) -> None:
         """Learn what the cache holds. Raises InputError and PushError if that cannot be learned."""
         began = self._clock()
         begin(self._target, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s)
         self._rest(began)
+        self._taken_at = self._clock()
 
     def follow(self, now_s: float) -> None:
         """Take what was reported, and some files of a rescan that is due."""
         try:
-            for report in self._feed.poll():
-                if isinstance(report, Lost):
-                    self.n_lost += report.n_datagrams
-                if isinstance(report, Lost | Restarted):
-                    self._due = 0.0
-                self.follower.apply(report, now_s)
-            self.faults.pop("reports", None)
+            self._take(now_s)
+            if self.faults.pop("reports", None) is not None:
+                self._canary.again()
+                self.rescan(is_urgent=True)
         except (InputError, PushError) as error:
             self.faults["reports"] = str(error)
-            self._due = 0.0
+            self._due, self._reports = 0.0, iter(())
         self.follower.ripen(now_s)
+        if self._feed.is_served and "reports" not in self.faults:
+            self._canary.step(self._drawn)
+            self._ask_who_serves(now_s)
         self._scan(now_s)
 
     @property
     def is_behind(self) -> bool:
-        """Whether an urgent inventory is not complete yet."""
-        return self._is_urgent
+        """Whether an urgent inventory is not complete, or nothing was heard of the server yet."""
+        return self._is_urgent or (self._feed.is_served and not self._canary.is_proved)
 
     def rescan(self, *, is_urgent: bool = False) -> None:
         """Take an inventory as soon as one may begin; an urgent one begins at once."""
@@ -90,16 +151,62 @@ class Watch:
         if is_urgent and not self._is_urgent:
             self._is_urgent, self._rescan, self._free_at = True, None, 0.0
 
-    def bytes_on_disk(self, file: int) -> int | None:
-        """What the cache's own records say of a file now; None if they cannot be read."""
-        try:
-            return self._on_disk(self._book.name(file))
-        except PushError:
-            return None
+    def is_gone(self, file: int) -> bool:
+        """Whether the disk shows nothing of a file now."""
+        return self._disk.bytes_on_disk(file, self._book.name(file)) == 0
 
-    def _on_disk(self, name: str) -> int:
-        held = self._target.confirm(name).held
-        return 0 if held is None else held.bytes_on_disk
+    def spot_check(self, leaving: Collection[int]) -> bool:
+        """Whether the disk has what is taken for held, by some files drawn by chance but those `leaving`.
+
+        If not, someone else has removed files: a rescan begins.
+        """
+        files = [self._chance.randrange(len(self._book)) for _ in range(N_SPOTS if len(self._book) else 0)]
+        drawn = {file for file in files if file not in leaving}
+        if any(self._steward.bytes_on_disk(file) and self.is_gone(file) for file in drawn):
+            self.rescan(is_urgent=True)
+            return False
+        return True
+
+    def _take(self, now_s: float) -> None:
+        """Take reports, not for long: the rest comes next time."""
+        until = self._clock() + READS_FOR_S
+        while True:
+            report = next(self._reports, None)
+            if report is None:
+                self._reports = self._feed.poll()
+                report = next(self._reports, None)
+            if report is None:
+                self._taken_at = self._clock()
+                return
+            if isinstance(report, Lost):
+                self.n_lost += report.n_datagrams
+            if isinstance(report, Lost | Restarted):
+                self._due = 0.0
+            if isinstance(report, Restarted):
+                self._canary.again()
+            self._canary.hear(report)
+            self.follower.apply(report, now_s)
+            if self._clock() > until:
+                return
+
+    def _ask_who_serves(self, now_s: float) -> None:
+        """A server that was started anew may be why it is not heard."""
+        if self._canary.fault is None or self._clock() - self._asked_at < ASK_EVERY_S:
+            return
+        self._asked_at = self._clock()
+        with suppress(PushError):  # one that does not answer is an alarm of its own
+            if (restarted := self._feed.refresh()) is not None:
+                self.follower.apply(restarted, now_s)
+                self._due = 0.0
+
+    def _drawn(self, chance: random.Random) -> str | None:
+        """The name of a file on disk that nobody has open, by chance; None if none was met."""
+        for _ in range(_DRAWS if len(self._book) else 0):
+            file = chance.randrange(len(self._book))
+            name = self._book.name(file)
+            if self._steward.bytes_on_disk(file) and not self._opens.has(name):
+                return name
+        return None
 
     def _scan(self, now_s: float) -> None:
         try:

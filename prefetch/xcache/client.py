@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from features.errors import ConfigError, InputError, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
-from prefetch.target import Confirmation, Held
+from prefetch.target import Confirmation, Held, ServerIdentity
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import capture_reader
 from prefetch.xcache.holdings import held_apart, held_below, held_by, unreadable
 from prefetch.xcache.lanes import Lanes
 from prefetch.xcache.latest import LatestCloses
 from prefetch.xcache.namespace import SUFFIX
-from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, time_of, version_of
+from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, statistics_of, version_of
 from prefetch.xcache.sign import N_ASKED, LastUsed
 from prefetch.xcache.version import ServerVersion, parse_version
 
@@ -90,10 +90,10 @@ class XCacheTarget:
             time.sleep(_SETTLE_S)
         return size
 
-    def touch(self, name: str, *, timeout_s: float) -> None:
+    def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Make `name` the most recently used: open and close, no read; one not held stays without blocks."""
         with self._blaming(), RemoteFile(self._file_url(name), time.monotonic() + timeout_s):
-            pass
+            meanwhile()
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         """Ask the cache to drop `name`; it does so a moment later, also if the file is open (5.5.3)."""
@@ -117,9 +117,13 @@ class XCacheTarget:
         """By the time of day that the server reports, which its records carry; asked for once a minute."""
         if self._skew is None or time.monotonic() - self._skew[0] > _CLOCK_IS_KNOWN_FOR_S:
             asked_s = time.time()
-            told_s = time_of(self._lanes.spare)
-            self._skew = time.monotonic(), told_s + 0.5 - (asked_s + time.time()) / 2
+            clock_s, _ = statistics_of(self._lanes.spare)
+            self._skew = time.monotonic(), clock_s + 0.5 - (asked_s + time.time()) / 2
         return self._skew[1]
+
+    def identity(self) -> ServerIdentity:
+        """Who the server says that it is, asked for now. Raises PushRejected and TargetUnavailable."""
+        return statistics_of(self._lanes.spare)[1]
 
     def confirm(self, name: str) -> Confirmation:
         """From cinfo where it can be read, else from `stat`: alone (5.8) or with the last g-stream event."""

@@ -22,13 +22,13 @@ class Quota:
     ) -> None:
         self.quota_bytes = quota_bytes
         self.held_bytes = 0
-        self._folder = folder
+        self.folder = folder
         self._clock = clock
         self.measure()
 
     def measure(self) -> None:
         """Look how much there is."""
-        self.held_bytes = held_bytes(self._folder)
+        self.held_bytes = held_bytes(self.folder)
         self._measured_s = self._clock()
 
     def admits(self, n_bytes: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from features.errors import InputError
-from prefetch.xcache import fstream, users
+from prefetch.xcache import fstream, heartbeat, users
 from prefetch.xcache.collector import BINARY, frame, listening
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
@@ -76,7 +76,7 @@ class Receiver:
 
         Also at once when the folder is full. Ends within a second. Raises ServiceError if the disk fails.
         """
-        report_at, full_at = time.monotonic() + report_every_s, 0.0
+        report_at, full_at, beat_at = time.monotonic() + report_every_s, 0.0, 0.0
         stop_at = None
         with self._socket:
             while stop_at is None or time.monotonic() < stop_at:
@@ -85,6 +85,9 @@ class Receiver:
                 if stop_at is None and stopping():
                     stop_at = time.monotonic() + _STOP_WITHIN_S
                 now = time.monotonic()
+                if now >= beat_at:
+                    self._beat()
+                    beat_at = now + heartbeat.EVERY_S
                 if now >= report_at or (self._is_full and now >= full_at):
                     self._count_dropped()
                     self._count_held()
@@ -92,6 +95,14 @@ class Receiver:
                     full_at = now + report_every_s
                     report_at += report_every_s if now >= report_at else 0
             self._leave()
+            heartbeat.end(self._quota.folder)
+
+    def _beat(self) -> None:
+        """Say that we live, and what was lost; a full folder is looked at again: others make room there."""
+        self._count_dropped()
+        self._is_full = self._is_full and not self._quota.admits(0)
+        counts = self.counts
+        heartbeat.Heartbeat(counts["dropped"], counts["over_quota"], self._is_full).write(self._quota.folder)
 
     def _receive(self) -> bool:
         """Take one datagram; False if there was none for a moment."""

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from features.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
+from prefetch.target import ServerIdentity
 
 # Else a refused connection is tried again for minutes, and timeouts are looked at every 15 s only.
 _CLIENT_SETTINGS = {
@@ -57,7 +58,10 @@ _EXPIRED = 206
 _READABLE_AND_WRITABLE = 48
 _WHOLE = 512
 _IMPORTING = threading.Lock()
-_TIME_OF_DAY = re.compile(rb'<statistics tod="([0-9]{1,12})"')
+_STATISTICS = re.compile(
+    rb'<statistics tod="([0-9]{1,12})" ver="[^"]*" src="([\x21-\x7e]{1,255}?):([0-9]{1,5})" '
+    rb'tos="([0-9]{1,12})" pgm="[^"]*" ins="([\x21-\x7e]{0,255}?)" pid="([0-9]{1,10})"'
+)
 
 
 class TimeOut(TargetUnavailable):
@@ -161,20 +165,21 @@ def version_of(url: str, timeout_s: int = 3) -> str | None:
     return answer.decode(errors="replace") if status.ok and answer else None
 
 
-def time_of(url: str, timeout_s: int = 3) -> int:
-    """The server's own clock, s since 1970.
+def statistics_of(url: str, timeout_s: int = 3) -> tuple[int, ServerIdentity]:
+    """The server's own clock, s since 1970, and who it is.
 
-    Its summary statistics begin with it (`tod`), on every version. Raises TargetUnavailable without an
-    answer in time, PushRejected if the answer does not contain it.
+    Its summary statistics begin with both, on every version. Raises TargetUnavailable without an answer in
+    time, PushRejected if the answer does not contain them.
     """
     codes = _library().flags.QueryCode
     status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=timeout_s)
     if not status.ok and status.code != _SERVER_ANSWERED:
         _check(url, status)
-    found = _TIME_OF_DAY.match(answer or b"") if status.ok else None
+    found = _STATISTICS.match(answer or b"") if status.ok else None
     if found is None:
-        raise PushRejected(f"{url}: the server does not tell its clock (query stats)")
-    return int(found[1])
+        raise PushRejected(f"{url}: the server reports neither its clock nor its start (query stats)")
+    clock, host, port, started, instance, pid = (part.decode() for part in found.groups())
+    return int(clock), ServerIdentity(host, port, instance, int(started), int(pid))
 
 
 def _library() -> Any:

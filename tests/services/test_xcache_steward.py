@@ -16,6 +16,7 @@ from prefetch.steward.feed import Feed
 from prefetch.steward.figures import read
 from prefetch.steward.follower import Follower
 from prefetch.steward.readers import Readers
+from prefetch.steward.watch import CacheDisk
 from prefetch.xcache.captures import FolderReader
 from replay.steward import Steward
 from replay.steward.lru import Lru
@@ -79,7 +80,6 @@ def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:
         assert eventually(lambda: "steward-blind" in site.figures.alarms)
         assert "no collector writes" in site.figures.alarms["steward-blind"] and len(site.held()) == 18
         site.collect()
-        site.read(names[17])
         assert eventually(lambda: len(site.held()) <= 15, 30)
         assert {name_of(names[2]), name_of(names[17])} <= site.held()
 
@@ -127,14 +127,14 @@ def test_reads_have_the_reader_that_the_server_reports(site: Site) -> None:
     order = Told()
     steward = Steward(order, capacity_bytes=10**9)
     book = Book(steward, Datasets())
-    feed = Feed(FolderReader(site.captures))
+    feed = Feed(FolderReader(site.captures), site.target.identity)
     follower = Follower(
         book,
         steward,
         ours_last_s=60,
-        on_disk=lambda name: 0,
+        disk=CacheDisk(site.target),
         readers=Readers(["user"]),
-        reports_opens=lambda: feed.sees_opens,
+        reports_opens=lambda: feed.reports_opens,
     )
 
     def is_told() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 from jobs.operate import doctor
 from jobs.operate.probes import Check
 from jobs.settings.tree import Settings
-from jobs.store.locks import exclusive
+from prefetch.xcache.heartbeat import Heartbeat
 
 HEALTHY = {
     part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor", "triggerer")
@@ -95,7 +96,7 @@ def test_airflow_is_asked_where_it_is_configured(
     assert words in check.detail
 
 
-def test_a_collector_is_seen_by_its_lock(tmp_path: Path) -> None:
+def test_a_collector_is_seen_by_its_heartbeat(tmp_path: Path) -> None:
     assert checked(tmp_path, "collector").state == "off"
     site, folder = tmp_path / "site.toml", tmp_path / "captures"
     server = 'name = "xc1"\nkind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = 1\n'
@@ -105,8 +106,12 @@ def test_a_collector_is_seen_by_its_lock(tmp_path: Path) -> None:
     folder.mkdir()
     idle = checked(tmp_path, "collector", **given)
     assert (idle.state, f"--out {folder}" in idle.detail) == ("bad", True)
-    with exclusive(folder / ".collect.lock", "collect"):
-        assert checked(tmp_path, "collector", **given).state == "ok"
+    Heartbeat(0, 0, False).write(folder)
+    assert checked(tmp_path, "collector", **given).state == "ok"
+    Heartbeat(0, 5, True).write(folder)
+    assert "fill their quota" in checked(tmp_path, "collector", **given).detail
+    os.utime(folder / ".heartbeat", (1, 1))
+    assert "has hung" in checked(tmp_path, "collector", **given).detail
 
 
 def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import ConfigError, ConflictError, InputError
+from features.errors import ConfigError, ConflictError
 from jobs.settings.tree import Settings
 from jobs.steward import steward
-from jobs.store.locks import exclusive
+from jobs.store.locks import alone_at
 from prefetch.directory.cache import DirectoryTarget
+from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures, read
 
 SIZE = 1 << 16
@@ -31,6 +33,8 @@ def settings(tmp_path: Path) -> Settings:
         (tmp_path / "conf" / "caches" / f"{name}.toml").write_text(
             f'name = "{name}"\nkind = {kind}\nurl = "{url}"\ncapacity = "{20 * SIZE}B"\n'
         )
+    with contextlib.closing(Journal(f"{tmp_path}/journal.db")) as journal:
+        journal.make()
     return Settings.load(tmp_path / "conf", tables=str(tmp_path / "tables"), env={})
 
 
@@ -56,24 +60,26 @@ def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=stop_when_done).start()
-    found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append)
+    found = steward.run(settings, cache="xc1", log=lines.append, figures=left.append, force=True)
     assert (found.held_files, found.evicted_files, found.following) == (18, 12, "s3fifo")
     assert left[0].evicted_files == 0 and left[-1] == found
     assert "began: 30 files" in lines[0] and "stopped: 18 files" in lines[-1]
     assert read(settings.steward.figures("xc1")) is None
 
 
-def test_a_second_steward_is_refused_and_told_of_the_first(settings: Settings, full: list[str]) -> None:
+def test_a_second_steward_is_refused_and_told_of_the_first(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    """Also one that is started in another folder and calls the cache otherwise: the cache's own is locked."""
+    moved = settings.model_copy(update={"steward": settings.steward.model_copy(update={"state": tmp_path})})
     with (
-        exclusive(settings.steward.lock("xc1"), "steward"),
+        alone_at(tmp_path / "cache" / "files", "steward"),
         pytest.raises(ConflictError, match=rf"steward of cache 'xc1' \(process {os.getpid()}\) is at work"),
     ):
-        steward.run(settings, cache="xc1", log=print)
+        steward.run(moved, cache="xc1", log=print)
 
 
 def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cache 'far': give `namespace`"):
-        steward.run(settings, cache="far", log=print)
     far = settings.caches["far"].model_copy(update={"gstream": tmp_path})
     with pytest.raises(ConfigError, match=r"caches\.far\.namespace"):
         steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
@@ -82,9 +88,22 @@ def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -
         steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
 
 
-def test_without_a_collector_nothing_is_known_of_open_files(tmp_path: Path) -> None:
-    check = steward._Fed(tmp_path)
-    with pytest.raises(InputError, match="no collector writes to"):
-        check()
-    with exclusive(tmp_path / ".collect.lock", "collect"):
-        check()
+def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    lines = list[str]()
+    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    found = steward.run(settings, cache="xc1", log=lines.append)
+    assert (found.held_files, found.evicted_files) == (30, 0)
+    assert any("ALARM steward-implausible" in line and "--force" in line for line in lines)
+
+
+def test_without_a_journal_no_pin_is_known_and_none_is_made(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "journal.db").unlink()
+    lines = list[str]()
+    threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert found.evicted_files == 0 and not (tmp_path / "journal.db").exists()
+    assert any("steward-lists: there is no push journal at" in line for line in lines)

@@ -9,19 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import InputError
-from prefetch.steward.feed import Feed, Lost, Report, Restarted
+from features.errors import InputError, TargetUnavailable
+from prefetch.steward.feed import ALARM_S, Feed, Lost, Report, Restarted, Skipped
+from prefetch.target import ServerIdentity
 from prefetch.xcache.captures import FolderReader, capture_reader
 from prefetch.xcache.collector import frame
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet, decode
 from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.heartbeat import Heartbeat
 
 T = 1_700_000_000
 
 
-def gstream(pseq: int, lfn: str, *, inst: str = "one", sid: int = 7, stod: int = T) -> bytes:
-    header = {"code": "g", "pseq": pseq, "stod": stod, "sid": sid, "src": {"host": "h", "inst": inst}}
+def gstream(pseq: int, lfn: str, *, port: int = 1094, sid: int = 7, stod: int = T) -> bytes:
+    sender = {"host": "h", "inst": "one", "port": port}
+    header = {"code": "g", "pseq": pseq, "stod": stod, "sid": sid, "src": sender}
     numbers = {"size": 9, "blk_size": 9, "n_blks": 1, "n_blks_done": 1, "access_cnt": 1, "b_hit": 9}
     times = {"b_miss": 0, "b_bypass": 0, "attach_t": T, "detach_t": T + 5}
     record = {"event": "file_close", "lfn": lfn, "remotes": []} | numbers | times
@@ -53,32 +56,85 @@ def told(feed: Feed) -> list[str]:
     return [name(report) for report in feed.poll()]
 
 
+class Server:
+    """Who a server says that it is."""
+
+    def __init__(self) -> None:
+        self.started_s, self.n_asked, self.fault = T, 0, ""
+
+    def __call__(self) -> ServerIdentity:
+        self.n_asked += 1
+        if self.fault:
+            raise TargetUnavailable(self.fault)
+        return ServerIdentity("h", "1094", "one", self.started_s, 1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def test_both_streams_come_in_the_order_received(tmp_path: Path) -> None:
     written(tmp_path, fstream(0, "/a"), gstream(1, "/a"))
-    feed = Feed(capture_reader(tmp_path))
-    assert told(feed) == ["open /a", "/a"] and feed.sees_opens
+    feed = Feed(capture_reader(tmp_path), Server())
+    assert told(feed) == ["open /a", "/a"] and feed.reports_opens
     assert told(feed) == []
 
 
-def test_a_shared_folder_gives_each_cache_its_own(tmp_path: Path) -> None:
-    """Opens name no cache: they wait until a close of the same server names it."""
-    written(tmp_path, fstream(0, "/a"), fstream(0, "/b", sid=8), gstream(1, "/b", inst="two", sid=8))
-    one, two = (Feed(FolderReader(tmp_path), name) for name in ("one", "two"))
-    assert (told(one), told(two)) == ([], ["open /b", "/b"])
-    assert (one.sees_opens, two.sees_opens) == (False, True)
+def test_a_folder_that_nobody_serves_is_believed_whole(tmp_path: Path) -> None:
+    written(tmp_path, gstream(1, "/a", port=1, stod=5))
+    feed = Feed(capture_reader(tmp_path), lambda: None)
+    assert told(feed) == ["/a"] and not feed.is_served
+
+
+def test_reports_of_other_caches_are_passed_over_and_deafen_nobody(tmp_path: Path) -> None:
+    """Also of one that is configured nowhere, and bears the same name on another port."""
+    written(tmp_path, fstream(0, "/a"), gstream(1, "/a"))
+    feed = Feed(FolderReader(tmp_path), Server())
+    assert told(feed) == ["open /a", "/a"]
+    other = [gstream(n, "/b", port=2, sid=8, stod=T + 9) for n in range(1, 1200)]
+    written(tmp_path, *other, fstream(1, "/b", sid=8, stod=T + 9), fstream(1, "/a"))
+    assert told(feed) == [str(Skipped(1000)), "open /a"] and feed.fault is None
+
+
+def test_two_senders_in_one_name_are_told_and_the_servers_own_is_heard(tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
     written(tmp_path, gstream(1, "/a"))
-    assert (told(one), told(two)) == (["open /a", "/a"], [])
+    feed = Feed(FolderReader(tmp_path), server, clock=clock)
+    assert told(feed) == ["/a"] and feed.fault is None
+    clock.now = 100.0
+    written(tmp_path, gstream(1, "/x", stod=T + 50), gstream(1, "/x", stod=T + 60), gstream(2, "/b"))
+    assert told(feed) == ["/b"] and server.n_asked == 2
+    assert feed.fault is not None and f"one that was started at {T + 60}" in feed.fault
+    clock.now += ALARM_S
+    assert feed.fault is None
+    written(tmp_path, gstream(1, "/c", sid=9))
+    assert told(feed) == ["/c"] and feed.fault is not None and "the number 9" in feed.fault
 
 
-def test_a_restart_and_lost_reports_are_told(tmp_path: Path) -> None:
+def test_a_restart_that_the_server_confirms_is_told(tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
+    written(tmp_path, gstream(1, "/a"), fstream(1, "/a"))
+    feed = Feed(capture_reader(tmp_path), server, clock=clock)
+    assert told(feed) == ["/a", "open /a"]
+    clock.now, server.started_s = 100.0, T + 50
+    written(tmp_path, gstream(1, "/c", stod=T + 50), fstream(2, "/late"), fstream(1, "/d", stod=T + 50))
+    assert told(feed) == [str(Restarted(T + 50)), "/c", "open /d"] and feed.fault is None
+    # A server that does not answer is believed as little as before.
+    clock.now, server.fault = 200.0, "down"
+    written(tmp_path, gstream(1, "/e", stod=T + 90))
+    assert told(feed) == []
+
+
+def test_what_was_not_kept_counts_as_lost(tmp_path: Path) -> None:
     written(tmp_path, gstream(1, "/a"), gstream(3, "/b"))
-    feed = Feed(capture_reader(tmp_path))
+    beats = [Heartbeat(0, 0, False), Heartbeat(2, 3, False), Heartbeat(2, 3, False)]
+    feed = Feed(capture_reader(tmp_path), Server(), check=lambda: beats.pop(0))
     assert told(feed) == ["/a", "/b", str(Lost(1))]
-    written(tmp_path, fstream(4, "/a"), fstream(6, "/b"))
-    assert told(feed) == ["open /a", "open /b", str(Lost(1))]
-    written(tmp_path, gstream(1, "/c", stod=T + 50), fstream(7, "/late"))
-    assert told(feed) == [str(Restarted(T + 50)), "/c"]
-    assert not feed.sees_opens
+    assert told(feed) == [str(Lost(5))] and told(feed) == []
 
 
 def test_a_capture_keeps_a_datagram_as_it_was(tmp_path: Path) -> None:
@@ -100,11 +156,11 @@ def test_the_newest_captures_are_enough_to_begin_with(tmp_path: Path) -> None:
         (tmp_path / f"gstream-{number:012d}-20231114T221320Z.capture").write_bytes(body)
     size = len(body)
     for n_bytes, first in ((10 * size, 1), (2 * size, 4), (0, 6)):
-        feed = Feed(FolderReader(tmp_path, newest_bytes=n_bytes))
+        feed = Feed(FolderReader(tmp_path, newest_bytes=n_bytes), Server())
         names = [name for name in told(feed) if name.startswith("/")]
         assert names == [f"/{number}" for number in range(first, 6)]
 
 
 def test_captures_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        told(Feed(CaptureReader(tmp_path / "none")))
+        told(Feed(CaptureReader(tmp_path / "none"), Server()))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import TargetUnavailable
-from prefetch.steward.fill import Disks, Files, Inflow, usage
+from prefetch.steward.fill import Disks, Files, Implausible, Inflow, usage
 
 
 def test_a_cache_with_the_disk_to_itself_is_as_full_as_the_disk(tmp_path: Path) -> None:
@@ -16,7 +16,24 @@ def test_a_cache_with_the_disk_to_itself_is_as_full_as_the_disk(tmp_path: Path) 
     total = status.f_blocks * status.f_frsize
     found = usage(int(0.9 * total), tmp_path, [])
     assert isinstance(found, Disks) and found.capacity_bytes == total
-    assert abs(found.used_bytes(0, []) - (total - status.f_bavail * status.f_frsize)) < 0.05 * total
+    used = total - status.f_bavail * status.f_frsize
+    assert abs(found.used_bytes(used, []) - used) < 0.05 * total
+
+
+def test_a_disk_that_others_fill_is_no_measure_of_the_cache(tmp_path: Path) -> None:
+    disks = Disks([tmp_path], tmp_path)
+    disks.capacity_bytes = 100
+    with pytest.raises(Implausible, match="are not files of the cache"):
+        disks.used_bytes(0, [])
+
+
+def test_a_folder_of_the_cache_that_goes_is_no_disk_that_goes(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "a").write_bytes(b"x")
+    found = usage(10**15, tmp_path, ["/store/a"])
+    (tmp_path / "store" / "a").unlink()
+    (tmp_path / "store").rmdir()
+    assert found.used_bytes(10**15, []) > 0
 
 
 def test_a_cache_with_a_share_of_a_disk_is_as_full_as_its_files(tmp_path: Path) -> None:
@@ -27,7 +44,7 @@ def test_a_cache_with_a_share_of_a_disk_is_as_full_as_its_files(tmp_path: Path) 
 
 
 def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
-    disks = Disks([tmp_path])
+    disks = Disks([tmp_path], tmp_path)
     tmp_path.rmdir()
     with pytest.raises(TargetUnavailable, match="cannot see how full"):
         disks.used_bytes(0, [])

@@ -7,7 +7,7 @@ from typing import Any
 from features.stream.state import task_number, user_number
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.feed import Restarted
-from prefetch.steward.follower import Follower
+from prefetch.steward.follower import MOST_OPEN, Follower
 from prefetch.steward.readers import Readers
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Opened, Packet
@@ -33,17 +33,32 @@ class Reads(Lru):
         super().read(file, reader, at_s, is_held=is_held)
 
 
+class FakeDisk:
+    """Every file is there with a block, unless `has` knows better."""
+
+    def __init__(self) -> None:
+        self.has: dict[str, int] = {}
+        self.n_looks = 0
+
+    def size_bytes(self, name: str, reported: int) -> int | None:
+        return BLOCK if self.has.get(name, 1) else None
+
+    def bytes_on_disk(self, file: int, name: str) -> int:
+        self.n_looks += 1
+        return self.has.get(name, BLOCK)
+
+
 class World:
     def __init__(self, *kinds: str) -> None:
         self.order = Reads()
         self.steward = Steward(self.order, capacity_bytes=100 * BLOCK)
         self.book = Book(self.steward, Datasets())
-        self.really: dict[str, int] = {}
+        self.disk = FakeDisk()
         self.follower = Follower(
             self.book,
             self.steward,
             ours_last_s=60,
-            on_disk=lambda name: self.really.get(name, 0),
+            disk=self.disk,
             readers=Readers(kinds),
             reports_opens=lambda: True,
         )
@@ -58,10 +73,10 @@ class World:
         closed = (Closed(at * 10**6, file_id, read, readv, 0),)
         self.follower.apply(Packet(T, 0, 7, at, at + 1, (), closed, 0, 0, 0), at + 1.5)
 
-    def reports(self, name: str, attach: int, detach: int, *, read: int = BLOCK, blocks: int = 1) -> None:
+    def reports(self, name: str, attach: int, detach: int, *, read: int = BLOCK, size: int = BLOCK) -> None:
         event: dict[str, Any] = dict.fromkeys(("pseq", "index", "stod", "b_bypass", "b_miss"), 0)
         event |= {"host": "h", "inst": "", "site": "", "b_todisk": None, "b_prefetch": None, "remotes": ()}
-        event |= {"lfn": name, "size_bytes": BLOCK, "blk_size": BLOCK, "n_blks": 1, "n_blks_done": blocks}
+        event |= {"lfn": name, "size_bytes": size, "blk_size": size, "n_blks": 1, "n_blks_done": 1}
         event |= {"access_cnt": 1, "attach_t": attach, "detach_t": detach, "b_hit": read}
         self.follower.apply(FileClose(**event, received_t=detach + 1), detach + 1.0)
 
@@ -100,7 +115,8 @@ def test_touches_and_prefetches_are_no_reads_but_put_bytes_on_disk() -> None:
     world.opens(T, "/touched", "/fetched")
     world.closes(T + 1, 1)
     world.closes(T + 1, 2, readv=1)
-    world.reports("/touched", T, T + 1, read=0, blocks=0)
+    world.disk.has["/touched"] = 0
+    world.reports("/touched", T, T + 1, read=0)
     world.reports("/fetched", T, T + 1, read=1)
     assert world.order.reads == []
     assert [world.steward.bytes_on_disk(file) for file in (0, 1)] == [None, BLOCK]
@@ -159,18 +175,37 @@ def test_a_close_that_was_lost_ends_by_the_g_stream_and_by_a_restart() -> None:
     assert world.is_victim("/b")
 
 
-def test_a_close_that_comes_after_the_eviction_puts_nothing_on_disk() -> None:
+def test_only_the_disk_says_what_is_there_and_how_large_it_is() -> None:
     world = World()
     world.reports("/a", T, T + 1)
-    world.follower.removed(0, T + 2.0)
+    world.steward.removed(0)
+    world.disk.has |= {"/a": 0, "/forged": 0}
     world.reports("/a", T + 1, T + 2)
-    assert world.steward.bytes_on_disk(0) is None
-    world.really["/a"] = 7
-    world.reports("/a", T + 3, T + 4)
-    assert world.steward.bytes_on_disk(0) == 7
-    world.follower.ripen(T + 90.0)
-    world.reports("/a", T + 90, T + 91)
-    assert world.steward.bytes_on_disk(0) == BLOCK
+    for n in range(1000):
+        world.disk.has[f"/forged{n}"] = 0
+        world.reports(f"/forged{n}", T + 2, T + 3, size=2**60)
+    assert world.steward.bytes_on_disk(0) is None and len(world.book) == 1
+    assert world.follower.n_unfounded == 1000 and world.steward.used_bytes == 0
+    world.disk.has["/a"] = 7
+    world.reports("/a", T + 3, T + 4, size=2**62)
+    assert world.steward.bytes_on_disk(0) == world.steward.used_bytes == 7
+
+
+def test_a_flood_of_closes_looks_at_a_file_once_per_step() -> None:
+    world = World()
+    for _ in range(500):
+        world.reports("/a", T, T + 1)
+    world.follower.ripen(T + 2.0)
+    world.follower.ripen(T + 3.0)
+    assert world.disk.n_looks == 2
+
+
+def test_forged_opens_are_followed_up_to_a_limit() -> None:
+    world = World()
+    world.reports("/a", T - 9, T - 8)
+    for n in range(0, MOST_OPEN + 5000, 5000):
+        world.opens(T, *["/a"] * 5000, first_id=n)
+    assert len(world.follower._uses) == MOST_OPEN and list(world.follower.open_files) == [0]
 
 
 def test_names_that_no_file_can_have_are_left_out() -> None:
@@ -190,7 +225,7 @@ def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
     assert len(world.order.reads) == 1
     world.follower.found(0, BLOCK, T + 150.0, T + 200.0)
     assert [at for _, at, _ in world.order.reads] == [T, T + 150.0]
-    assert not world.follower.stored_since(0, T + 201.0)
+    assert not world.follower.looked_since(0, T + 201.0)
 
 
 def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() -> None:

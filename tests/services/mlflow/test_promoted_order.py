@@ -112,10 +112,10 @@ def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_pa
     settings = site(tmp_path, own, "learned")
     cache = settings.cache("xc1")
     registry(own).point("steward", SECOND, tags={})
-    with Promoted(settings, cache, now_s=lambda: FRESH_S) as found:
-        assert found.serves is not None and (found.serves.version, found.fault) == (SECOND, None)
-    with Promoted(settings, cache, now_s=lambda: FRESH_S + 1) as found:
-        assert found.serves is None and found.fault is not None and "train, evaluate" in found.fault
+    found = Promoted(settings, cache, now_s=lambda: FRESH_S)
+    assert found.serves is not None and (found.serves.version, found.fault) == (SECOND, None)
+    found = Promoted(settings, cache, now_s=lambda: FRESH_S + 1)
+    assert found.serves is None and found.fault is not None and "train, evaluate" in found.fault
     spoil(own, SECOND)
     with pytest.raises(ModelError, match="not those that were trained"):
         Promoted(settings, cache, now_s=lambda: FRESH_S)
@@ -123,6 +123,6 @@ def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_pa
 
 def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"), "s3fifo")
-    with Promoted(settings, settings.cache("xc1")) as found:
-        found.refresh()
-        assert (found.serves, found.fault) == (None, None)
+    found = Promoted(settings, settings.cache("xc1"))
+    found.refresh()
+    assert (found.serves, found.fault) == (None, None)

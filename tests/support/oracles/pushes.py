@@ -62,13 +62,17 @@ class Fake:
             self.held[name] = Held(name, 10, 10, True, int(time.time()), False)
         return 10
 
-    def touch(self, name: str, *, timeout_s: float) -> None:
+    def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._verb("touch", name)
+        meanwhile()
         self.held[name] = Held(name, 10, 10, True, int(time.time()), False)
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         self._verb("evict", name)
         self.held.pop(name, None)
+
+    def identity(self) -> None:
+        """Nobody serves it."""
 
     def removes_open_files(self) -> bool:
         return self.removes_open

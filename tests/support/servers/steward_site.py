@@ -19,6 +19,7 @@ from daemons import NoServer
 from features.errors import ServiceError
 from jobs.local.ports import free_ports
 from jobs.local.xrootd import Loopback, loopback
+from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures, read
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import RemoteFile
@@ -53,6 +54,8 @@ class Site:
             f'capacity = "{disk_bytes or CAPACITY}B"\nwatermarks = [0.5, {0.9 if disk_bytes else 1.0}]\n'
             f'namespace = "{servers.namespace}"\ngstream = "{self.captures}"\n'
         )
+        with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
+            journal.make()
         self.collector = self.collect()
 
     def collect(self) -> subprocess.Popen[bytes]:

@@ -1,0 +1,111 @@
+"""How much may be evicted from a cache: what is above a target, as far as its disk's figures justify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from features.units import format_bytes
+from prefetch.steward.fill import Inflow, Usage
+
+LEAST_SHARE: Final = 0.05
+"""At least this share of what lies between the watermarks stays free."""
+_HOUR_S: Final = 3600.0
+
+
+class Marks(NamedTuple):
+    """`low`, `high`: watermarks as shares of the capacity; `look_s`: what arrives in it stays free."""
+
+    low: float
+    high: float
+    look_s: float
+
+
+class Budget:
+    """The use of one cache's disk against its watermarks. All in bytes.
+
+    In any hour no more is evicted than the disk received in it, and what has to be free at a look. At the
+    start more may go, as XCache looks at its disk every few minutes only: as much above the high watermark as
+    lies between the watermarks, and with `force` all that is above it. More than that can only be due to a
+    wrong figure: then nothing goes.
+    """
+
+    def __init__(
+        self, usage: Usage, marks: Marks, *, force: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.used_bytes = 0
+        self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
+        self._inflow = Inflow(marks.look_s)
+        self._began_s = clock()
+        self._above_at_start: int | None = None
+
+    @property
+    def high_bytes(self) -> int:
+        """Where XCache begins to purge."""
+        return int(self._marks.high * self._usage.capacity_bytes)
+
+    @property
+    def target_bytes(self) -> int:
+        """Where evictions begin: below `high_bytes` by what may come until the next look."""
+        free = self._inflow.headroom(unmeasured=self._between // 2)
+        return self.high_bytes - min(max(free, int(LEAST_SHARE * self._between)), self._between)
+
+    @property
+    def inflow_bytes(self) -> int:
+        """What hardly ever is exceeded between two looks; 0 before the first two."""
+        return self._inflow.headroom(unmeasured=0)
+
+    @property
+    def excess_bytes(self) -> int:
+        """What should go; less than 0: there is room."""
+        return self.used_bytes - self.target_bytes
+
+    def measure(self, held_bytes: int, growing: Sequence[tuple[str, int]], evicted_bytes: int) -> None:
+        """Look at the disk; arguments as of `Usage.used_bytes`, and what was evicted since the start.
+
+        Raises TargetUnavailable, and Implausible if what is on the disk is not the cache's.
+        """
+        self.used_bytes = self._usage.used_bytes(held_bytes, growing)
+        self._inflow.note(self._clock(), self.used_bytes, evicted_bytes)
+        if self._above_at_start is None:
+            above = max(0, self.used_bytes - self.high_bytes)
+            self._above_at_start = above if self._force else min(above, self._between)
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether the excess is plausible."""
+        return self.excess_bytes <= self._allowance
+
+    @property
+    def fault(self) -> str | None:
+        """Which figures cannot be true together; None: all can."""
+        if self.may_evict or self.used_bytes <= self.high_bytes:
+            return None
+        used, high, capacity, excess, allowance = map(
+            format_bytes,
+            (
+                self.used_bytes,
+                self.high_bytes,
+                self._usage.capacity_bytes,
+                self.excess_bytes,
+                max(0, self._allowance),
+            ),
+        )
+        return (
+            f"{excess} should go, and in an hour {allowance} may: the disk has {used}, and by capacity "
+            f"({capacity}) and watermarks ({self._marks.low:g}, {self._marks.high:g}) its server purges "
+            f"above {high}; nothing is evicted: correct what is wrong, or start the steward with --force"
+        )
+
+    @property
+    def _between(self) -> int:
+        """What lies between the watermarks."""
+        return int((self._marks.high - self._marks.low) * self._usage.capacity_bytes)
+
+    @property
+    def _allowance(self) -> int:
+        """What came in the last hour and was not evicted, and what has to be free at a look."""
+        is_fresh = self._clock() - self._began_s < _HOUR_S + 2 * self._marks.look_s
+        at_start = (self._above_at_start or 0) * is_fresh
+        return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start

@@ -1,0 +1,141 @@
+"""Proof that a cache's reports reach its steward: it opens a file, and waits to hear of that."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from features.errors import PushError
+from prefetch.steward.feed import Report
+from prefetch.steward.open_files import OpenFiles
+from prefetch.target import CacheTarget
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.fstream import Packet
+
+EVERY_S: Final = 300.0
+AGAIN_S: Final = 10.0
+"""After a file could not be opened, or was not heard of."""
+HEARD_WITHIN_S: Final = 30.0
+"""The streams are sent every second (opens) and, as the documentation has it, every 5 s (closes)."""
+LASTS_S: Final = 3 * EVERY_S
+"""While no file can be opened, for example as the origin hangs, the last proof counts for so long."""
+
+
+class Canary:
+    """Opens one of the files held, by chance, now and then, as a job would but without reading it.
+
+    `is_proved`: it was heard of since the start; `fault`: why reports are not believed to be complete, None:
+    they are, or it is too early to tell. `sees_opens`: the server's process was seen to have the file open.
+    """
+
+    def __init__(
+        self,
+        target: CacheTarget,
+        opens: OpenFiles,
+        *,
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.fault: str | None = None
+        self.is_proved = self.sees_opens = False
+        self._target, self._opens, self._timeout_s, self._clock = target, opens, timeout_s, clock
+        self._chance = random.SystemRandom()
+        self._name: str | None = None
+        self._unheard: set[type] = set()
+        self._due = self._until = 0.0
+        self._proved_at: float | None = None
+        self._trial: _Trial | None = None
+
+    def step(self, held: Callable[[random.Random], str | None]) -> None:
+        """Open a file if it is time, and judge whether the last one was reported; waits for nothing.
+
+        `held` draws the name of a file on disk, None if there is none.
+        """
+        now = self._clock()
+        if self._trial is not None and self._trial.is_over:
+            trial, self._trial = self._trial, None
+            self._judge_trial(trial, now)
+        elif self._name is not None and now > self._until:
+            self._judge_silence(self._name, now)
+        elif (
+            self._trial is None
+            and self._name is None
+            and now >= self._due
+            and (name := held(self._chance)) is not None
+        ):
+            self._name, self._unheard = name, {Packet, FileClose}
+            self._until = now + self._timeout_s + HEARD_WITHIN_S
+            self._trial = _Trial(self._target, self._opens, name, self._timeout_s)
+
+    def hear(self, report: Report) -> None:
+        """Take a report of the cache."""
+        if self._name is None:
+            return
+        names = [one.lfn for one in report.opened] if isinstance(report, Packet) else ()
+        if self._name in map(_plain, names):
+            self._unheard.discard(Packet)
+        elif isinstance(report, FileClose) and _plain(report.lfn) == self._name:
+            self._unheard.discard(FileClose)
+        self._settle()
+
+    def again(self) -> None:
+        """Try at once, and believe nothing before: the server was started anew, or reports were missing."""
+        self._name, self._due, self.fault, self.is_proved = None, 0.0, None, False
+
+    def _settle(self) -> None:
+        """It was heard of, and is closed again: until the next time reports are believed to be complete."""
+        if self._name is not None and self._trial is None and not self._unheard:
+            self._proved_at, self._due = self._clock(), self._clock() + EVERY_S
+            self._name, self.fault, self.is_proved = None, None, True
+
+    def _judge_trial(self, trial: _Trial, now: float) -> None:
+        if trial.error is None:
+            self.sees_opens = trial.was_seen
+        if self._name is None:  # given up meanwhile
+            return
+        if trial.error is None:
+            self._until = min(self._until, now + HEARD_WITHIN_S)
+            self._settle()
+            return
+        is_proved = self._proved_at is not None and now - self._proved_at < LASTS_S
+        self._fail(None if is_proved else f"no file can be opened to try its reports: {trial.error}", now)
+
+    def _judge_silence(self, name: str, now: float) -> None:
+        if self._opens.has(name):  # a job has it open: its close covers ours, and comes with it
+            self._fail(self.fault, now)
+            return
+        missing = " and ".join(sorted("open" if kind is Packet else "close" for kind in self._unheard))
+        self._fail(f"the cache did not report our own {missing} of {name} in {HEARD_WITHIN_S:.0f} s", now)
+
+    def _fail(self, fault: str | None, now: float) -> None:
+        self._name, self.fault, self._due = None, fault, now + AGAIN_S
+
+
+def _plain(lfn: str) -> str:
+    return f"/{lfn.lstrip('/')}"
+
+
+class _Trial(threading.Thread):
+    """Opens a file beside everything else: it may take as long as the origin does."""
+
+    def __init__(self, target: CacheTarget, opens: OpenFiles, name: str, timeout_s: float) -> None:
+        super().__init__(name="canary", daemon=True)
+        self.is_over = self.was_seen = False
+        self.error: str | None = None
+        self._target, self._opens, self._file, self._timeout_s = target, opens, name, timeout_s
+        self.start()
+
+    def run(self) -> None:
+        """Open it, look whether that is seen, and close it."""
+        try:
+            self._target.touch(self._file, timeout_s=self._timeout_s, meanwhile=self._look)
+        except PushError as error:
+            self.error = str(error)
+        self.is_over = True
+
+    def _look(self) -> None:
+        self._opens.look()
+        self.was_seen = self._opens.has(self._file)

@@ -1,0 +1,75 @@
+"""What a collector says of itself every moment, in its folder of captures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import pydantic
+
+from features.errors import InputError
+
+EVERY_S: Final = 2.0
+FRESH_S: Final = 15.0
+"""A collector that was silent for longer hangs, or has ended."""
+_NAME: Final = ".heartbeat"
+_MAX_BYTES: Final = 4096
+
+_Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
+
+
+class Heartbeat(NamedTuple):
+    """Datagrams `dropped` by the kernel and `over_quota` since its start; `is_full`: none is kept now."""
+
+    dropped: _Count
+    over_quota: _Count
+    is_full: bool
+
+    def write(self, folder: Path) -> None:
+        """Replace the heartbeat in `folder`; one that cannot be written grows old, which says as much."""
+        part = folder / f"{_NAME}.part"
+        with contextlib.suppress(OSError):
+            part.write_text(json.dumps(self._asdict()))
+            part.replace(folder / _NAME)
+
+
+def end(folder: Path) -> None:
+    """Say that nobody collects in `folder` any more."""
+    with contextlib.suppress(OSError):
+        (folder / _NAME).unlink(missing_ok=True)
+
+
+_HEARTBEAT: Final = pydantic.TypeAdapter(Heartbeat)
+
+
+def read(folder: Path) -> Heartbeat:
+    """The heartbeat of the collector that writes to `folder`. Raises InputError if none does, or it hangs."""
+    path = folder / _NAME
+    try:
+        age_s = time.time() - path.stat().st_mtime
+        with path.open("rb") as opened:
+            found = _HEARTBEAT.validate_python(json.loads(opened.read(_MAX_BYTES)))
+    except (OSError, ValueError):
+        age_s = math.inf
+    if not -FRESH_S < age_s < FRESH_S:
+        was = "no collector writes" if math.isinf(age_s) else "the collector has hung that writes"
+        raise InputError(
+            f"{was} to {folder}, so that nothing is reported; start it: cachecast collect --port PORT "
+            f"--out {folder}"
+        )
+    return found
+
+
+def check(folder: Path) -> Heartbeat:
+    """As `read`. Raises InputError also while the captures fill their quota, so that reports are refused."""
+    found = read(folder)
+    if found.is_full:
+        raise InputError(
+            f"captures in {folder} fill their quota, so that reports are refused; pull them, or raise "
+            "[collect] quota"
+        )
+    return found

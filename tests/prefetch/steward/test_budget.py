@@ -1,0 +1,75 @@
+"""How much may be evicted: what is above the target, and no more than the disk justifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefetch.steward.budget import Budget, Marks
+
+MARKS = Marks(0.5, 1.0, 60.0)
+CAPACITY = 1000
+
+
+class World:
+    """A disk that is measured each minute."""
+
+    capacity_bytes = CAPACITY
+
+    def __init__(self, used: int, *, force: bool = False) -> None:
+        self.used, self.evicted, self.now = used, 0, 0.0
+        self.budget = Budget(self, MARKS, force=force, clock=lambda: self.now)
+        self.look()
+
+    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
+        return self.used
+
+    def look(self) -> None:
+        self.now += 60.0
+        self.budget.measure(0, [], self.evicted)
+
+    def evict(self) -> int:
+        """Evict what should go, if it may; how much."""
+        n_bytes = max(0, self.budget.excess_bytes) if self.budget.may_evict else 0
+        self.used, self.evicted = self.used - n_bytes, self.evicted + n_bytes
+        return n_bytes
+
+
+@pytest.mark.parametrize(("used", "gone"), [(1000, 250), (1500, 750), (1501, 0), (10_000, 0)])
+def test_a_cache_that_is_fuller_than_it_can_be_is_a_wrong_figure(used: int, gone: int) -> None:
+    world = World(used)
+    assert world.evict() == gone
+    assert (world.budget.fault is None) == bool(gone)
+
+
+def test_with_force_all_goes_that_is_above() -> None:
+    world = World(10_000, force=True)
+    assert world.evict() == 9250 and world.budget.fault is None
+
+
+def test_a_figure_that_changes_under_it_stops_it_and_is_named() -> None:
+    world = World(700)
+    world.look()
+    world.capacity_bytes = 100
+    assert world.evict() == 0
+    assert "capacity (100 B) and watermarks (0.5, 1)" in (world.budget.fault or "")
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 900), st.booleans()), max_size=200))
+def test_no_hour_evicts_more_than_came_in_it_and_a_looks_room(minutes: list[tuple[int, int, bool]]) -> None:
+    """Also beside a purge by the server, and while it may not evict for a time."""
+    world, history = World(600), list[tuple[int, int]]()
+    for arrives, purged, is_blind in minutes:
+        world.used += arrives
+        if world.used > CAPACITY + 300:
+            world.used = max(0, world.used - purged)
+        world.look()
+        history.append((arrives, 0 if is_blind else world.evict()))
+        for n in range(1, min(len(history), 60) + 1):
+            came, gone = (sum(column) for column in zip(*history[-n:], strict=True))
+            # What came in the minute before the hour is seen in its first look.
+            before = history[-n - 1][0] if n < len(history) else 600
+            assert gone <= came + before + (MARKS.high - MARKS.low) * CAPACITY
