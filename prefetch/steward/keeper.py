@@ -30,8 +30,6 @@ SPARED_S: Final = 60.0
 """A file that is open, or could not be evicted, is not tried again for this long."""
 ABSENT_IN_A_ROW: Final = 3
 """After so many files that were gone before their eviction, nothing is evicted until a new inventory."""
-BLIND: Final = "steward-blind"
-IMPLAUSIBLE: Final = "steward-implausible"
 N_SAMPLED: Final = 100
 """Files that show on which file systems the cache keeps its files."""
 PLANNED: Final = "a plan evicts it"
@@ -137,7 +135,7 @@ class Keeper:
                 self._evict(until)
                 self._measure()
         except Implausible as error:
-            self.alarms[IMPLAUSIBLE] = str(error)
+            self.alarms["steward-implausible"] = str(error)
         except TargetUnavailable as error:
             self.alarms["steward-cache"] = str(error)
         self._judge()
@@ -169,11 +167,11 @@ class Keeper:
     def _may_evict(self) -> bool:
         """Whether it is known what is held, pinned and open, and figures are plausible."""
         if (blindness := self._watch.blindness) is not None:
-            self.alarms[BLIND] = f"{blindness}; nothing is evicted"
+            self.alarms["steward-blind"] = f"{blindness}; nothing is evicted"
         if blindness is not None or self._listed_at < 0 or self._watch.is_behind:
             return False
         if (fault := self._budget.fault) is not None:
-            self.alarms[IMPLAUSIBLE] = fault
+            self.alarms["steward-implausible"] = fault
         return self._budget.may_evict
 
     def _evict(self, until: float) -> None:

@@ -68,8 +68,7 @@ def test_no_hour_evicts_more_than_came_in_it_and_a_looks_room(minutes: list[tupl
             world.used = max(0, world.used - purged)
         world.look()
         history.append((arrives, 0 if is_blind else world.evict()))
-        for n in range(1, min(len(history), 60) + 1):
-            came, gone = (sum(column) for column in zip(*history[-n:], strict=True))
-            # What came in the minute before the hour is seen in its first look.
-            before = history[-n - 1][0] if n < len(history) else 600
-            assert gone <= came + before + (MARKS.high - MARKS.low) * CAPACITY
+        came, gone = (sum(column) for column in zip(*history[-60:], strict=True))
+        # What came in the minute before the hour is seen in its first look.
+        before = history[-61][0] if len(history) > 60 else 0
+        assert gone <= came + before + (MARKS.high - MARKS.low) * CAPACITY
