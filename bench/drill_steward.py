@@ -65,7 +65,9 @@ def killed_steward(site: Site) -> str:
             steward = site.steward()
             for name in names[at : at + 6]:
                 site.read(name)
-            time.sleep(random.Random(at).uniform(0.2, 1.0))
+            newest = set(site.held())
+            check(eventually(partial(evicts, site, newest)), "it does not evict")
+            time.sleep(random.Random(at).uniform(0.0, 0.3))
             steward.kill()
             steward.wait()
             n_kills += 1
@@ -73,6 +75,11 @@ def killed_steward(site: Site) -> str:
         check(eventually(lambda: len(site.held()) <= 15), "above its target")
         check(name_of(names[0]) in site.held(), "the open file is gone")
     return f"{n_kills} kills; {len(site.held())} files at the end, the open one among them"
+
+
+def evicts(site: Site, held: set[str]) -> bool:
+    """Whether one of the files `held` is gone."""
+    return not held <= site.held()
 
 
 def killed_cache(site: Site) -> str:
