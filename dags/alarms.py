@@ -1,14 +1,17 @@
 """Reports of failures and missed deadlines to `[airflow] webhook`, each as one JSON object.
 
 The object names the DAG, the task, the run, its log and the section of the docs with the remedy. It contains
-no parameter, error text or setting. If the webhook is unavailable, a warning is logged; nothing fails.
+no parameter, error text or setting. If the webhook is unavailable, answers with a redirect, which is not
+followed, or takes longer than 10 s, a warning is logged; nothing fails.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import logging
+import threading
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -62,8 +65,24 @@ def _report(event: Mapping[str, object]) -> None:
     request = urllib.request.Request(  # noqa: S310  settings allow http and https alone
         webhook, data=body, headers={"content-type": "application/json"}
     )
+    # A thread, as a server that answers byte by byte is never silent for as long as a socket's timeout.
+    sending = threading.Thread(target=_send, args=(request, event["event"]), daemon=True)
+    sending.start()
+    sending.join(_TIMEOUT_S)
+    if sending.is_alive():
+        _log.warning("cannot report to the webhook: %s (no answer in %d s)", event["event"], _TIMEOUT_S)
+
+
+def _send(request: urllib.request.Request, event: object) -> None:
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S):  # noqa: S310
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S):
             pass
-    except OSError as error:  # its text may contain the URL, whose path is often the secret
-        _log.warning("cannot report to the webhook: %s (%s)", event["event"], type(error).__name__)
+    except (OSError, http.client.HTTPException) as error:  # its text may contain the URL, often a secret
+        _log.warning("cannot report to the webhook: %s (%s)", event, type(error).__name__)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: it would lose the report, and may lead to an address inside the site."""
+
+    def redirect_request(self, *_asked: object) -> None:
+        """No request."""

@@ -11,11 +11,21 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 
 
 def kernel(function: _Kernel) -> _Kernel:
-    """`function`, compiled at its first call; later processes load the same machine code."""
-    return cast(_Kernel, numba.njit(cache=True, nogil=True)(function))
+    """`function`, compiled at its first call; later processes load the same machine code.
+
+    Where neither the installation nor a home can be written, each process compiles it anew.
+    """
+    return _compiled(function)
 
 
 def bare(function: _Kernel) -> _Kernel:
     """A kernel that creates no array: it goes without numba's reference counting, which is slow in loops."""
-    options: Any = {"cache": True, "nogil": True, "_nrt": False}
-    return cast(_Kernel, numba.njit(**options)(function))
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: _Kernel, **options: bool) -> _Kernel:
+    more: Any = {"nogil": True, **options}
+    try:
+        return cast(_Kernel, numba.njit(cache=True, **more)(function))
+    except RuntimeError:  # no locator available: there is no folder for the machine code
+        return cast(_Kernel, numba.njit(**more)(function))

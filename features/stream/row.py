@@ -117,7 +117,7 @@ def _dataset_columns(of: FloatArray, n_files: float, now_s: float, out: Float32A
     at = 3 + DECAYS
     out[at] = now_s - of[D_FIRST]
     out[at + 1] = of[D_PASSES]
-    out[at + 2] = of[D_PASSES] / (now_s - of[D_FIRST] + DAY_S) * DAY_S
+    out[at + 2] = of[D_PASSES] / (max(now_s - of[D_FIRST], 0.0) + DAY_S) * DAY_S  # clocks run backwards too
     out[at + 3] = since_pass_s
     for k in range(PASS_DECAYS):
         out[at + 4 + k] = _decayed(of[D_PASS_DECAYED + k], since_pass_s, PASS_HALF_LIVES_S[k])

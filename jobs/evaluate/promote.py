@@ -74,6 +74,7 @@ def decide(
     decision is recorded, with the same errors.
     """
     as_of, rows = _newest_evaluation(tables, region)
+    now_s = _after_last(tables, region, now_s)
     challenger = str(rows[0]["model_version"])
     registry = awaited_registry(mlflow)
     present = _serving(registry, region)
@@ -120,6 +121,7 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     restored version were changed: the alias points to it nevertheless, so repeat the command to restore the
     one before.
     """
+    now_s = _after_last(tables, region, now_s)
     registry = awaited_registry(mlflow)
     served = _served(decisions(tables, region=region))
     if not served:
@@ -222,6 +224,12 @@ def _point(registry: Registry, region: str, before: _Serving, after: _Serving) -
             registry.unpoint(region, alias)
         elif new is not None and new != old:
             registry.point(alias, new, tags={})
+
+
+def _after_last(tables: Tables, region: str, now_s: int) -> int:
+    """A time after that of the last decision, though a clock was set back: rows are told apart by it."""
+    decided = [key[1] for key in tables.newest(PROMOTIONS, owner=region).partitions]
+    return max([now_s, *(1 + parse_as_of(at) for at in decided)])
 
 
 def _keep(tables: Tables, promotion: Promotion, region: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
+import pydantic
 
 from features.arrays import IntArray
 from features.times import DAY_S
@@ -16,6 +17,7 @@ from models.series.series import Series
 _HOUR_S: Final = 3600
 _CUTS: Final = 6
 """Forecasts per trace and unit, spread over the counted days and, by hours, over the times of day."""
+Amount = Annotated[float, pydantic.Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Errors:
 
     form: int
     digest: str
-    hourly: float | None
-    daily: float | None
+    hourly: Amount | None
+    daily: Amount | None
 
     def of(self, measure: str) -> float | None:
         """The error by the name of its measure, for example `daily_relative_error`."""

@@ -7,18 +7,20 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import pydantic
 
-from features.errors import InputError
+from features.errors import InputError, bounded
 from jobs.leaderboard.entries import FORM, Contest
-from jobs.leaderboard.forecasts import Errors, errors_of
+from jobs.leaderboard.forecasts import Amount, Errors, errors_of
 from replay.result import Result
 
 _FOLDER = "parts"
 _POLICY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _MOST_BYTES = 64 << 20
+_MOST = 2**62
+Count = Annotated[int, pydantic.Field(ge=0, le=_MOST)]
 T = TypeVar("T")
 
 
@@ -36,17 +38,19 @@ class Part:
     capacity_fraction: float
     capacity_bytes: int
     policy: str
-    accesses: int
-    requests: int
-    bytes_requested: int
-    hits: int | None
-    cpu_s: float
-    wan_bytes: list[int]
+    accesses: Count
+    requests: Count
+    bytes_requested: Count
+    hits: Count | None
+    cpu_s: Amount
+    wan_bytes: list[Count]
 
     def __post_init__(self) -> None:
-        """Refuse names that are none: they become paths, and parts may come from elsewhere."""
+        """Refuse what cannot be: parts may come from elsewhere, and their policies become paths."""
         if not _POLICY.fullmatch(self.policy):
             raise ValueError(f"no policy is called {self.policy!r}")
+        if sum(self.wan_bytes) > _MOST or (self.hits or 0) > self.requests:
+            raise ValueError("more WAN bytes than 62 bits hold, or more hits than requests")
 
 
 _PARTS = pydantic.TypeAdapter(Part)
@@ -71,11 +75,9 @@ class Parts:
         for path in sorted(folder.glob("*.json")):
             found = _read(path, _PARTS)
             if (found.form, found.digest) == (FORM, contest.digest):
-                if found.policy != path.stem or len(found.wan_bytes) != contest.n_days:
-                    raise InputError(
-                        f"{path} is of policy {found.policy} and {len(found.wan_bytes)} days, not of "
-                        f"{path.stem} and {contest.n_days}; delete it"
-                    )
+                wanted = (contest.name, fraction, capacity(contest, fraction), path.stem, contest.n_days)
+                if (of := _subject(found)) != wanted:
+                    raise InputError(f"{path} is of {bounded(str(of))}, not of {wanted}; delete it")
                 yield found
 
     def keep(self, part: Part) -> None:
@@ -91,7 +93,11 @@ class Parts:
         return found
 
     def _path(self, trace: str, fraction: float, policy: str) -> Path:
-        return self.out / _FOLDER / trace / f"{fraction:g}" / f"{policy}.json"
+        return self.out / _FOLDER / trace / f"{fraction:.12g}" / f"{policy}.json"
+
+
+def _subject(part: Part) -> tuple[str, float, int, str, int]:
+    return part.trace, part.capacity_fraction, part.capacity_bytes, part.policy, len(part.wan_bytes)
 
 
 def part_of(contest: Contest, fraction: float, result: Result, cpu_s: float, *, is_bound: bool) -> Part:
@@ -129,9 +135,9 @@ def _write(path: Path, found: Part | Errors) -> None:
 
 def _read(path: Path, form: pydantic.TypeAdapter[T]) -> T:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError("too large")
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            raise ValueError("no plain file, or too large")
         return form.validate_json(path.read_bytes(), strict=True)
     except (OSError, ValueError) as error:
-        what = str(error).splitlines()[0]
+        what = bounded(" ".join(str(error).split()), 200)
         raise InputError(f"{path} cannot be read ({what}); delete it, to make it again") from None

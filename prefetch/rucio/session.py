@@ -167,6 +167,8 @@ class _Client(Client):  # type: ignore[misc]
         # finds the new token.
         if self.auth_type == "oidc":
             options["get_token"] = True
+        # A redirect would take the token or password along, to any host.
+        self.session.max_redirects = 0
         return super()._send_request(*args, **options)
 
 

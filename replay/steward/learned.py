@@ -33,6 +33,7 @@ _Integers = TypeVar("_Integers", Ids, IntArray)
 
 FEWEST = 1024
 """Files and datasets that there is room for at first; it doubles."""
+_MOST_BYTES = 2**63 - 1
 
 
 class Wanted(NamedTuple):
@@ -160,7 +161,7 @@ class Shelf(Untold):
             return self._before.victims(n_bytes, now_s, spare)
         assert self._rule is not None
         chosen = np.empty(self._disk.sums[N_HELD], np.int32)
-        wanted = Wanted(n_bytes, now_s, self._bytes, spare)
+        wanted = Wanted(min(n_bytes, _MOST_BYTES), now_s, self._bytes, spare)
         n = _choose(self._disk, self._memory.known, self._rule, wanted, chosen)
         found: list[int] = chosen[:n].tolist()
         return found

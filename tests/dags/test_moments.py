@@ -6,7 +6,9 @@ import asyncio
 import dataclasses
 import datetime as dt
 import json
+import socketserver
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -175,6 +177,37 @@ def test_a_webhook_that_refuses_fails_nothing_and_its_url_is_in_no_log(
     assert "secret-path" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "answer", [b"junk\r\n\r\n", b"HTTP/1.1 302 \r\nLocation: URL\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "]
+)
+def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bounded_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: bytes
+) -> None:
+    monkeypatch.setattr(alarms, "_TIMEOUT_S", 1)
+    asked: list[bytes] = []
+
+    class Answer(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.rfile.readline())
+            self.wfile.write(
+                answer.replace(b"URL", f"http://127.0.0.1:{server.server_address[1]}/in".encode())
+            )
+            while answer.startswith(b"HTTP/1.1 200") and not ended.wait(0.1):
+                self.wfile.write(b"x")
+
+    ended = threading.Event()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("CACHECAST_AIRFLOW__WEBHOOK", f"http://127.0.0.1:{server.server_address[1]}/out")
+        began_s = time.monotonic()
+        alarms.task_failed(CONTEXT)
+        assert time.monotonic() - began_s < 5
+        ended.set()
+        server.shutdown()
+    assert asked == [b"POST /out HTTP/1.1\r\n"]
+    assert "cannot report to the webhook: task failed" in caplog.text
+
+
 def test_without_a_webhook_nobody_is_told(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -182,6 +215,6 @@ def test_without_a_webhook_nobody_is_told(
         pytest.fail(f"asks for {asked}")
 
     monkeypatch.delenv("CACHECAST_AIRFLOW__WEBHOOK")
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
     alarms.task_failed(CONTEXT)
     assert (webhook.told, caplog.records) == ([], [])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stream_oracle import Known, Read
 from stream_oracle import row as expected_row
 
+from features.jit import bare, kernel
 from features.stream import state as kernels
 from features.stream.columns import COLUMNS
 from features.stream.row import row
@@ -166,3 +167,8 @@ def test_a_million_reads_of_one_file_at_one_time() -> None:
     merged = columns_of(after(files, [Read(50.0, 0, 2, 1e5)]), files, 0, 50.0)
     for name in ("n_reads", "decayed_2h", "dataset_decayed_192h", "dataset_n_passes", "pass_0_share"):
         assert many[name] == merged[name], name
+
+
+def test_a_kernel_runs_where_its_machine_code_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.core.caching.CompileResultCacheImpl._locator_classes", [])
+    assert [compiled(lambda x: x + 1)(1) for compiled in (kernel, bare)] == [2, 2]

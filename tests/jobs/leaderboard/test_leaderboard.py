@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +146,44 @@ def test_a_damaged_part_names_itself_and_its_remedy(traces: Path, tmp_path: Path
     assert "lru.json" in str(answer.exception) and "delete it" in str(answer.exception)
 
 
-@pytest.mark.parametrize("change", [{"wan_bytes": [1]}, {"policy": "bound"}])
-def test_a_part_that_is_of_something_else_is_refused(
+HOSTILE: list[dict[str, Any]] = [
+    {"wan_bytes": [1]},
+    {"policy": "bound"},
+    {"trace": "<script>alert(1)</script>"},
+    {"capacity_fraction": 0.5},
+    {"capacity_bytes": 2**80},
+    {"wan_bytes": [-5, 0, 0, 0]},
+    {"wan_bytes": [2**61] * 4},
+    {"requests": 10**400},
+    {"hits": 10**12},
+    {"cpu_s": float("nan")},
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE, ids=lambda change: next(iter(change)))
+def test_a_part_that_is_of_something_else_or_cannot_be_is_refused(
     traces: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     out = tmp_path / "out"
     part = json.loads((out / "parts" / "small" / "0.1" / "lru.json").read_text())
-    (out / "parts" / "small" / "0.1" / "theirs.json").write_text(json.dumps(part | change))
+    (out / "parts" / "small" / "0.1" / "theirs.json").write_text(
+        json.dumps(part | {"policy": "theirs"} | change)
+    )
+    refused(traces, out)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_a_part_that_is_no_plain_file_is_not_read(
+    traces: Path, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "out" / "parts" / "small" / "0.1" / "theirs.json")
+    refused(traces, tmp_path / "out")
+
+
+def refused(traces: Path, out: Path) -> None:
     answer = CliRunner().invoke(
         app, ["leaderboard", "--traces", str(traces), "--out", str(out), "--capacity-fraction", "0.1"]
     )
     assert isinstance(answer.exception, InputError)
     assert "theirs.json" in str(answer.exception) and "delete it" in str(answer.exception)
+    assert len(str(answer.exception)) < 1000

@@ -33,6 +33,11 @@ class Rucio(BaseHTTPRequestHandler):
         body = next((body for start, body in self.answers.items() if path.startswith(start)), b"")
         if path == "/dids/bulkmeta":
             body = b"".join(line for line in body.splitlines(True) if b'"f"' not in line or b'"f"' in asked)
+        if body.startswith(b"/"):
+            self.send_response(302)
+            self.send_header("Location", body.decode())
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         self.send_response(200)
         if path.startswith("/auth"):
             later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
@@ -144,6 +149,16 @@ def test_an_rse_of_another_form_is_an_error_in_words(
     at = server({"/rses/R": [answer], "/rses/": [{"rse": "R"}]})
     with pytest.raises(ServiceError, match="Rucio at http://127"):
         rse_room.check(at, "R")
+
+
+@pytest.mark.parametrize("path", ["/rses/", "/auth/"])
+def test_a_redirect_gets_neither_the_token_nor_the_password(
+    server: Callable[[dict[str, Any]], Session], path: str
+) -> None:
+    elsewhere = "/auth-elsewhere" if path == "/auth/" else "/elsewhere"
+    answers = {path: elsewhere.encode(), elsewhere: RSES} | {k: v for k, v in GOOD.items() if k != path}
+    with pytest.raises(ServiceError, match=r"Rucio at http://127.*TooManyRedirects"):
+        told(server(answers))
 
 
 def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[str, Any]], Session]) -> None:

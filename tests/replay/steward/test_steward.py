@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import random
+import math
+from collections import Counter
 
 import numpy as np
 import pytest
+from cases import IS_THOROUGH
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from ladders import one_split
 
 from features.errors import ConfigError
 from features.times import DAY_S
+from replay.forest import Ladder
+from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
+from replay.steward.ahead import Fetching
 
 HEURISTICS = [name for name in ORDERS if name != "learned"]
 
@@ -57,43 +66,123 @@ def test_pins_and_open_files_stay_and_lists_go_first(name: str) -> None:
     assert sorted(steward.victims(10**6, 100.0)) == [0, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize("name", HEURISTICS)
-@pytest.mark.parametrize("seed", range(3))
-def test_any_events_keep_the_books(name: str, seed: int) -> None:
-    """Whatever happens in whatever order: what is on disk, and only that, can be a victim, once."""
-    draw = random.Random(seed)
-    steward = Steward(new_order(name, 300, None), capacity_bytes=300)
-    held: dict[int, int] = {}
-    kept: list[int] = []
-    for step in range(3000):
-        what, file = draw.random(), draw.randrange(60)
-        if step < 60:
-            steward.add(step % 7, 0, draw.randrange(-1, 30))
-        elif what < 0.5:
-            steward.read(file, draw.randrange(5), float(step))
-        elif what < 0.75:
-            held[file] = draw.randrange(0, 30)
-            steward.stored(file, held[file], float(step))
-        elif what < 0.85:
-            steward.removed(file)
-            held.pop(file, None)
-        elif what < 0.9:
-            kept = draw.sample(range(60), 10)
-            steward.pin(kept)
+LEAVES = st.sampled_from([-800.0, -2.0, 0.0, 37.0, 800.0])
+MODELS = st.builds(
+    lambda column, threshold, low, high, share: (one_split(column, threshold, low, high), share),
+    st.sampled_from(["n_reads", "recency_s", "dataset_passes_per_day", "size_bytes", "tier"]),
+    st.sampled_from([-1e9, 0.0, 3.0, 1e9]),
+    *(LEAVES, LEAVES, st.sampled_from([0.0, 0.5, 1.0])),
+)
+BYTES = st.sampled_from([0, 1, 7, 29, 2**40, 2**60, 2**63 - 1])
+TIMES_S = st.sampled_from([0.0, 50.0, 1e9 - DAY_S, 1e9, 1e9 + 3600, 2.0**63])
+FILES = st.integers(0, 40)
+MOST_BYTES = 2**63 - 1
+
+
+class Events(RuleBasedStateMachine):
+    """Whatever happens in whatever order, beside a dict: a victim is on disk, neither pinned nor open, and is
+    named once. Clocks run backwards, sizes are nothing or all, models are nonsense.
+    """
+
+    @initialize(
+        name=st.sampled_from(ORDERS),
+        capacity=st.sampled_from([0, 300, 2**62]),
+        models=st.lists(MODELS, min_size=1, max_size=3),
+        begin_s=st.sampled_from([-math.inf, 50.0]),
+        n_files=st.sampled_from([0, 10**6]),
+    )
+    def begin(
+        self, name: str, capacity: int, models: list[tuple[Ladder, float]], begin_s: float, n_files: int
+    ) -> None:
+        orders = [Order(begin_s + k * 1e8, ladder, share) for k, (ladder, share) in enumerate(models)]
+        order = new_order(name, capacity, orders, n_files=n_files)
+        self.steward = Steward(order, capacity_bytes=capacity, fetching=Fetching(0.1, share=5.0))
+        self.held: dict[int, int] = {}
+        self.pinned: set[int] = set()
+        self.open: Counter[int] = Counter()
+        self.n_files = 0
+
+    @rule(datasets=st.lists(st.integers(0, 5), min_size=1, max_size=9), tier=st.integers(-1, 9), size=BYTES)
+    def add(self, datasets: list[int], tier: int, size: int) -> None:
+        for dataset in datasets:
+            assert self.steward.add(dataset, tier, size - 1) == self.n_files
+            self.n_files += 1
+
+    @precondition(lambda self: self.n_files)
+    @rule(file=FILES, readers=st.lists(st.integers(0, 5), min_size=1, max_size=9), at_s=TIMES_S)
+    def read(self, file: int, readers: list[int], at_s: float) -> None:
+        for reader in readers:
+            self.steward.read(file % self.n_files, reader, at_s)
+
+    @precondition(lambda self: self.n_files)
+    @rule(files=st.lists(FILES, min_size=1, max_size=9), n_bytes=BYTES, at_s=TIMES_S)
+    def store(self, files: list[int], n_bytes: int, at_s: float) -> None:
+        for file in (file % self.n_files for file in files):
+            self.steward.stored(file, n_bytes, at_s)
+            self.held[file] = n_bytes
+
+    @precondition(lambda self: self.n_files)
+    @rule(file=FILES, size=BYTES, goes=st.booleans())
+    def resize_or_remove(self, file: int, size: int, goes: bool) -> None:
+        file %= self.n_files
+        if goes:
+            self.steward.removed(file)
+            self.held.pop(file, None)
         else:
-            wanted = draw.randrange(200)
-            found = steward.victims(wanted, float(step))
-            free = {file: n for file, n in held.items() if file not in kept}
-            assert len(set(found)) == len(found)
-            assert set(found) <= set(free)
-            total = sum(free[file] for file in found)
-            assert total >= min(wanted, sum(free.values()))
-            assert not found or total - free[found[-1]] < wanted
-            for file in found[::2]:
-                steward.removed(file)
-                del held[file]
-        assert steward.used_bytes == sum(held.values())
-        assert steward.n_held == len(held)
+            self.steward.resize(file, size - 1)
+
+    @precondition(lambda self: self.n_files)
+    @rule(files=st.sets(FILES), everything=st.booleans(), first=st.lists(FILES))
+    def plan(self, files: set[int], everything: bool, first: list[int]) -> None:
+        self.pinned = set(range(self.n_files)) if everything else {f % self.n_files for f in files}
+        self.steward.pin(self.pinned)
+        self.steward.evict_first([f % self.n_files for f in first])
+
+    @precondition(lambda self: self.n_files)
+    @rule(file=FILES, opens=st.booleans())
+    def open_or_close(self, file: int, opens: bool) -> None:
+        file %= self.n_files
+        (self.steward.opened if opens else self.steward.closed)(file)
+        self.open[file] = max(0, self.open[file] + (1 if opens else -1))
+
+    @rule(now_s=TIMES_S)
+    def fetch(self, now_s: float) -> None:
+        found = self.steward.fetches(now_s)
+        assert len(set(found)) == len(found)
+        assert not set(found) & self.held.keys()
+
+    @rule(wanted=st.one_of(BYTES, st.integers(-5, 2**66)), now_s=TIMES_S, goes=st.booleans())
+    def evict(self, wanted: int, now_s: float, goes: bool) -> None:
+        found = self.steward.victims(wanted, now_s)
+        free = {f: n for f, n in self.held.items() if f not in self.pinned and not self.open[f]}
+        assert len(set(found)) == len(found)
+        assert set(found) <= free.keys()
+        total = sum(free[file] for file in found)
+        assert total >= min(wanted, sum(free.values()), MOST_BYTES)
+        assert not found or total - free[found[-1]] < wanted
+        for file in found[: len(found) * goes]:
+            self.steward.removed(file)
+            del self.held[file]
+
+    @invariant()
+    def keeps_the_books(self) -> None:
+        if hasattr(self, "held"):
+            assert (self.steward.used_bytes, self.steward.n_held) == (sum(self.held.values()), len(self.held))
+
+
+TestEvents = pytest.mark.thorough(Events.TestCase)
+TestEvents.settings = settings(
+    max_examples=2000 if IS_THOROUGH else 60, stateful_step_count=40, deadline=None
+)
+
+
+def test_a_clock_that_is_a_day_behind_the_first_read_chooses_nevertheless() -> None:
+    order = new_order("learned", 100, [Order(-math.inf, one_split("n_reads", 0.0, 0.0, 0.0), 1.0)])
+    steward = Steward(order, capacity_bytes=100)
+    steward.add(0, 0, 10)
+    steward.read(0, 0, 1e9)
+    steward.stored(0, 10, 1e9)
+    assert steward.victims(1, 1e9 - DAY_S) == [0]
 
 
 def test_more_files_than_there_was_room_for() -> None:

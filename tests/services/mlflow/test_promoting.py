@@ -80,6 +80,16 @@ def check_rollback(store: Tables, local: Mlflow) -> None:
     assert actions == ["refuse", "promote", "promote", "refuse", "promote", "rollback", "rollback"]
 
 
+def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, tmp_path: Path) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
+    for now_s in (100, 50):
+        promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+        assert promote.take_back(store, region="emea", mlflow=local, now_s=now_s).champion is None
+    rows = store.read_arrow(PROMOTIONS).sort_by("as_of").to_pylist()
+    assert [row["action"] for row in rows] == ["promote", "rollback"] * 2
+
+
 def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) -> None:
     store = Tables(str(tmp_path / "tables"))
     registry(local).point("champion", FIRST, tags={})
