@@ -214,8 +214,8 @@ def test_a_plan_frees_no_more_than_it_brings_or_than_arrives(
     """But for files that a rule keeps out. An emptier cache loses nothing, whatever its inflow was."""
     state, files = world.state, world.files
     if is_absurd:
-        names = ("inflow_bytes", "peak_inflow_bytes", "sure_inflow_bytes")
-        state = dataclasses.replace(state, **dict(zip(names, absurd, strict=True)))
+        last, peak, sure = absurd
+        state = dataclasses.replace(state, inflow_bytes=last, peak_inflow_bytes=peak, sure_inflow_bytes=sure)
     plan, size = world.plan(state=state), sizes_of(world)
     freed = sum(size[i] for i in plan.of(Action.EVICT).tolist() if files.treatment[i] != Treatment.NEVER)
     used, capacity = int(state.bytes_on_disk.sum()), state.capacity_bytes
@@ -233,8 +233,14 @@ def test_the_next_plan_of_a_cache_in_which_nothing_came_frees_nothing_more(world
     limits = dataclasses.replace(world.limits, prefetch_share=0.0)
     first = world.plan(limits=limits)
     state, gone = world.state, np.isin(world.state.item, first.of(Action.EVICT))
-    columns = ("item", "bytes_on_disk", "last_access_s", "pinned", "is_open")
-    left = dataclasses.replace(state, **{name: getattr(state, name)[~gone] for name in columns})
+    left = dataclasses.replace(
+        state,
+        item=state.item[~gone],
+        bytes_on_disk=state.bytes_on_disk[~gone],
+        last_access_s=state.last_access_s[~gone],
+        pinned=state.pinned[~gone],
+        is_open=state.is_open[~gone],
+    )
     second, size = world.plan(state=left, limits=limits), sizes_of(world)
     freed = [
         i
