@@ -148,9 +148,6 @@ DRIFT = Table(
 )
 
 STEWARD, S3FIFO = "steward", "s3fifo"
-
-TOO_FEW_DAYS = "too few days to tell"
-"""What stands where bounds would."""
 """Policies that evict in line: by a learned order, and by S3-FIFO."""
 LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
     "lru",

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from features.errors import printable
-from features.results import TOO_FEW_DAYS
-from features.units import format_bytes
+from features.units import TOO_FEW_DAYS, format_bytes
 
 Row = Mapping[str, Any]
 

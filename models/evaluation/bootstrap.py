@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.arrays import FloatArray, IntArray
-from features.results import TOO_FEW_DAYS
+from features.units import TOO_FEW_DAYS
 
 BLOCK_DAYS = 7
 """The bootstrap draws whole weeks, because jobs have a weekly rhythm."""

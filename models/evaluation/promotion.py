@@ -14,9 +14,8 @@ from features.results import (
     S3FIFO,
     S3FIFO_PLAN,
     STEWARD,
-    TOO_FEW_DAYS,
 )
-from features.units import format_bytes
+from features.units import TOO_FEW_DAYS, format_bytes
 from models.evaluation.bootstrap import mean_interval
 
 MIN_DAYS = 21

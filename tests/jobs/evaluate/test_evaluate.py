@@ -16,10 +16,10 @@ from local_engines import LOCAL
 from typer.testing import CliRunner
 
 from features.errors import InputError, SchemaError
-from features.results import CHALLENGER_PLAN, TOO_FEW_DAYS
+from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
 from features.times import DAY_S
-from features.units import format_bytes
+from features.units import TOO_FEW_DAYS, format_bytes
 from jobs.cli.main import app
 from jobs.evaluate import inputs
 from jobs.evaluate.scores import ScoreStore

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from features.errors import CachecastError, InputError
-from features.results import TOO_FEW_DAYS
+from features.units import TOO_FEW_DAYS
 from jobs.cli.main import app
 
 DAY_S = 86400

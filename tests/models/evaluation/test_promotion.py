@@ -17,8 +17,8 @@ from features.results import (
     S3FIFO,
     S3FIFO_PLAN,
     STEWARD,
-    TOO_FEW_DAYS,
 )
+from features.units import TOO_FEW_DAYS
 from models.evaluation import bootstrap
 from models.evaluation.bootstrap import BOUNDED_DAYS, few_days, mean_interval, ratio_interval
 from models.evaluation.promotion import DailyWan, decide, decide_order
