@@ -6,6 +6,9 @@ import re
 
 from features.errors import InputError
 
+TOO_FEW_DAYS = "too few days to tell"
+"""What stands where bounds would."""
+
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

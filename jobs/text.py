@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from features.errors import printable
-from features.units import format_bytes
+from features.units import TOO_FEW_DAYS, format_bytes
 
 Row = Mapping[str, Any]
 
@@ -76,6 +76,13 @@ def text(key: str, value: object) -> str:
 def percent(share: float, digits: int = 0) -> str:
     """A share as a percentage, for example `12 %`."""
     return f"{100 * share:z.{digits}f} %"  # z: no minus before a zero
+
+
+def bounds(lower: float | None, upper: float | None, digits: int = 0) -> str:
+    """The bounds of a share, for example `4 % to 49 %`; None: there are too few days for any."""
+    if lower is None or upper is None:
+        return TOO_FEW_DAYS
+    return f"{percent(lower, digits)} to {percent(upper, digits)}"
 
 
 def count(number: float) -> str:

@@ -17,7 +17,7 @@ from replay.kernels import placing
 from replay.kernels.disk import OutcomeArray
 from replay.kernels.purge import Part, Record, run_checks, serve
 from replay.kernels.tally import HOUR_S, Tally, empty_tally
-from replay.planner import Actions, BoolArray, CacheState, IntArray, Planner, peak_inflow
+from replay.planner import Actions, BoolArray, CacheState, IntArray, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace
 from replay.window import Window, window
@@ -159,7 +159,7 @@ class Run:
         if self.planner is None:
             return
         self._inflows = [*self._inflows, self.inflow_bytes][-max(1, DAY_S // cycle_s) :]
-        actions = self.planner.actions(self._state(as_of_s, peak_inflow(self._inflows, cycle_s)))
+        actions = self.planner.actions(self._state(as_of_s, cycle_s))
         self.start_cycle()
         disk, log = self._disk, self._log
         placing.evict(disk, self._ids(actions, "evict"))
@@ -216,7 +216,7 @@ class Run:
             self._served = stop
         run_checks(self._disk, self._rules, self._log, time_s)
 
-    def _state(self, as_of_s: int, peak_inflow_bytes: int) -> CacheState:
+    def _state(self, as_of_s: int, cycle_s: int) -> CacheState:
         disk = self._disk
         item = np.flatnonzero(disk.latest_use != kernels.ABSENT)
         use = disk.latest_use[item]
@@ -234,8 +234,9 @@ class Run:
             pinned=(disk.flags[item] & kernels.PINNED) != 0,
             is_open=by_access & (last_use_s >= as_of_s),
             inflow_bytes=self.inflow_bytes,
-            peak_inflow_bytes=peak_inflow_bytes,
+            peak_inflow_bytes=peak_inflow(self._inflows, cycle_s),
             lru_age_s=None if age == kernels.NONE else age,
+            sure_inflow_bytes=sure_inflow(self._inflows, cycle_s),
         )
 
     def _time_of_use(self, item: IntArray, use: IndexArray, as_of_s: int) -> IntArray:

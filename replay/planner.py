@@ -25,7 +25,8 @@ class CacheState:
     `item`: dense file id; `last_access_s`: when a job last used the file, or a plan brought it, s since 1970
     (not before `as_of_s` if the file is open); touches are no uses. `is_open`: a job reads it now; `pinned`:
     pinned by an earlier plan.
-    `inflow_bytes`: bytes that came in during the last cycle; `peak_inflow_bytes`: see `peak_inflow`.
+    `inflow_bytes`: bytes that came in during the last cycle; `peak_inflow_bytes`: see `peak_inflow`;
+    `sure_inflow_bytes`: see `sure_inflow`.
     `lru_age_s`: age at which unpinned files were last purged, or None before the first purge.
     """
 
@@ -41,6 +42,7 @@ class CacheState:
     inflow_bytes: int
     peak_inflow_bytes: int
     lru_age_s: int | None
+    sure_inflow_bytes: int = 0
 
 
 def peak_inflow(inflows: Sequence[int], cycle_s: int) -> int:
@@ -51,6 +53,16 @@ def peak_inflow(inflows: Sequence[int], cycle_s: int) -> int:
     if not len(inflows):
         return 0
     return int(np.quantile(np.asarray(inflows), max(0.5, 1 - cycle_s / DAY_S)))
+
+
+def sure_inflow(inflows: Sequence[int], cycle_s: int) -> int:
+    """What the coming cycle brings at least, as far as the last day tells.
+
+    The smaller inflow of the last cycle and of the same hours a day ago. `inflows`: as in `peak_inflow`,
+    oldest first. 0 before a whole day is known, and where a day has but one cycle.
+    """
+    n_cycles = DAY_S // cycle_s
+    return min(inflows[-n_cycles], inflows[-1]) if 2 <= n_cycles <= len(inflows) else 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,7 +67,8 @@ class EvaluationRow:
     """One policy at one capacity over the counted days.
 
     `cycle`: between plans, None for policies that make none. `byte_gap_closed_lower` and `_upper`: one-sided
-    bounds at 95 % confidence each, by a block bootstrap over days; None if LRU reaches the bound.
+    bounds at 95 % confidence each, by a block bootstrap over days; None if LRU reaches the bound, or if the
+    days are too few.
     """
 
     policy: str
@@ -322,8 +323,14 @@ def _replayed(
 
 def _notes(rivals: Sequence[Rivals]) -> tuple[str, ...]:
     if all(STEWARD in at.replayed for at in rivals):
-        return ()
-    return ("no order of eviction, so no steward: too few accesses before --from to learn one from",)
+        return no_bounds(rivals)
+    none = "no order of eviction, so no steward: too few accesses before --from to learn one from"
+    return (none, *no_bounds(rivals))
+
+
+def no_bounds(rivals: Sequence[Rivals]) -> tuple[str, ...]:
+    """Why the gaps closed have no bounds, if they have none."""
+    return tuple({at.few_days: None for at in rivals if at.few_days})
 
 
 def row(at: Rivals, policy: str) -> EvaluationRow:

@@ -103,7 +103,8 @@ def _steward_figures(rivals: Sequence[Rivals]) -> dict[str, float]:
         figures[f"steward/wan_saved_share_{capacity}"] = 1 - result.wan_bytes / max(1, lru.wan_bytes)
         if (gap := at.gap_closed(STEWARD)) is not None:
             figures[f"steward/gap_closed_{capacity}"] = gap.mean
-            figures[f"steward/gap_closed_lower_{capacity}"] = gap.lower
+            if gap.lower is not None:
+                figures[f"steward/gap_closed_lower_{capacity}"] = gap.lower
     return figures
 
 

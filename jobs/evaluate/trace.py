@@ -13,7 +13,7 @@ from functools import partial
 from features.errors import InputError
 from features.results import STEWARD
 from features.times import day_label
-from jobs.evaluate.evaluate import EvaluationAnswer, row
+from jobs.evaluate.evaluate import EvaluationAnswer, no_bounds, row
 from jobs.evaluate.ready import check_days
 from jobs.progress import Advance
 from jobs.store.traces import Beside, TraceFile
@@ -59,7 +59,7 @@ def run(
         first_day=day_label(from_s),
         last_day=day_label(int(trace.time_s[-1])),
         rows=tuple(row(at, policy) for at in rivals for policy in at.replayed),
-        notes=(*loaded.notes, *_notes(stewards)),
+        notes=(*loaded.notes, *_notes(stewards), *no_bounds(rivals)),
     )
 
 

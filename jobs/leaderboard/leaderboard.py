@@ -25,7 +25,6 @@ from jobs.progress import Advance
 from jobs.report import leaderboard_page
 from jobs.text import Row, as_row
 from models.evaluation.bootstrap import ratio_interval
-from models.evaluation.promotion import BLOCK_DAYS
 from models.evaluation.rivals import BOUND
 from models.learning.order import Learning
 from replay.bounds import byte_bound
@@ -43,7 +42,8 @@ class LeaderboardRow:
     """One policy at one capacity on one trace, over the counted days.
 
     `byte_gap_closed`: share of the way from LRU's WAN bytes to the bound's, with one-sided 95 % bounds by a
-    block bootstrap over days; None where LRU reaches the bound. `cpu_us_per_access`: of the replay.
+    block bootstrap over days; None where LRU reaches the bound, its bounds also where days are too few.
+    `cpu_us_per_access`: of the replay.
     """
 
     trace: str
@@ -178,7 +178,7 @@ def _rows(parts: Sequence[Part]) -> list[LeaderboardRow]:
 
 def _row(part: Part, lru: IntArray, bound: IntArray) -> LeaderboardRow:
     wan = np.array(part.wan_bytes)
-    gap = ratio_interval(lru - wan, lru - bound, block=BLOCK_DAYS)
+    gap = ratio_interval(lru - wan, lru - bound)
     total = int(wan.sum())
     return LeaderboardRow(
         trace=part.trace,

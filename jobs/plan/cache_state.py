@@ -27,7 +27,7 @@ from prefetch.journal.journal import Journal
 from prefetch.plan import Files
 from prefetch.plan.federation import belongs
 from prefetch.target import Held
-from replay.planner import BoolArray, CacheState, IntArray, peak_inflow
+from replay.planner import BoolArray, CacheState, IntArray, peak_inflow, sure_inflow
 
 UNKNOWN_SCOPE = "unknown"
 
@@ -108,6 +108,7 @@ def state_of(
         inflow_bytes=sum(recent) // len(recent),
         peak_inflow_bytes=peak_inflow(recent, cycle_s),
         lru_age_s=None,
+        sure_inflow_bytes=sure_inflow(recent, cycle_s),
     )
 
 

@@ -13,6 +13,9 @@ from features.times import DAY_S, day_label
 from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Tables
 
+MOST = 2**62
+"""No inflow is larger: records may claim anything."""
+
 
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> list[int]:
     """Bytes that came in during each cycle of the day before `as_of_s`, oldest first.
@@ -38,6 +41,7 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
         return unknown
     ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6
     cycle = (ago_s / cycle_s).astype(np.int64)
-    missed = np.bincount(cycle, weights=rows["bytes_missed"].to_numpy(), minlength=day_s // cycle_s)
-    by_cycle: list[int] = missed[::-1].astype(np.int64).tolist()
+    bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
+    missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
+    by_cycle: list[int] = np.minimum(missed[::-1], MOST).astype(np.int64).tolist()
     return by_cycle

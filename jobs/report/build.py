@@ -64,8 +64,9 @@ def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") ->
     Raises StaleInputError if there is no part at all.
     """
     replays = _newest_rows(tables, REPLAYS)
+    fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
     parts = (
-        _replay_section(tables, replays, watermarks),
+        _replay_section(tables, replays, fills, watermarks),
         _model_section(tables),
         _plan_section(tables),
         _outcome_section(tables),
@@ -78,7 +79,7 @@ def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") ->
     return page(
         title="cachecast report",
         subtitle=note,
-        answers=list(answers(replays)),
+        answers=[*answers(replays), *lowest_fills(fills, low_watermark=watermarks[0])],
         sections=sections,
         capacities=Capacities(values=_capacities(replays)),
     )
@@ -105,6 +106,25 @@ def _saving(capacity_bytes: int, lru: Row, plan: Row) -> str:
     )
 
 
+def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]:
+    """How far each plan let its cache run empty beside LRU, one sentence per capacity that has both.
+
+    `fills`: by time. A cache is warm from its first hour at the low watermark on.
+    """
+    lowest: dict[int, dict[str, float]] = {}
+    for row in fills:
+        capacity, policy = row["capacity_bytes"], str(row["policy"])
+        share, warm = row["used_bytes"] / capacity, lowest.setdefault(capacity, {})
+        if policy in warm or share >= low_watermark:
+            warm[policy] = min(share, warm.get(policy, share))
+    for capacity, shares in sorted(lowest.items()):
+        if {"lru", "lru+plan"} <= shares.keys():
+            yield (
+                f"A cache of {format_bytes(capacity)}: once warm, its lowest fill at the end of an hour is "
+                f"{percent(shares['lru+plan'])} with the plan, {percent(shares['lru'])} with LRU."
+            )
+
+
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:
     newest = tables.newest(table)
     rows: list[Row] = read_partitions(newest, newest.partitions).to_pylist()
@@ -112,13 +132,12 @@ def _newest_rows(tables: Tables, table: Table) -> list[Row]:
 
 
 def _replay_section(
-    tables: Tables, replays: Sequence[Row], watermarks: tuple[float, float]
+    tables: Tables, replays: Sequence[Row], fills: Sequence[Row], watermarks: tuple[float, float]
 ) -> Section | None:
     if not replays:
         return None
     ordered = sorted(replays, key=lambda r: (r["capacity_bytes"], plots.rank(str(r["policy"]))))
-    days, fills = _newest_rows(tables, REPLAY_DAYS), _newest_rows(tables, REPLAY_FILLS)
-    fills.sort(key=lambda row: str(row["at"]))
+    days = _newest_rows(tables, REPLAY_DAYS)
     against = Figure(plots.hit_ratio_against_capacity(ordered), "Byte hit ratio against capacity")
     return Section(
         title="Replay of the held-out days",

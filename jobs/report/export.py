@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from features.errors import InputError
 from features.results import CHALLENGER_PLAN, LRU, STEWARD
-from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen, percent
+from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, bounds, chosen, percent
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer
@@ -116,7 +116,7 @@ def _saving(learned: Row, lru: Row) -> str:
     what = "the steward's order" if learned["cycle"] is None else f"a plan every {learned['cycle']}"
     saved = 1 - learned["wan_bytes"] / max(1, lru["wan_bytes"])
     gap, low, high = (learned[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
-    closed = "" if gap is None else f", {percent(gap)} of the gap ({percent(low)} to {percent(high)})"
+    closed = "" if gap is None else f", {percent(gap)} of the gap ({bounds(low, high)})"
     verb = "saves" if saved >= 0 else "costs"
     return f"{what} {verb} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}"
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from features.results import LRU
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page
-from jobs.text import Row, count, percent
+from jobs.text import Row, bounds, count, percent
+from models.evaluation.bootstrap import few_days
 
 PAGE = "leaderboard.html"
 SHOWN = 7
@@ -114,7 +115,7 @@ def _section(trace: str, rows: Sequence[Row], order: Sequence[str]) -> Section:
     return Section(
         title=trace,
         note=f"{count(first['requests'])} of {count(first['accesses'])} accesses count, "
-        f"{first['n_days']} days.",
+        f"{first['n_days']} days. {few_days(first['n_days']) or ''}",
         figures=[Figure(plots.gap_closed(judged, order=order, n_shown=SHOWN), f"Gap closed on {trace}")]
         if judged
         else [],
@@ -145,4 +146,5 @@ def _cell(row: Row | None) -> str:
     if row is None or row["byte_gap_closed"] is None:
         return "–"
     low, high = row["byte_gap_closed_lower"], row["byte_gap_closed_upper"]
-    return f"{percent(row['byte_gap_closed'])} ({percent(low)} to {percent(high)})"
+    gap = percent(row["byte_gap_closed"])
+    return gap if low is None else f"{gap} ({bounds(low, high)})"

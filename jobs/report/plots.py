@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import matplotlib as mpl
 
 from features.units import duration_label, format_bytes
 from jobs.report.drawing import STYLE, Plot, Point, Zoom, dated
-from jobs.text import Row, count, percent
+from jobs.text import Row, bounds, count, percent
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
 """Policies with a style of their own, in the order of the legend; others come between them."""
@@ -97,14 +98,16 @@ def gap_closed(rows: Sequence[Row], *, order: Sequence[str] = (), n_shown: int |
 def _gap_point(row: Row, at: float) -> Point:
     gap, low, high = (row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
     share = row["capacity_fraction"]
-    said = f"{percent(gap, 1)} of the gap ({percent(low, 1)} to {percent(high, 1)})"
+    said = f"{percent(gap, 1)} of the gap ({bounds(low, high, 1)})"
     return Point(at, 100 * gap, f"{said} at {percent(share, 1)} of the bytes read", share)
 
 
 def _whiskers(row: Row) -> tuple[float, float]:
-    """How far the limits lie below and above the value, in %."""
-    gap, low, high = (100 * row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
-    return max(0.0, gap - low), max(0.0, high - gap)
+    """How far the limits lie below and above the value, in %; NaN: there are none."""
+    gap, low, high = (row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
+    if low is None:
+        return math.nan, math.nan
+    return max(0.0, 100 * (gap - low)), max(0.0, 100 * (high - gap))
 
 
 def lru_against_capacity(points: Sequence[Row]) -> Plot:

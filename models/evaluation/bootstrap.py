@@ -11,6 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from features.arrays import FloatArray, IntArray
+from features.units import TOO_FEW_DAYS
+
+BLOCK_DAYS = 7
+"""The bootstrap draws whole weeks, because jobs have a weekly rhythm."""
+BOUNDED_DAYS = 2 * BLOCK_DAYS
+"""Fewer days have no bounds: every resample of them is made of nearly the same days."""
 
 RESAMPLES = 4000
 DRAWN_AT_ONCE = 1 << 22
@@ -19,32 +25,48 @@ DRAWN_AT_ONCE = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A mean with one-sided bounds: the true one is above `lower`, or below `upper`, at this confidence."""
+    """A mean with one-sided bounds: the true one is above `lower`, or below `upper`, at this confidence.
+
+    None: there are too few days to tell.
+    """
 
     mean: float
-    lower: float
-    upper: float
+    lower: float | None
+    upper: float | None
     confidence: float
 
 
+def few_days(n_days: int) -> str | None:
+    """Why so many days have no bounds, in words; None: they have."""
+    return None if n_days >= BOUNDED_DAYS else f"{TOO_FEW_DAYS}: {n_days} count, bounds need {BOUNDED_DAYS}"
+
+
 def mean_interval(
-    days: npt.ArrayLike, *, block: int, confidence: float = 0.95, seed: int = 1, resamples: int = RESAMPLES
+    days: npt.ArrayLike,
+    *,
+    block: int = BLOCK_DAYS,
+    confidence: float = 0.95,
+    seed: int = 1,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """The mean of `days` (one number per day, in order) with one-sided percentile bounds.
 
-    `block`: number of days drawn together. Raises ValueError without days or with a block below 1.
+    Fewer than `BOUNDED_DAYS` have none. `block`: number of days drawn together. Raises ValueError without
+    days or with a block below 1.
     """
     values = np.asarray(days, dtype=np.float64)
-    means = _sums(values[None], block, seed, resamples)[0] / len(values)
-    lower, upper = np.quantile(means, [1 - confidence, confidence])
-    return Interval(float(values.mean()), float(lower), float(upper), confidence)
+    ratio = ratio_interval(
+        values, np.ones_like(values), block=block, confidence=confidence, seed=seed, resamples=resamples
+    )
+    assert ratio is not None  # a number of days is never 0
+    return ratio
 
 
 def ratio_interval(
     above: npt.ArrayLike,
     below: npt.ArrayLike,
     *,
-    block: int,
+    block: int = BLOCK_DAYS,
     confidence: float = 0.95,
     seed: int = 1,
     resamples: int = RESAMPLES,
@@ -54,11 +76,18 @@ def ratio_interval(
     None if `below` sums to 0 over all days, or over the days of a resample. Raises as `mean_interval`.
     """
     top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    if not len(top) or block < 1:
+        raise ValueError(f"need days and a block of at least 1, got {len(top)} and {block}")
+    if not bottom.sum():
+        return None
+    mean = float(top.sum() / bottom.sum())
+    if few_days(len(top)):
+        return Interval(mean, None, None, confidence)
     above_sums, below_sums = _sums(np.stack([top, bottom]), block, seed, resamples)
-    if not bottom.sum() or not below_sums.all():
+    if not below_sums.all():
         return None
     lower, upper = np.quantile(above_sums / below_sums, [1 - confidence, confidence])
-    return Interval(float(top.sum() / bottom.sum()), float(lower), float(upper), confidence)
+    return Interval(mean, float(lower), float(upper), confidence)
 
 
 def _sums(series: FloatArray, block: int, seed: int, resamples: int) -> FloatArray:
@@ -67,8 +96,6 @@ def _sums(series: FloatArray, block: int, seed: int, resamples: int) -> FloatArr
     Resamples are drawn some at a time: a trace may span a million days.
     """
     n = series.shape[1]
-    if not n or block < 1:
-        raise ValueError(f"need days and a block of at least 1, got {n} and {block}")
     draw, at_once = np.random.default_rng(seed), max(1, DRAWN_AT_ONCE // n)
     parts = [
         series[:, _drawn(draw, n, min(block, n), min(at_once, resamples - done))].sum(axis=2)

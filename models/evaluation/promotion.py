@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
-from features.units import format_bytes
+from features.results import (
+    CHALLENGER_PLAN,
+    CHAMPION_PLAN,
+    LRU,
+    S3FIFO,
+    S3FIFO_PLAN,
+    STEWARD,
+)
+from features.units import TOO_FEW_DAYS, format_bytes
 from models.evaluation.bootstrap import mean_interval
 
 MIN_DAYS = 21
-BLOCK_DAYS = 7
-"""The bootstrap draws whole weeks, because jobs have a weekly rhythm."""
 CONFIDENCE = 0.95
 
 Days = Mapping[str, int]
@@ -40,8 +45,8 @@ class Comparison:
     capacity_fraction: float
     n_days: int
     saving_bytes: float
-    lower_bytes: float
-    upper_bytes: float
+    lower_bytes: float | None
+    upper_bytes: float | None
     saving_share: float
     won: bool
     policy: str = CHALLENGER_PLAN
@@ -104,7 +109,7 @@ def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
     mine, theirs = replay.wan_bytes[policy], replay.wan_bytes[rival]
     days = sorted(mine)
     saved = np.array([theirs[day] - mine[day] for day in days], dtype=np.float64)
-    found = mean_interval(saved, block=BLOCK_DAYS, confidence=CONFIDENCE)
+    found = mean_interval(saved, confidence=CONFIDENCE)
     total = sum(theirs.values())
     return Comparison(
         against=rival,
@@ -114,15 +119,18 @@ def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
         lower_bytes=found.lower,
         upper_bytes=found.upper,
         saving_share=float(saved.sum()) / total if total else 0.0,
-        won=found.lower > 0,
+        won=found.lower is not None and found.lower > 0,
         policy=policy,
     )
 
 
 def _in_words(one: Comparison) -> str:
     verdict = "beats" if one.won else "is not significantly better than"
+    surely = TOO_FEW_DAYS
+    if one.lower_bytes is not None:
+        surely = f"at least {format_bytes(one.lower_bytes)} with {CONFIDENCE:.0%} confidence"
     return (
         f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves "
-        f"{format_bytes(one.saving_bytes)} of WAN bytes per day ({one.saving_share:.1%}), "
-        f"at least {format_bytes(one.lower_bytes)} with {CONFIDENCE:.0%} confidence, over {one.n_days} days"
+        f"{format_bytes(one.saving_bytes)} of WAN bytes per day ({one.saving_share:.1%}), {surely}, "
+        f"over {one.n_days} days"
     )

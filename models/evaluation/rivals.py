@@ -12,8 +12,7 @@ import numpy as np
 from features.arrays import IntArray
 from features.results import LRU, S3FIFO, STEWARD
 from features.times import DAY_S, day_label
-from models.evaluation.bootstrap import Interval, ratio_interval
-from models.evaluation.promotion import BLOCK_DAYS
+from models.evaluation.bootstrap import Interval, few_days, ratio_interval
 from prefetch.plan import ValuePlanner
 from prefetch.plan.cycle import CYCLES_PER_AGE
 from prefetch.plan.cycle import fitting_cycle_s as within_grid
@@ -76,13 +75,18 @@ class Rivals:
     replayed: Mapping[str, Replayed]
     model_weight: Mapping[str, float] = MappingProxyType({})
 
+    @property
+    def few_days(self) -> str | None:
+        """Why there are no bounds, in words; None: there are."""
+        return few_days(len(self.replayed[LRU].days))
+
     def gap_closed(self, policy: str) -> Interval | None:
         """(WAN of LRU - WAN) / (WAN of LRU - WAN of the bound), with bounds by a block bootstrap over days.
 
         None where LRU already reaches the bound.
         """
         wan = {name: one.result.daily.wan_bytes for name, one in self.replayed.items()}
-        return ratio_interval(wan[LRU] - wan[policy], wan[LRU] - wan[BOUND], block=BLOCK_DAYS)
+        return ratio_interval(wan[LRU] - wan[policy], wan[LRU] - wan[BOUND])
 
 
 def replay_rivals(

@@ -9,16 +9,10 @@ from prefetch.plan.items import Limit, least
 from replay.planner import CacheState, IntArray
 
 FREE_FOR_ARRIVALS = 0.2
-"""At least this share of the capacity stays free of pins (the purge must always find candidates)."""
+"""At least this share of the capacity stays free of pins (the purge must always find candidates).
 
-BURST = 3.0
-"""A burst, in cycles that one a day exceeds; room is made for it up to the size of one purge."""
-
-LEAST_ROOM = 0.4
-"""Room for at least this share of a cycle's inflow, however small the cache."""
-
-DEMOTE = 3.0
-"""What is likely never read again makes room for so many times a cycle's inflow: it costs nothing."""
+No plan makes more room than this for arrivals, beside what a purge makes.
+"""
 
 HOUR_S, DAY_S = 3600, 86400
 
@@ -55,7 +49,7 @@ class PlanLimits:
     def pin(self, state: CacheState) -> Limit:
         """Most bytes that may be pinned: under the low watermark, less what arrives in a cycle."""
         low = int(state.low_watermark * state.capacity_bytes)
-        arrivals = state.peak_inflow_bytes + int(state.bytes_on_disk[state.is_open].sum())
+        arrivals = max(0, state.peak_inflow_bytes) + int(state.bytes_on_disk[state.is_open].sum())
         most = most_pinned_bytes(state.capacity_bytes, state.low_watermark)
         return least(
             Limit(most, "a fifth of the capacity stays free of pins"),
@@ -67,8 +61,9 @@ class PlanLimits:
     def prefetch(self, state: CacheState) -> Limit:
         """Most bytes that may be prefetched in this cycle."""
         room = int(state.low_watermark * state.capacity_bytes) - self.pin(state).n_bytes
+        inflow = within(state.inflow_bytes, state.capacity_bytes)
         limits = [
-            Limit(int(self.prefetch_share * state.inflow_bytes), "prefetch_share of the last cycle's inflow"),
+            Limit(int(self.prefetch_share * inflow), "prefetch_share of the last cycle's inflow"),
             Limit(max(0, room), "room beside the pins under the low watermark"),
         ]
         return least(*limits, *self.wan(state))
@@ -77,7 +72,7 @@ class PlanLimits:
         """What the WAN leaves for prefetches in this cycle; empty: it does not bound them."""
         quiet_s = self.quiet_s(state.as_of_s)
         if self.wan_bytes_per_hour is not None:
-            demand = state.inflow_bytes * quiet_s // self.cycle_s
+            demand = max(0, state.inflow_bytes) * quiet_s // self.cycle_s
             left = self.wan_bytes_per_hour * quiet_s // HOUR_S - demand
             return [Limit(max(0, left), "WAN bytes per hour, less demand")]
         return [] if quiet_s else [Limit(0, "not in the quiet hours")]
@@ -91,13 +86,27 @@ class PlanLimits:
         into = (as_of_s - begin) % DAY_S
         return _within_period(into + self.cycle_s, length) - _within_period(into, length)
 
-    def evict_bytes(self, state: CacheState, prefetch_bytes: int, *, times: float = 1.0) -> int:
-        """Bytes to free under the high watermark: `times` what a cycle's inflow needs, and prefetches."""
-        one_purge = (state.high_watermark - state.low_watermark) * state.capacity_bytes
-        burst = min(BURST * state.peak_inflow_bytes, one_purge)
-        room = int(times * max(LEAST_ROOM * state.peak_inflow_bytes, burst)) + prefetch_bytes
+    def evict_bytes(self, state: CacheState, prefetch_bytes: int) -> int:
+        """Most bytes that a plan frees: room under the high watermark for prefetches and arrivals."""
+        room = room_for_arrivals(state) + max(0, prefetch_bytes)
         used = int(state.bytes_on_disk.sum())
         return max(0, used + room - int(state.high_watermark * state.capacity_bytes))
+
+
+def room_for_arrivals(state: CacheState) -> int:
+    """Bytes that a plan keeps free under the high watermark for what arrives until the next one.
+
+    Down to the low watermark, where the cache's own purge ends, for a cycle that one a day exceeds; below it
+    only for what is sure to come, up to a share of the capacity. So a wrong inflow empties no cache.
+    """
+    low, high = (int(mark * state.capacity_bytes) for mark in (state.low_watermark, state.high_watermark))
+    most_below = int(FREE_FOR_ARRIVALS * state.capacity_bytes)
+    return max(within(state.peak_inflow_bytes, high - low), within(state.sure_inflow_bytes, most_below))
+
+
+def within(inflow_bytes: int, most: int) -> int:
+    """An inflow of 0 to `most` bytes, whatever was recorded."""
+    return min(max(0, int(inflow_bytes)), most)
 
 
 def most_pinned_bytes(capacity_bytes: int, low_watermark: float) -> int:

@@ -15,7 +15,7 @@ from prefetch.actions import Action
 from prefetch.plan.choice import best_first, head, steady, within_groups, worst_first
 from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
 from prefetch.plan.items import Cause, Limit, Plan
-from prefetch.plan.limits import DEMOTE, PlanLimits
+from prefetch.plan.limits import PlanLimits
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Files, Scores
 from prefetch.plan.valued import Valued
@@ -110,28 +110,17 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
     """Evictions: what makes room, unless the purge would choose the same, and what a rule keeps out.
 
-    The cache's own purge takes the files used least recently, and only when it must.
+    But for the rule, never more bytes than the room needed. The cache's own purge takes the files used least
+    recently, and only when it must.
     """
-    needed = case.limits.evict_bytes(case.state, prefetch_bytes)
-    goes = makes_room(case, order, prefetch_bytes)
+    needed, size = case.limits.evict_bytes(case.state, prefetch_bytes), case.disk.size_bytes
+    goes = np.arange(order.size) < head(order, size, needed).size
     if _is_purged(case.disk, order, goes):
         goes[:] = False
     goes |= case.treatment[order] == Treatment.NEVER
     places = order[goes]
     limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
     return Choice(places, _why_it_goes(case)[places], limit, places.size < order.size)
-
-
-def makes_room(case: Case, order: IntArray, prefetch_bytes: int) -> BoolArray:
-    """Which of `order` make the room needed: its head and, for bursts, what is likely never read again."""
-    needed, for_bursts = (
-        case.limits.evict_bytes(case.state, prefetch_bytes, times=times) for times in (1.0, DEMOTE)
-    )
-    size = case.disk.size_bytes[order]
-    freed_before = np.cumsum(size) - size
-    is_finished = case.disk.longest[order] < case.limits.read_once_below
-    goes: BoolArray = (freed_before < needed) | (is_finished & (freed_before < for_bursts))
-    return goes
 
 
 def fetches(case: Case, order: IntArray) -> Choice:
@@ -184,7 +173,10 @@ def affordable(case: Case, order: IntArray) -> IntArray:
 
 def _displaced_density(case: Case, order: IntArray, limit: Limit) -> float:
     """The density that a prefetched file must beat: of the best that it, and some more, could drive out."""
-    out = order[makes_room(case, order, int((1 + case.limits.hysteresis) * limit.n_bytes))]
+    needed = case.limits.evict_bytes(case.state, int((1 + case.limits.hysteresis) * limit.n_bytes))
+    freed_before = np.cumsum(case.disk.size_bytes[order[:-1]])
+    n_out = int(np.searchsorted(freed_before, needed)) + 1
+    out = order[:n_out] if needed else order[:0]
     return max(0.0, float(case.disk.density[out[-1]])) if out.size else 0.0
 
 

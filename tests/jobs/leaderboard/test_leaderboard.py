@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from features.errors import CachecastError, InputError
+from features.units import TOO_FEW_DAYS
 from jobs.cli.main import app
 
 DAY_S = 86400
@@ -86,6 +87,8 @@ def test_each_policy_has_a_row_between_lru_and_the_bound(traces: Path, tmp_path:
     assert table.num_rows == len(rows)
     html = (tmp_path / "out" / "leaderboard.html").read_text()
     assert "small" in html and "Claims of papers" in html
+    assert all(row["byte_gap_closed_lower"] is row["byte_gap_closed_upper"] is None for row in rows.values())
+    assert f"{TOO_FEW_DAYS}: {rows['lru']['n_days']} count" in html
 
 
 def test_a_stopped_run_goes_on_where_it_was(traces: Path, tmp_path: Path) -> None:

@@ -91,9 +91,20 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
     assert [row["name"] for row in rows(tables, "evict")] == worst[: summary.evict]
     assert summary.pin_bytes <= 70 * MB
     assert (summary.held_files, summary.held_bytes) == (92, 92 * MB)
-    assert summary.evict_bytes == 92 * MB + 5 * MB - 95 * MB  # room for a burst: one purge
+    assert summary.evict_bytes == 92 * MB + 5 * MB - 95 * MB  # room for one purge
     assert all(row["cost_bytes"] == 0 for action in ("pin", "evict") for row in rows(tables, action))
     assert all("chance of a read within 2d" in row["reason"] for row in rows(tables, "pin"))
+
+
+@pytest.mark.parametrize("claimed", [[2**62] * 4, [-(2**62)], [-(2**62), 2**62, 2**60]])
+def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -> None:
+    """A record may claim any bytes; the plan frees what one purge does and what it brings."""
+    access = one_access()[0] | {"cache": "xc1"}
+    told = [access | {"bytes_missed": n, "event_id": f"e{i}"} for i, n in enumerate(claimed)]
+    tables.replace_arrow(ACCESSES, pa.Table.from_pylist(told))
+    summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
+    assert summary.evict_bytes == summary.prefetch_bytes + (2 * MB if max(claimed) > 0 else 0)
+    assert summary.prefetch_bytes <= 0.05 * 100 * MB
 
 
 def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:

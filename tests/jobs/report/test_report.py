@@ -12,7 +12,7 @@ import pytest
 from features.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PLANS
-from jobs.report.build import answers, build
+from jobs.report.build import answers, build, lowest_fills
 from jobs.store.tables import Tables
 
 WATERMARKS = (0.90, 0.95)
@@ -119,6 +119,18 @@ def test_the_answer_has_numbers_with_units() -> None:
     ]
     worse = [replay_row("lru", 10**12, 0.0), replay_row("lru+plan", 2 * 10**12, None)]
     assert "the plan costs 1 TB of WAN traffic against LRU (100.0 %)." in next(answers(worse))
+
+
+def test_the_lowest_fill_of_a_warm_cache_is_told() -> None:
+    levels = {"lru": (10, 95, 91, 93), "lru+plan": (20, 92, 74, 90), "lru+cold": (1, 2, 3, 4)}
+    fills = [
+        {"policy": policy, "capacity_bytes": 100, "at": hour, "used_bytes": used[hour]}
+        for hour in range(4)
+        for policy, used in levels.items()
+    ]
+    (told,) = lowest_fills(fills, low_watermark=0.9)
+    assert "74 %" in told and "91 %" in told
+    assert not list(lowest_fills(fills, low_watermark=0.94))
 
 
 def test_parts_without_tables_are_left_out_and_none_at_all_is_an_error(

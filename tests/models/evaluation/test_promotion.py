@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
+from features.results import (
+    CHALLENGER_PLAN,
+    CHAMPION_PLAN,
+    LRU,
+    S3FIFO,
+    S3FIFO_PLAN,
+    STEWARD,
+)
+from features.units import TOO_FEW_DAYS
 from models.evaluation import bootstrap
-from models.evaluation.bootstrap import mean_interval, ratio_interval
+from models.evaluation.bootstrap import BOUNDED_DAYS, few_days, mean_interval, ratio_interval
 from models.evaluation.promotion import DailyWan, decide, decide_order
 
 TB = 10**12
@@ -155,13 +163,27 @@ def test_bounds_are_those_of_a_slow_bootstrap() -> None:
         means = slow_means(days, block, 4000)
         assert found.lower == pytest.approx(means[200], abs=0.06)
         assert found.upper == pytest.approx(means[3800], abs=0.06)
-    assert mean_interval(days, block=7).lower < mean_interval(days, block=1).lower
+    by_week, by_day = (mean_interval(days, block=block).lower for block in (7, 1))
+    assert by_week is not None and by_day is not None and by_week < by_day
 
 
-@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=40), st.integers(1, 50))
+@pytest.mark.parametrize(("n_days", "is_bounded"), [(1, False), (2, False), (13, False), (14, True)])
+def test_fewer_than_two_weeks_have_no_bounds_and_win_nothing(n_days: int, is_bounded: bool) -> None:
+    mean, ratio = mean_interval([5.0] * n_days), ratio_interval([2.0] * n_days, [5.0] * n_days)
+    assert ratio is not None and (mean.mean, ratio.mean) == (5.0, 0.4)
+    for found in (mean, ratio):
+        assert [bound is not None for bound in (found.lower, found.upper)] == [is_bounded] * 2
+    assert (few_days(n_days) is None) == is_bounded
+    decided = decide([replay(n_days, lru=9, s3fifo=9)], has_champion=False, min_days=1)
+    assert decided.promote == is_bounded
+    assert all((TOO_FEW_DAYS in reason) != is_bounded for reason in decided.reasons)
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=BOUNDED_DAYS, max_size=40), st.integers(1, 50))
 def test_bounds_hold_the_mean_of_what_was_drawn(days: list[float], block: int) -> None:
     found = mean_interval(days, block=block, resamples=50)
     slack = 1e-6 * max(abs(day) for day in days) + 1e-9
+    assert found.lower is not None and found.upper is not None
     assert min(days) - slack <= found.lower <= found.upper <= max(days) + slack
     assert found.mean == pytest.approx(np.mean(days))
 

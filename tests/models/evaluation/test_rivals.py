@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.results import LRU, STEWARD
-from models.evaluation.bootstrap import mean_interval, ratio_interval
+from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.rivals import (
     BOUND,
     IN_LINE,
@@ -93,12 +93,11 @@ def test_lru_is_the_one_of_simulate_and_the_gap_is_measured_from_it_to_the_bound
     alone = simulate(reads, CacheConfig(int(0.2 * reads.footprint_bytes)), count_from_s=FROM_S)
     assert at.replayed[LRU].result.wan_bytes == alone.wan_bytes
     gaps = {policy: at.gap_closed(policy) for policy in at.replayed}
-    assert gaps[LRU].mean == gaps[LRU].lower == 0
-    assert gaps[BOUND].mean == gaps[BOUND].lower == 1
+    assert gaps[LRU].mean == 0
+    assert gaps[BOUND].mean == 1
     wan = {policy: one.result.wan_bytes for policy, one in at.replayed.items()}
     expect = (wan[LRU] - wan["s3fifo"]) / (wan[LRU] - wan[BOUND])
     assert gaps["s3fifo"].mean == pytest.approx(expect)
-    assert gaps["s3fifo"].lower <= expect <= gaps["s3fifo"].upper
     room = max(at.replayed[name].result.peak_usage_bytes for name in (LRU, "lru+x"))
     in_line = run_policy("s3fifo", reads, room, count_from_s=FROM_S)
     assert at.replayed["s3fifo"].result.wan_bytes == in_line.wan_bytes
@@ -132,6 +131,7 @@ def test_a_ratio_to_one_is_a_mean_and_a_constant_ratio_is_sure(days: list[int], 
     assert ratio is not None
     assert (ratio.mean, ratio.lower) == pytest.approx((mean.mean, mean.lower))
     half = ratio_interval([day / 2 for day in days], days, block=block, resamples=200)
-    assert half is not None
-    assert (half.lower, half.mean, half.upper) == pytest.approx((0.5, 0.5, 0.5))
+    assert half is not None and half.mean == pytest.approx(0.5)
+    bounds = [bound for bound in (half.lower, half.upper) if bound is not None]
+    assert bounds == pytest.approx([0.5, 0.5] if len(days) >= BOUNDED_DAYS else [])
     assert ratio_interval(days, [0] * len(days), block=block, resamples=200) is None

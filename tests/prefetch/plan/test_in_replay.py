@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from cases import IS_THOROUGH
 
+from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from prefetch.plan.scores import NEVER_S
 from replay.compare import compare
 from replay.config import CacheConfig
+from replay.engine import simulate
+from replay.planner import Actions, CacheState
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
 from replay.workload.report import trace_of
@@ -86,6 +89,38 @@ def _only(scores: Scores, place: int) -> Scores:
         horizons_s=scores.horizons_s[place : place + 1],
         probability=scores.probability[place : place + 1],
     )
+
+
+@dataclasses.dataclass
+class Watched:
+    """A planner, and the states in which it was asked with the bytes that it left and brought."""
+
+    planner: ValuePlanner
+    seen: list[tuple[CacheState, int, int]]
+
+    def actions(self, state: CacheState) -> Actions:
+        plan = self.planner.plan(state)
+        left = int(state.bytes_on_disk[~np.isin(state.item, plan.of(Action.EVICT))].sum())
+        self.seen.append((state, left, int(plan.cost_bytes.sum())))
+        return plan.actions
+
+
+def test_plans_for_the_demos_small_cache_leave_it_as_full_as_what_arrives_allows() -> None:
+    """With 4 h between plans, much of a 5 % cache turns over in a busy cycle, and little in a quiet one."""
+    trace = region("demo", scale=0.3, days=12, seed=1)
+    limits = dataclasses.replace(LIMITS, cycle_s=4 * 3600, prefetch_share=0.05)
+    known = ValuePlanner(lambda at: perfect(trace, at), limits, plain_files(trace.n_items), 2 * DAY_S)
+    watched = Watched(known, [])
+    cache = CacheConfig(int(0.05 * trace.footprint_bytes))
+    simulate(trace, cache, planner=watched, cycle_s=limits.cycle_s, plan_from_s=0)
+    low = int(cache.low_watermark * cache.capacity_bytes)
+    used = [int(state.bytes_on_disk.sum()) for state, _, _ in watched.seen]
+    warm = next(at for at, bytes_ in enumerate(used) if bytes_ >= low)
+    n_below = 0
+    for (state, left, brought), before in zip(watched.seen[warm:], used[warm:], strict=True):
+        assert left + brought >= min(before, low - min(state.inflow_bytes, 0.2 * cache.capacity_bytes)) - 1
+        n_below += left < low
+    assert n_below > 5  # plans do make room below the low watermark where that much arrives
 
 
 def constant(trace: Trace, as_of_s: int, *, every_s: int, chance: float) -> Scores:

@@ -23,6 +23,7 @@ from prefetch.plan.scores import NEVER_S
 from replay.planner import CacheState
 
 DAY_S = 86400
+UNEVEN = np.array([45, 15, 30])
 LIMITS = PlanLimits(cycle_s=3600, prefetch_share=0.1, min_prefetch_probability=0.5)
 
 
@@ -53,7 +54,7 @@ FEW = one_horizon([2, 0, 3], [30, 30, 1], [0.9, 0.004, 0.8], [True, True, False]
 
 
 def test_the_likeliest_are_pinned_and_reasons_say_so() -> None:
-    judged = ValuePlanner(lambda _: FEW, LIMITS, plain_files(4), DAY_S).judge(cache())
+    judged = ValuePlanner(lambda _: FEW, LIMITS, plain_files(4), DAY_S).judge(cache(bytes_on_disk=UNEVEN))
     plan = judged.plan
     assert [plan.of(a).tolist() for a in Action] == [[1], [1], [2], [3]]
     assert reasons(plan, horizon_s=judged.horizon_s).to_pylist() == [
@@ -69,7 +70,7 @@ def test_the_likeliest_are_pinned_and_reasons_say_so() -> None:
 
 def test_every_file_can_be_explained() -> None:
     files = plain_files(7, treatment=np.array([0, 0, 0, 0, 0, 1, 3]))
-    judged = ValuePlanner(lambda _: FEW, LIMITS, files, DAY_S).judge(cache())
+    judged = ValuePlanner(lambda _: FEW, LIMITS, files, DAY_S).judge(cache(bytes_on_disk=UNEVEN))
     told = [explain(judged, item) for item in range(7)]
     assert [one.action for one in told] == [None, "evict", "pin", "prefetch", None, None, None]
     assert [one.rank for one in told] == [2, 3, 1, 1, None, None, None]

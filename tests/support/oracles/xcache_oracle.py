@@ -195,6 +195,11 @@ class Brute:
         below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
         return int(below + (above - below) * (at - int(at)))
 
+    def sure_inflow(self, cycle_s: int) -> int:
+        """The smaller of the last cycle's and of the one a day before the next; 0 before a day is over."""
+        n = 86400 // cycle_s
+        return 0 if n < 2 or len(self.inflows) < n else min(self.inflows[-1], self.inflows[-n])
+
     def last_use(self, file: int, now: int) -> int:
         """The last close or the arrival, never a touch."""
         record = self.files[file]
@@ -217,6 +222,7 @@ class Brute:
             inflow_bytes=self.inflow,
             peak_inflow_bytes=self.peak_inflow(cycle_s),
             lru_age_s=self.age,
+            sure_inflow_bytes=self.sure_inflow(cycle_s),
         )
 
 
