@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, registry
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, registry, serve
 
 from features.errors import StaleInputError
 from features.results import CHAMPION_PLAN, LRU, PROMOTIONS, S3FIFO_PLAN
@@ -92,7 +92,7 @@ def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, 
 
 def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) -> None:
     store = Tables(str(tmp_path / "tables"))
-    registry(local).point("champion", FIRST, tags={})
+    serve(store, local, 0, champion=FIRST)
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert (found.action, found.champion) == ("refuse", FIRST)
