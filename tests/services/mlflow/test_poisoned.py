@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +36,9 @@ from jobs.evaluate import promote
 from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from jobs.train import predict
-from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, read_bundle
+from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
+from models.serving.order import load_order
 from models.serving.registry import Registry
 from models.serving.scoring import ServedModels
 
@@ -143,6 +145,24 @@ def test_a_changed_champion_is_refused(own: Mlflow, change: str, tmp_path: Path)
     with pytest.raises(ModelError, match=why) as told:
         champion_of(store, at)
     assert "\n" not in str(told.value)
+
+
+def test_files_and_digest_changed_together_are_refused(own: Mlflow, tmp_path: Path) -> None:
+    """Who reaches MLflow's database can exchange both; our record has the digest of what was promoted."""
+    at, store = registry(own), Tables(str(tmp_path / "tables"))
+    serve(store, own, 1, champion=SECOND, steward=SECOND)
+    assert champion_of(store, at).version == SECOND
+    folder = bundle_of(own, SECOND)
+    _other_trees(folder)
+    with sqlite3.connect(own.uri.removeprefix("sqlite:///")) as database:
+        exchange = "UPDATE params SET value = ? WHERE key = 'bundle_sha256'"
+        assert database.execute(exchange, (bundle_digest(folder),)).rowcount
+    database.close()
+    at.load_version(SECOND)  # MLflow alone sees nothing wrong
+    with pytest.raises(ModelError, match=NOT_TRAINED):
+        champion_of(store, at)
+    with pytest.raises(ModelError, match=NOT_TRAINED):
+        load_order(at, "emea", 10**9, named=named(store, region="emea").get("steward"))
 
 
 def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> None:
