@@ -34,8 +34,8 @@ class Promoted:
 
     `serves`: the order that may evict now, the same object as long as it serves; `since_s`: from when on, s
     since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read, or a
-    table promotions that cannot, leaves the one before in place. With the policy `learned`, raises CachecastError if the first look-up fails or
-    does not end in time.
+    table promotions that cannot, leaves the one before in place. With the policy `learned`, raises
+    CachecastError if the first look-up fails or does not end in time.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ def test_what_pushes_withhold_is_not_placed(tables: Tables, tmp_path: Path) -> N
         "state": "done",
         "attempts": 1,
     }
-    receipt |= {"bytes": 0, "seconds": 0.0, "updated_at": at(AS_OF)}
+    receipt |= {"attempts": 1, "bytes": 0, "seconds": 0.0, "updated_at": at(AS_OF)}
     put(tables, RECEIPTS, [receipt], AS_OF - 600, "f1")
     assert placed("but pushed before") == {"cms:/f1", "cms:/f2"}
 
