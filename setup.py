@@ -37,7 +37,7 @@ setup(
         "lightgbm>=4.7,<5",
         "llvmlite>=0.45",
         "matplotlib>=3.10,<4",
-        "mlflow>=3.17.2,<3.18",  # 3.18.0 cannot be installed
+        "mlflow[auth]>=3.17.2,<3.18",  # 3.18.0 cannot be installed
         "numba>=0.62",
         "numpy>=2",
         "optuna>=4.5,<5",

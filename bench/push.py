@@ -112,7 +112,19 @@ def pushed(target: XCacheTarget, names: list[str], size_bytes: int, parallel: in
     now = int(time.time())
     journal = Journal(str(path))
     plan = [
-        Item(name, "xc", now, f"t:{name}", name, "prefetch", rank, size_bytes, size_bytes, now + 3600)
+        Item(
+            name,
+            "xc",
+            now,
+            f"t:{name}",
+            name,
+            "prefetch",
+            rank,
+            size_bytes,
+            size_bytes,
+            now + 3600,
+            basis="known",
+        )
         for rank, name in enumerate(names)
     ]
     journal.record_plan(plan, now_s=now)
@@ -186,7 +198,19 @@ def beside(name: str, url: str, bare: Bare, n_items: int, parallel: int) -> bool
     """Print both rates of one database."""
     now = int(time.time())
     plan = [
-        Item(f"{k:032x}", "xc", now, f"cms:/store/f{k}", f"/store/f{k}", "prefetch", k, 10**9, 0, now + 9999)
+        Item(
+            f"{k:032x}",
+            "xc",
+            now,
+            f"cms:/store/f{k}",
+            f"/store/f{k}",
+            "prefetch",
+            k,
+            10**9,
+            0,
+            now + 9999,
+            basis="known",
+        )
         for k in range(n_items)
     ]
     journal = Journal(url)

@@ -12,7 +12,8 @@ decision time whose cycle is over.
 **Safe to repeat:** yes; a push resumes and pushes nothing twice.
 
 **When it fails:** the cache concerned continues as a plain LRU cache; the others are served. `predict` fails
-while there is no champion: train and promote one. If a cache is unavailable, run `cachecast doctor`, then
+while there is no champion: train and promote one. With candidates in `[mlflow] serve`, `push` fails instead,
+after it carried out what needs no model. If a cache is unavailable, run `cachecast doctor`, then
 clear its `push`. An expired plan is no longer pushed; the next cycle makes a new one. A failed queue stops
 nothing: plans use its last report until that is stale.
 

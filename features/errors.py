@@ -6,6 +6,7 @@
     │   └── SchemaError      its columns are missing or of the wrong type
     ├── StaleInputError      a table, a model or a partition is missing or too old
     ├── LimitError           more would be removed than the settings allow without --force
+    ├── UnprovenError        a plan is by models that no promotion covers; it needs --unproven
     ├── ConflictError        another run changed the same thing first
     ├── ModelError           a model cannot be trained, loaded or used
     ├── ServiceError         MLflow, Rucio or another service failed or is unavailable
@@ -52,6 +53,10 @@ class StaleInputError(CachecastError):
 
 class LimitError(CachecastError):
     """More would be removed than the settings allow; --force overrides the limit."""
+
+
+class UnprovenError(CachecastError):
+    """A plan is by models that no promotion covers; --unproven carries it out nevertheless."""
 
 
 class ConflictError(CachecastError):

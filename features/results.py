@@ -195,8 +195,10 @@ PROMOTIONS = Table(
             "model_version", "string", "the challenger; of a rollback: the champion before it", required=True
         ),
         Column("champion", "string", "the champion after it; null: none, caches run plain LRU"),
+        Column("champion_digest", "string", "sha256 of the champion's files, the only ones that may act"),
         Column("may_evict", "bool", "whether the challenger's order of eviction won; null: not judged"),
         Column("steward", "string", "the version whose order may evict after it; null: none"),
+        Column("steward_digest", "string", "sha256 of that version's files"),
         Column("evaluated_as_of", "string", "as_of of the evaluation used; null: none"),
         Column("reasons", "strings", "why, in words", required=True),
         Column("order_reasons", "strings", "why the order may evict or not; null: not judged"),

@@ -189,6 +189,7 @@ PREDICTIONS = Table(
         Column("tier", "string", "data tier"),
         Column("last_read_s", "long", "seconds from the last known read to as_of; null: never read"),
         Column("model_version", "string", "MLflow model that made it", required=True),
+        Column("model_digest", "string", "sha256 of that model's files; null: of an older cachecast"),
     ),
 )
 
@@ -210,6 +211,10 @@ PLANS = Table(
         Column("reason", "string", "why, in words", required=True),
         Column("expires_at", "timestamp", "the item is void after this time", required=True),
         Column("model_version", "string", "MLflow model of its predictions; null: none, a prefill"),
+        Column("model_digest", "string", "as in predictions"),
+        Column(
+            "needs_model", "bool", "false: a rule or queued jobs put it here, whatever the models; null: true"
+        ),
     ),
 )
 

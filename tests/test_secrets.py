@@ -198,7 +198,8 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
     now = int(time.time())
     journal = Journal(str(tmp_path / "journal.db"))
     journal.record_plan(
-        [Item("1", "xc", now, "t:/f", "/f", Action.PREFETCH, 1, 1, 1, now + 3600)], now_s=time.time()
+        [Item("1", "xc", now, "t:/f", "/f", Action.PREFETCH, 1, 1, 1, now + 3600, basis="known")],
+        now_s=time.time(),
     )
     journal.close()
     text = said(tmp_path, "push", "--cache", "xc", "--resume", "--conf", site)

@@ -34,10 +34,11 @@ def plan(
     """
     settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
     if explain is None:
-        console.show(planning.run(settings, cache=cache, as_of_s=as_of_s, force=force), as_json=as_json)
+        answer = planning.run(settings, cache=cache, as_of_s=as_of_s, force=force)
+        console.show_warning(answer, as_json=as_json)
     else:
-        answer = planning.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
-        console.show(answer, as_json=as_json)
+        why = planning.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
+        console.show(why, as_json=as_json)
 
 
 def never_cache(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from features.errors import InputError
+from features.errors import InputError, UnprovenError
 from features.times import parse_as_of
 from jobs.cli import console, options
 from jobs.cli.lazy import lazily
@@ -37,6 +37,10 @@ def push(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="cancel the unfinished items; they are never tried again")
     ] = False,
+    unproven: Annotated[
+        bool,
+        typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
+    ] = False,
     force: Force = False,
     conf: Conf = None,
     tables: TablesRoot = None,
@@ -44,14 +48,18 @@ def push(
 ) -> None:
     """Carry out a cache's plan, confirmed by the cache itself.
 
-    A second run resumes the first and repeats nothing. Exit code 1 if items failed and none was done.
+    What models chose is pushed only if they were promoted (`cachecast promote`), or with --unproven. A second
+    run resumes the first and repeats nothing. Exit code 1 if items were withheld, or if items failed and none
+    was done.
     """
     mode = _mode({"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel})
     settings = options.load(conf, tables=tables)
     as_of_s = None if as_of is None else parse_as_of(as_of)
     if mode in (None, "--resume"):
         with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
-            summary = _pushed(settings, mode, cache=cache, as_of_s=as_of_s, advance=advance, force=force)
+            summary = _pushed(
+                settings, mode, cache=cache, as_of_s=as_of_s, advance=advance, force=force, unproven=unproven
+            )
         console.show(summary, as_json=as_json)
         over = as_of_s is not None and job.is_over(settings, cache=cache, as_of_s=as_of_s)
         end(cache, summary, is_over=over)
@@ -62,7 +70,7 @@ def push(
 def end(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
 
-    Exit code 1 if items failed and none was done.
+    Raises UnprovenError if items were withheld. Exit code 1 if items failed and none was done.
     """
     if summary.expired or is_over:
         console.warn(
@@ -72,6 +80,11 @@ def end(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     if summary.failed:
         where = f"`cachecast push --cache {cache} --status` and the table receipts"
         console.warn(f"{summary.failed} items failed: {where} tell their errors")
+    if summary.unproven is not None:
+        n = sum(summary.withheld.values())
+        raise UnprovenError(
+            f"{n} items were not pushed: {summary.unproven}. Evaluate and promote it, or push with --unproven"
+        )
     if summary.failed and not (summary.pushed or summary.already_done):
         raise typer.Exit(1)
 
@@ -99,10 +112,13 @@ def _pushed(
     as_of_s: int | None,
     advance: Advance,
     force: bool,
+    unproven: bool,
 ) -> PushSummary:
     if mode is None:
         moment = _one_plan(as_of_s)
-        return job.run(settings, cache=cache, as_of_s=moment, on_progress=advance, force=force)
+        return job.run(
+            settings, cache=cache, as_of_s=moment, on_progress=advance, force=force, unproven=unproven
+        )
     if as_of_s is not None:
         raise InputError("--resume continues every plan in the journal; leave out --as-of")
     return job.resume(settings, cache=cache, on_progress=advance)

@@ -9,7 +9,7 @@ from typing import Any
 from features.times import DAY_S, day_label
 from jobs.demo import pair, summary
 from jobs.demo.caches import running
-from jobs.demo.serve import Reads, serve
+from jobs.demo.serve import UNPROVEN, Reads, serve
 from jobs.demo.site import fresh
 from jobs.demo.steps import Demo, Screen
 from jobs.ingest import pull
@@ -39,7 +39,7 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
         answers = serve(demo, cache, reads)
     page = demo.site.out / "report.html"
     with demo.step("report"):
-        build.run(demo.settings, out=page)
+        build.run(demo.settings, out=page, note=f"The plan was {UNPROVEN}.")
     with demo.step("side by side") as advance:
         both = pair.run(demo.site.out / "side-by-side", seed=seed, base=conf, on_progress=advance)
     summary.show(demo, replays, answers, page)

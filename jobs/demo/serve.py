@@ -24,6 +24,10 @@ from jobs.progress import Advance, unwatched
 from jobs.push import push
 from prefetch.actions import Action, ItemState
 
+UNPROVEN = (
+    "pushed with --unproven: the demo promotes no model, because a month of records is too short to train "
+    "one and prove it on the days after"
+)
 READS = 700
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
 
@@ -64,7 +68,7 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         planned = plan.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     with demo.step("push") as advance:
         pushed = _push(demo, advance)
-    demo.found(f"to {cache.kind}")
+    demo.found(f"to {cache.kind}; {UNPROVEN}")
     with demo.step("outcomes") as advance:
         advance(0, 4, "today's jobs read")
         read_all(cache, reads.after)
@@ -89,7 +93,7 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
 
 
 def _push(demo: Demo, advance: Advance) -> Any:
-    return push.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s, on_progress=advance)
+    return push.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s, on_progress=advance, unproven=True)
 
 
 def _purged(demo: Demo) -> Purged:

@@ -11,6 +11,7 @@ from features.units import format_bytes
 from jobs import text
 from jobs.demo.caches import NAME
 from jobs.demo.pair import Pair, Side
+from jobs.demo.serve import UNPROVEN
 from jobs.demo.side import Seen
 from jobs.demo.steps import Demo, Screen
 from jobs.report.build import answers
@@ -44,6 +45,7 @@ def show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any],
         f"The best {len(best)} of {earned.num_rows} pushed files; the page and the outcomes table have all."
     )
     screen.table([{"step": name, "seconds": s} for name, s in demo.seconds.items()], "Time")
+    screen.line(f"The plan was {UNPROVEN}.")
     for line in answers(replays):
         screen.line(line)
     screen.line(f"Page:  {page}")

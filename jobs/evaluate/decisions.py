@@ -16,7 +16,9 @@ class Promotion:
     """One decision, a row of the table promotions.
 
     `action` and `reasons` are about plans, `may_evict` and `order_reasons` about the order of eviction.
-    `champion`, `steward`: the versions whose plans and whose order serve from then on; None: there is none.
+    `champion`, `steward`: the versions whose plans and whose order serve from then on; None: there is none;
+    each with the digest of the files that were promoted, by which alone it may act (None: an older cachecast
+    decided).
     `trained_until`: nothing known later was used to train `model_version`; None: it did not win.
     """
 
@@ -31,6 +33,8 @@ class Promotion:
     steward: str | None = None
     order_reasons: tuple[str, ...] = ()
     trained_until: str | None = None
+    champion_digest: str | None = None
+    steward_digest: str | None = None
 
 
 def last_decision(tables: Tables, *, region: str) -> Promotion:
@@ -59,6 +63,8 @@ def decisions(tables: Tables, *, region: str) -> list[Promotion]:
             steward=row["steward"],
             order_reasons=tuple(row["order_reasons"] or ()),
             trained_until=row["trained_until"] or None,
+            champion_digest=row["champion_digest"],
+            steward_digest=row["steward_digest"],
         )
         for row in sorted(rows, key=lambda row: str(row["as_of"]))
     ]

@@ -19,7 +19,8 @@ from jobs.train.registry import awaited_registry
 from models.evaluation.promotion import DailyWan, Decision, decide_order
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
-from models.serving.registry import CHAMPION, MAY_EVICT_TAG, MAY_PUSH_TAG, STEWARD, Registry
+from models.serving.names import CHAMPION, STEWARD
+from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, Registry
 
 Row = Mapping[str, Any]
 _TAG_CHARS = 4000
@@ -67,8 +68,9 @@ def decide(
 ) -> Promotion:
     """Promote the model of the region's newest evaluation if it won, else refuse it; record the decision.
 
-    Plans and order of eviction are judged apart: either may serve without the other. A champion that is too
-    old to serve at the end of the evaluation is no rival. Raises StaleInputError (no evaluation, or its model
+    Plans and order of eviction are judged apart: either may serve without the other. What serves is what
+    earlier decisions made serve; an alias that was moved since is put back. A champion that is too old to
+    serve at the end of the evaluation is no rival. Raises StaleInputError (no evaluation, or its model
     is gone), ModelError (the files of a challenger that won were changed or cannot be read), ServiceError
     (MLflow is unavailable); nothing has changed then. The files of versions that stay are checked after the
     decision is recorded, with the same errors.
@@ -77,60 +79,68 @@ def decide(
     now_s = _after_last(tables, region, now_s)
     challenger = str(rows[0]["model_version"])
     registry = awaited_registry(mlflow)
-    present = _serving(registry, region)
-    remarks = []
+    earlier = decisions(tables, region=region)
+    present, pointed = _last_of(_served(earlier)), _pointed(registry, region)
+    remarks = [f"the aliases pointed to {_shown(pointed)}, which no decision made"] * (pointed != present)
     rival = present.champion if present.champion != challenger else None
     if rival and parse_as_of(as_of) - registry.until_s(rival) > max_age_s:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
         rival = None
     plans, order = _decided(rows, rival, min_days), decide_order(_replays(rows), min_days=min_days)
     has_won = plans.promote or order.promote
-    trained_until = None
+    trained_until, digests = None, _digests(earlier)
     if has_won:
-        bundle = registry.vouch(challenger)
+        bundle, digests[challenger] = registry.vouch(challenger)
         order, trained_until = _of_bundle(order, bundle), as_of_label(bundle.until_s)
+    after = _Serving(
+        challenger if plans.promote else present.champion,
+        challenger if order.promote else present.steward,
+    )
+    _keep_digests(registry, digests, after)
     promotion = Promotion(
         action="promote" if plans.promote else "refuse",
         decided_at=as_of_label(now_s),
         model_version=challenger,
-        champion=challenger if plans.promote else present.champion,
+        champion=after.champion,
         evaluated_as_of=as_of,
         reasons=(*remarks, *plans.reasons),
         comparisons=(*plans.comparisons, *order.comparisons),
         may_evict=order.promote,
-        steward=challenger if order.promote else present.steward,
+        steward=after.steward,
         order_reasons=order.reasons,
         trained_until=trained_until,
+        champion_digest=digests.get(after.champion),
+        steward_digest=digests.get(after.steward),
     )
-    after = _Serving(promotion.champion, promotion.steward)
     registry.tag(challenger, _tags(promotion, challenger))
-    _point(registry, region, present, after)
+    _point(registry, region, pointed, after)
     _keep(tables, promotion, region)
     _retire(registry, present, after)
     for version in _versions(after):
         if version in present and not (has_won and version == challenger):
-            registry.vouch(version)
+            registry.vouch(version, digest=digests[version])
     return promotion
 
 
 def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int) -> Promotion:
     """Restore what served before the last decision that promoted plans or an order.
 
-    Before the first one nothing served. If an alias was moved since the last decision, only that move is
-    undone. Raises StaleInputError if there is nothing to undo, ServiceError, and ModelError if the files of a
-    restored version were changed: the alias points to it nevertheless, so repeat the command to restore the
-    one before.
+    Before the first one nothing served. If an alias was moved by others since the last decision, only that
+    move is undone. Raises StaleInputError if there is nothing to undo, ServiceError, and ModelError if the
+    files of a restored version were changed: the alias points to it nevertheless, so repeat the command to
+    restore the one before.
     """
     now_s = _after_last(tables, region, now_s)
     registry = awaited_registry(mlflow)
-    served = _served(decisions(tables, region=region))
-    if not served:
+    earlier = decisions(tables, region=region)
+    served, present = _served(earlier), _pointed(registry, region)
+    if not served and present == _NOTHING:
         raise StaleInputError(f"region {region!r} never had a champion; there is nothing to undo")
-    present = _serving(registry, region)
-    was_moved = present != served[-1]
-    back = served[-1] if was_moved else served[-2] if len(served) > 1 else _NOTHING
+    last, digests = _last_of(served), _digests(earlier)
+    was_moved = present != last
+    back = last if was_moved else _last_of(served[:-1])
     reason = "the alias was moved since the last decision" if was_moved else "requested by an operator"
-    changes = zip(present, served[-1], back, strict=True)
+    changes = zip(present, last, back, strict=True)
     undone = next(now or known for now, known, new in changes if now != new)
     promotion = Promotion(
         "rollback",
@@ -141,6 +151,8 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
         (reason,),
         (),
         steward=back.steward,
+        champion_digest=digests.get(back.champion),
+        steward_digest=digests.get(back.steward),
     )
     if not was_moved:
         _keep(tables, promotion, region)
@@ -149,7 +161,7 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     _point(registry, region, present, back)
     _retire(registry, present, back)
     for version in _versions(back):
-        registry.vouch(version)
+        registry.vouch(version, digest=digests.get(version))
     return promotion
 
 
@@ -199,9 +211,34 @@ def _served(decisions: Sequence[Promotion]) -> list[_Serving]:
     return found
 
 
-def _serving(registry: Registry, region: str) -> _Serving:
+def _last_of(served: Sequence[_Serving]) -> _Serving:
+    return served[-1] if served else _NOTHING
+
+
+def _pointed(registry: Registry, region: str) -> _Serving:
     """What the aliases say."""
     return _Serving(*(registry.version_at(region, alias) for alias in (CHAMPION, STEWARD)))
+
+
+def _shown(serving: _Serving) -> str:
+    return ", ".join(f"{name} {version or 'none'}" for name, version in serving._asdict().items())
+
+
+def _digests(earlier: Sequence[Promotion]) -> dict[str | None, str]:
+    """The digests of the files of versions, by what decisions recorded; the first that did counts."""
+    digests: dict[str | None, str] = {}
+    for one in earlier:
+        for version, digest in ((one.champion, one.champion_digest), (one.steward, one.steward_digest)):
+            if digest is not None:
+                digests.setdefault(version, digest)
+    return digests
+
+
+def _keep_digests(registry: Registry, digests: dict[str | None, str], serving: _Serving) -> None:
+    """Add those of versions that an older cachecast promoted, and recorded none of."""
+    for version in _versions(serving):
+        if version not in digests:
+            digests[version] = registry.vouch(version).digest
 
 
 def _versions(serving: _Serving) -> list[str]:

@@ -9,12 +9,12 @@ from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S
 from features.times import DAY_S, as_of_label
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
+from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from jobs.text import percent
 from jobs.train.registry import awaited_registry
 from models.evaluation.rivals import Rivals, day_rows
-from models.serving.names import CANDIDATE
-from models.serving.registry import CHAMPION
+from models.serving.names import CANDIDATE, CHAMPION
 from models.serving.scoring import LoadedModels
 
 
@@ -40,18 +40,20 @@ def contest(settings: Settings, *, from_s: int) -> Contest:
     """
     region = settings.region.name
     registry = awaited_registry(settings.mlflow)
-    candidate, champion = (registry.version_at(region, alias) for alias in (CANDIDATE, CHAMPION))
+    candidate = registry.version_at(region, CANDIDATE)
+    champion = named(Tables(settings.tables.root), region=region).get(CHAMPION)
     notes = []
     if candidate is None:
         notes.append(f"region {region!r} has no candidate: nothing is recorded; run `cachecast train` first")
-    if champion is None or champion == candidate:
+    if champion is None or champion.version == candidate:
         return Contest(candidate, None, tuple(notes))
-    if (seen_s := registry.until_s(champion)) > from_s:
+    if (seen_s := registry.until_s(champion.version)) > from_s:
         notes.append(
-            f"the champion {champion} has seen accesses until {as_of_label(seen_s)}, so it is no rival here"
+            f"the champion {champion.version} has seen accesses until {as_of_label(seen_s)}, "
+            "so it is no rival here"
         )
         return Contest(candidate, None, tuple(notes))
-    served = registry.load_version(champion)
+    served = registry.load_version(champion.version, digest=champion.digest)
     served.bundle.check(spec=settings.features.spec, region=region)
     return Contest(candidate, served.load(), tuple(notes))
 

@@ -34,7 +34,7 @@ driver_memory = "2g"
 
 [mlflow]
 uri = "http://127.0.0.1:{mlflow}"
-serve = ["champion", "candidate"]  # a new deployment has proven no model yet
+serve = ["champion", "candidate"]  # plans to look at before a model is promoted; pushes wait for that
 
 [training]
 spool = "{out}/trainings"

@@ -13,6 +13,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "plan-late": "run `cachecast plan` for the cache: its error says what is missing",
     "push-failed": "read the causes in `cachecast push --status`; the next plan has what is still worth it",
     "not-pushed": "run `cachecast push`; it resumes where it stopped",
+    "unproven": "`cachecast push --cancel` stops what is undone; the rest ends with its time",
     "above-high-watermark": "free the disk, or restart a server that does not purge; compare `capacity` and "
     "`watermarks` with the server's",
     "pins-over-limit": "correct `capacity` or [push] journal, then plan and push: the next plan unpins",

@@ -22,6 +22,7 @@ from jobs.store.keys import Key
 from jobs.store.tables import Snapshot, Tables, read_partitions
 from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal
+from prefetch.journal.tables import UNPROVEN
 from prefetch.plan.limits import most_pinned_bytes
 from prefetch.xcache.quota import held_bytes
 
@@ -36,8 +37,9 @@ class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
     `inventory_at`: the time of what it held; `fill_share`: of the capacity; `pinned_bytes`: of the current
-    pins; `push`: items of the last push by state; `steward`: its last report; `steward_fault`: why that
-    cannot be read. Unknown values are None.
+    pins; `push`: items of the last push by state; `unproven`: items pushed although no promotion covers them,
+    as long as they are undone, pinned, or fetched and in their time; `steward`: its last report;
+    `steward_fault`: why that cannot be read. Unknown values are None.
     """
 
     cache: str
@@ -52,6 +54,7 @@ class CacheStatus:
     plan: dict[str, int]
     push_at: str | None
     push: dict[str, int]
+    unproven: int
     steward: Figures | None = None
     steward_fault: str | None = None
 
@@ -147,6 +150,7 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -
         plan=_count(plan, "action"),
         push_at=_at(push),
         push=_count(push, "state"),
+        unproven=journal.unproven(cache.name, now_s=now_s) + sum(pin.basis == UNPROVEN for pin in pins),
     )
 
 
@@ -174,6 +178,7 @@ def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Itera
     """The alarms of one cache."""
     yield from _late(cache.cache, "plan", cache.plan_at, _allowed(settings, now_s))
     yield from _push_alarms(cache)
+    yield from _unproven_alarms(cache)
     yield from _disk_alarms(cache, settings)
     yield from _steward_alarms(cache, now_s)
     yield from _capture_alarms(settings.caches[cache.cache], settings.collect.quota)
@@ -186,6 +191,12 @@ def _push_alarms(cache: CacheStatus) -> Iterator[Alarm]:
     if cache.plan_at is not None and cache.push_at != cache.plan_at:
         text = f"the plan of {cache.plan_at} was not pushed; cachecast push resumes it"
         yield alarm("not-pushed", cache.cache, text)
+
+
+def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
+    if cache.unproven:
+        text = f"{cache.unproven} items of a model that no promotion covers were pushed with --unproven"
+        yield alarm("unproven", cache.cache, text)
 
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:

@@ -14,6 +14,7 @@ from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
 from features.times import DAY_S, as_of_label
 from jobs.store.keys import Key
 from jobs.store.tables import Snapshot, Tables, read_partitions
+from models.serving.names import Named
 from prefetch.actions import ItemState
 
 _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
@@ -39,6 +40,24 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     is_given_up = pc.is_in(items["item_id"], value_set=_given_up(tables, keys))
     now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), items["expires_at"].type)
     return items.filter(pc.and_(pc.invert(is_given_up), pc.greater(items["expires_at"], now)))
+
+
+def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: Named | None) -> pa.Table:
+    """`current_plan` with what pushes carry out alone: what `champion` chose, or no model, or was pushed."""
+    plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
+    pushed = read_partitions(
+        receipts,
+        {key: receipts.partitions[key] for key in partitions_of_last_day(receipts, cache, as_of_s)},
+        ["item_id"],
+    )
+    acts = pc.is_in(plan["item_id"], value_set=pushed["item_id"].combine_chunks())
+    acts = pc.or_(acts, pc.invert(pc.coalesce(plan["needs_model"], pc.is_valid(plan["model_version"]))))
+    if champion is not None and champion.digest is not None:
+        of_champion = pc.and_(
+            pc.equal(plan["model_version"], champion.version), pc.equal(plan["model_digest"], champion.digest)
+        )
+        acts = pc.or_(acts, pc.fill_null(of_champion, fill_value=False))
+    return plan.filter(acts)
 
 
 def packed(plan: pa.Table, cache: str, as_of_s: int) -> bytes:

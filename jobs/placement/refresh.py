@@ -14,11 +14,13 @@ from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PREDICTIONS
 from features.times import DAY_S, as_of_label
 from features.units import duration_label
-from jobs.placement.current_plans import current_plan, packed, rows_of
+from jobs.placement.current_plans import acting_plan, packed, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store import commits
+from jobs.store.promotions import named
 from jobs.store.tables import Tables
+from models.serving.names import CHAMPION
 from prefetch.actions import Action
 from prefetch.placement.build import Holding, fraction, snapshot_of
 from prefetch.placement.database import Database
@@ -98,7 +100,8 @@ def refresh(
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
     inventories = [rows_of(one, list(one.partitions)) for one in newest]
-    plans = [current_plan(tables, cache.name, as_of_s) for cache in caches]
+    champion = named(tables, region=region).get(CHAMPION)
+    plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
     predictions = _predictions(tables, region, as_of_s, horizon_s)
     files = _files(tables, predictions, [*inventories, *plans])
     holdings = _holdings(files["did"], inventories, plans)

@@ -12,6 +12,7 @@ from features.results import EVALUATIONS
 from jobs.settings.plan import PlanSettings
 from jobs.store.tables import Tables
 from models.evaluation.weight import UNPROVEN
+from models.serving.names import Named
 
 _COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
 
@@ -30,9 +31,14 @@ def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: st
     return lambda capacity_bytes: found[min(found, key=lambda known: abs(math.log(known / capacity_bytes)))]
 
 
-def models_of(predictions: pa.Table) -> str:
-    """The versions of the models that made `predictions`, a table with a column model_version."""
-    return ", ".join(sorted(pc.unique(predictions["model_version"]).to_pylist()))
+MODEL_COLUMNS = ["model_version", "model_digest"]
+"""Of predictions, and of plans: what made them."""
+
+
+def model_of(rows: pa.Table) -> Named:
+    """What made `rows`, with the MODEL_COLUMNS; no digest if that are several models, or it is not known."""
+    versions, digests = (pc.unique(rows[name]).to_pylist() for name in MODEL_COLUMNS)
+    return Named(", ".join(sorted(map(str, versions))), digests[0] if len(digests) == 1 else None)
 
 
 def _evaluated(tables: Tables, region: str, version: str) -> dict[int, float]:

@@ -15,12 +15,14 @@ from features.times import as_of_label
 from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
-from jobs.plan.model_weight import models_of
+from jobs.plan.model_weight import MODEL_COLUMNS, model_of
 from jobs.plan.planner import planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
+from jobs.store.promotions import named, unproven_because
 from jobs.store.tables import Tables
+from models.serving.names import CHAMPION, Named
 from prefetch.actions import Action
 from prefetch.plan import Judgement
 from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
@@ -37,7 +39,7 @@ class PlanSummary:
     `fitting_cycle_s`: the cycle of predictions and plans that suits this age. `queued_files`: files that
     queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
     `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
-    stale, because their queue was not read again.
+    stale, because their queue was not read again. `alarms`: for the operator.
     """
 
     cache: str
@@ -60,6 +62,7 @@ class PlanSummary:
     queued_prefetch_bytes: int
     queued_unknown: int
     queued_stale: int
+    alarms: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Judged:
     index: IntArray
     judgement: Judgement
     queued: Queued
-    model_version: str
+    model: Named
 
     @property
     def cycle_s(self) -> int:
@@ -127,9 +130,10 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
     tables.replace_arrow(CONTENTS, rows, cover=[key])
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
-    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model_version)
+    rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model)
     tables.replace_arrow(PLANS, rows, cover=[key])
-    return _summary(judged, key)
+    champion = named(tables, region=settings.region.name).get(CHAMPION)
+    return _summary(judged, key, unproven_because(judged.model, champion))
 
 
 def explain_item(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
@@ -158,7 +162,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     held = [file for file in inventory if not file.unreadable]
     cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
-    dids, model_version = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
+    dids, model = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
     # Nothing else is known of unreadable files, so they are left as they are.
     unreadable = pa.array([file.name for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(names_of(dids), value_set=unreadable)))
@@ -174,21 +178,20 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         files=files,
         origin_bytes=budget,
         work_at=lambda _: queued.of(dids),
-        version=model_version,
+        version=model.version,
     )
     state = state_of(moment, held, index, recent, cycle_s)
-    return Judged(held, dids, index, chosen.judge(state), queued, model_version)
+    return Judged(held, dids, index, chosen.judge(state), queued, model)
 
 
-def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, str]:
-    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and their model version."""
-    rows = tables.read_arrow(
-        PREDICTIONS, as_of=as_of_label(as_of_s), owner=region, columns=["did", "model_version"]
-    )
+def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, Named]:
+    """The dids predicted at `as_of_s`, with those that `queued` jobs will read; and their model."""
+    columns, label = ["did", *MODEL_COLUMNS], as_of_label(as_of_s)
+    rows = tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=columns)
     if not rows.num_rows:
         raise _no_predictions(tables, as_of_s, region)
     dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
-    return dids, models_of(rows)
+    return dids, model_of(rows)
 
 
 def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Moment) -> None:
@@ -199,7 +202,7 @@ def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Mo
     check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
-def _summary(judged: Judged, key: MomentKey) -> PlanSummary:
+def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummary:
     plan = judged.judgement.plan
     age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
     queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
@@ -225,4 +228,5 @@ def _summary(judged: Judged, key: MomentKey) -> PlanSummary:
         queued_prefetch_bytes=int(plan.size_bytes[queued].sum()),
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
+        alarms=() if unproven is None else (f"{unproven}; `cachecast push` carries out none of its choices",),
     )

@@ -13,6 +13,7 @@ from features.names import names_of
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from features.times import DAY_S
 from jobs.store.keys import Key, MomentKey
+from models.serving.names import Named
 from prefetch.actions import ACTIONS
 from prefetch.plan import Plan
 from prefetch.plan.reasons import reasons
@@ -41,9 +42,9 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) ->
 
 
 def items(
-    plan: Plan, dids: pa.Array, *, key: MomentKey, as_of_s: int, horizon_s: int, model: str | None
+    plan: Plan, dids: pa.Array, *, key: MomentKey, as_of_s: int, horizon_s: int, model: Named | None
 ) -> pa.Table:
-    """The plan's items; `key`: their partition; `model`: version of the predictions."""
+    """The plan's items; `key`: their partition; `model`: the one that made the predictions."""
     did = dids.take(pa.array(plan.item))
     action = _ACTIONS.take(pa.array(plan.action))
     columns = {
@@ -58,7 +59,11 @@ def items(
         "probability": pa.array(plan.probability),
         "reason": reasons(plan, horizon_s=horizon_s),
         "expires_at": _repeated(as_of_s + max(horizon_s, PUSHED_AT_LEAST_S), len(did)),
-        "model_version": pa.repeat(pa.scalar(model, pa.string()), len(did)),
+        "model_version": pa.repeat(
+            pa.scalar(None if model is None else model.version, pa.string()), len(did)
+        ),
+        "model_digest": pa.repeat(pa.scalar(None if model is None else model.digest, pa.string()), len(did)),
+        "needs_model": pa.array(plan.needs_model),
     }
     return _keyed(PLANS, columns, key)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.errors import StaleInputError
 from features.schema import PLANS
 from jobs.plan.file_facts import facts
+from jobs.plan.model_weight import MODEL_COLUMNS, model_of
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
+from models.serving.names import Named
 from prefetch.actions import Action
 from prefetch.journal.journal import Item
-from prefetch.journal.tables import PLAN, PREFILL
+from prefetch.journal.tables import KNOWN, PLAN, PREFILL
 
 _ROWS_AT_ONCE = 5000
 _COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
@@ -23,11 +27,31 @@ _COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes
 
 @dataclasses.dataclass(frozen=True)
 class PlannedItems:
-    """The items of a plan, made from its `rows` at every iteration: all at once would not fit into memory."""
+    """The items of a plan, made from its `rows` at every iteration: all at once would not fit into memory.
+
+    `basis`: why the items that models chose may act (`prefetch.journal.tables`).
+    """
 
     rows: pa.Table
     cache: str
     as_of_s: int
+    kind: str
+    basis: str
+
+    @property
+    def model(self) -> Named:
+        """What made the plan."""
+        return model_of(self.rows)
+
+    def of_models(self) -> dict[str, int]:
+        """Number of items per action that models chose."""
+        actions = self.rows["action"].filter(self.rows["needs_model"])
+        return dict(collections.Counter(actions.to_pylist()))
+
+    def known(self) -> PlannedItems:
+        """What rules and queued jobs put into the plan: beside what other plans decide, as a prefill."""
+        rows = self.rows.filter(pc.invert(self.rows["needs_model"]))
+        return dataclasses.replace(self, rows=rows, kind=PREFILL)
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -35,7 +59,18 @@ class PlannedItems:
     def __iter__(self) -> Iterator[Item]:
         for batch in self.rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in batch.to_pylist():
-                yield _item(row, self.cache, self.as_of_s)
+                yield self._item(row)
+
+    def _item(self, row: dict[str, Any]) -> Item:
+        return Item(
+            cache=self.cache,
+            as_of_s=self.as_of_s,
+            expires_at_s=int(row["expires_at"].timestamp()),
+            source=row["origin"] or "",
+            kind=self.kind,
+            basis=self.basis if row["needs_model"] else KNOWN,
+            **{field: row[field] for field in _COPIED} | {"action": Action(row["action"])},
+        )
 
 
 def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | None = None) -> pa.Table:
@@ -46,20 +81,13 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
     return tables.read_arrow(PLANS, as_of=key.as_of, owner=cache, columns=columns)
 
 
-def planned_items(tables: Tables, cache: str, as_of_s: int) -> PlannedItems:
+def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> PlannedItems:
     """The items of a plan, each with the origin of its file. Raises StaleInputError if there is no plan."""
-    rows = planned(tables, cache, as_of_s, [*_COPIED, "expires_at", "model_version"])
+    rows = planned(tables, cache, as_of_s, [*_COPIED, "expires_at", "needs_model", *MODEL_COLUMNS])
     origins = facts(tables, rows["did"].combine_chunks())["origin"]
-    return PlannedItems(rows.append_column("origin", origins), cache, as_of_s)
-
-
-def _item(row: dict[str, Any], cache: str, as_of_s: int) -> Item:
-    return Item(
-        cache=cache,
-        as_of_s=as_of_s,
-        expires_at_s=int(row["expires_at"].timestamp()),
-        source=row["origin"] or "",
-        # A prefill follows no predictions, and replaces nothing but its own files.
-        kind=PLAN if row["model_version"] else PREFILL,
-        **{field: row[field] for field in _COPIED} | {"action": Action(row["action"])},
-    )
+    # An older cachecast did not say; its prefills are those without a model.
+    needs = pc.coalesce(rows["needs_model"], pc.is_valid(rows["model_version"]))
+    rows = rows.set_column(rows.column_names.index("needs_model"), "needs_model", needs)
+    # A prefill follows no predictions, and replaces nothing but its own files.
+    kind = PLAN if pc.any(pc.is_valid(rows["model_version"])).as_py() else PREFILL
+    return PlannedItems(rows.append_column("origin", origins), cache, as_of_s, kind, basis)

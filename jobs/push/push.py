@@ -14,13 +14,16 @@ from features.times import DAY_S, as_of_label
 from jobs.caches.inventory import check_planned_evictions
 from jobs.caches.targets import target
 from jobs.progress import Advance
-from jobs.push.planned_items import planned, planned_items
+from jobs.push.planned_items import PlannedItems, planned, planned_items
 from jobs.push.receipts import are_written, write_receipts
 from jobs.push.status import PushStatus, journal_status
 from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.promotions import named, unproven_because
 from jobs.store.tables import Tables
+from models.serving.names import CHAMPION
 from prefetch.actions import ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.tables import PROMOTED, UNPROVEN
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push
 from prefetch.push.touches import UNMEASURED_S
@@ -29,12 +32,16 @@ from prefetch.target import CacheTarget
 
 @dataclasses.dataclass(frozen=True)
 class DryRun:
-    """What a push would do: items per action, and the bytes it would fetch."""
+    """What a push would do: items per action, and the bytes it would fetch.
+
+    `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
+    """
 
     cache: str
     as_of: str
     items: dict[str, int]
     prefetch_bytes: int
+    unproven: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +56,10 @@ class Cancelled:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans."""
+    """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans.
+
+    `region`: the one whose champion's plans may act.
+    """
 
     tables: Tables
     journal: Journal
@@ -58,18 +68,37 @@ class Work:
     limits: PushLimits
     now_s: Callable[[], float]
     keep_s: float = 7 * DAY_S
+    region: str = "default"
+
+
+@dataclasses.dataclass(frozen=True)
+class Admitted:
+    """The items of a plan that may enter the journal; `withheld`: the others, per action, and `why`."""
+
+    items: PlannedItems
+    withheld: dict[str, int]
+    why: str | None
 
 
 def run(
-    settings: Settings, *, cache: str, as_of_s: int, on_progress: Advance, force: bool = False
+    settings: Settings,
+    *,
+    cache: str,
+    as_of_s: int,
+    on_progress: Advance,
+    force: bool = False,
+    unproven: bool = False,
 ) -> PushSummary:
-    """Carry out one cache's plan; `force`: however much it evicts. Raises LimitError, and as `push_plan`."""
+    """Carry out one cache's plan; `force`: however much it evicts; `unproven`: see `push_plan`.
+
+    Raises LimitError, and as `push_plan`.
+    """
     if not force:
         tables, name = Tables(settings.tables.root), settings.cache(cache).name
         plan, share = planned(tables, name, as_of_s), settings.plan.evict_share
         check_planned_evictions(tables, plan, cache=name, at_s=as_of_s, share=share)
     with _work(settings, cache) as work:
-        return push_plan(work, as_of_s=as_of_s, on_progress=on_progress)
+        return push_plan(work, as_of_s=as_of_s, on_progress=on_progress, unproven=unproven)
 
 
 def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSummary:
@@ -80,10 +109,12 @@ def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSumma
 
 def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
     """Count the items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
-    name = settings.cache(cache).name
-    rows = planned(Tables(settings.tables.root), name, as_of_s, ["action", "cost_bytes"])
-    actions = collections.Counter(rows["action"].to_pylist())
-    return DryRun(name, as_of_label(as_of_s), dict(actions), pc.sum(rows["cost_bytes"], min_count=0).as_py())
+    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+    plan = planned_items(tables, name, as_of_s, UNPROVEN)
+    actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
+    fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
+    why = _unproven(tables, plan, settings.region.name)
+    return DryRun(name, as_of_label(as_of_s), actions, fetched, why)
 
 
 def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
@@ -137,18 +168,45 @@ def _work(settings: Settings, cache: str) -> Iterator[Work]:
     chosen = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
-        yield Work(tables, journal, chosen.name, target(chosen), limits, time.time, settings.push.keep)
+        at, region = target(chosen), settings.region.name
+        yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region)
 
 
-def push_plan(work: Work, *, as_of_s: int, on_progress: Advance) -> PushSummary:
+def push_plan(work: Work, *, as_of_s: int, on_progress: Advance, unproven: bool = False) -> PushSummary:
     """Push the plan of a cache at `as_of_s` and write its receipts; a second run repeats nothing.
 
-    Unfinished items of older plans are replaced; see `Plans.record_plan`. Raises StaleInputError if
-    there is no plan.
+    What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
+    are replaced; see `Plans.record_plan`. Raises StaleInputError if there is no plan.
     """
     began_s = work.now_s()
-    work.journal.record_plan(planned_items(work.tables, work.cache, as_of_s), now_s=began_s)
-    return push_rest(work, on_progress=on_progress, receipts_of={as_of_s}, since_s=began_s)
+    admission = admitted(work, as_of_s, unproven=unproven)
+    work.journal.record_plan(admission.items, now_s=began_s)
+    receipts_of = {as_of_s} if len(admission.items) else set()
+    done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s)
+    return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
+
+
+def admitted(work: Work, as_of_s: int, *, unproven: bool) -> Admitted:
+    """What may enter the journal of a cache's plan at `as_of_s`.
+
+    All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
+    if the journal has the plan already, or if an operator insists (`unproven`); else what needs no model.
+    """
+    plan = planned_items(work.tables, work.cache, as_of_s, UNPROVEN)
+    why = _unproven(work.tables, plan, work.region)
+    if why is None:
+        return Admitted(dataclasses.replace(plan, basis=PROMOTED), {}, None)
+    # What was recorded under a promotion stays what it was when there is another champion, or none.
+    if (known_as := work.journal.recorded_as(plan)) is not None:
+        return Admitted(dataclasses.replace(plan, basis=known_as), {}, None)
+    return Admitted(plan, {}, None) if unproven else Admitted(plan.known(), plan.of_models(), why)
+
+
+def _unproven(tables: Tables, plan: PlannedItems, region: str) -> str | None:
+    """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
+    if not plan.of_models():
+        return None
+    return unproven_because(plan.model, named(tables, region=region).get(CHAMPION))
 
 
 def push_rest(

@@ -49,9 +49,9 @@ class ReportSummary:
     size_bytes: int
 
 
-def run(settings: Settings, *, out: Path) -> ReportSummary:
+def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
     """Write the site's report; raises as `build`."""
-    html = build(Tables(settings.tables.root), watermarks=settings.replay.watermarks)
+    html = build(Tables(settings.tables.root), watermarks=settings.replay.watermarks, note=note)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(html)
     return ReportSummary(str(out), len(html.encode()))

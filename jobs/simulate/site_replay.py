@@ -10,7 +10,7 @@ from features.errors import StaleInputError
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from features.times import DAY_S, as_of_label, day_label
-from jobs.plan.model_weight import models_of
+from jobs.plan.model_weight import MODEL_COLUMNS, model_of
 from jobs.plan.planner import planner
 from jobs.progress import Advance
 from jobs.settings.plan import PlanSettings
@@ -131,7 +131,7 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
 
 def _version(tables: Tables, region: str, as_of_s: int) -> str:
     label = as_of_label(as_of_s)
-    return models_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=["model_version"]))
+    return model_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)).version
 
 
 def _write(tables: Tables, rows: Sequence[Row], footprint_bytes: int, key: Key) -> list[dict[str, object]]:

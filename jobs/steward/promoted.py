@@ -13,7 +13,10 @@ from features.errors import CachecastError, ServiceError
 from features.times import as_of_label
 from features.units import duration_label
 from jobs.settings.tree import CacheSettings, Settings
+from jobs.store.promotions import named
+from jobs.store.tables import Tables
 from jobs.train.registry import registry
+from models.serving.names import STEWARD
 from models.serving.order import ServedOrder, load_order
 
 LOOK_UP_EVERY_S: Final = 600.0
@@ -30,9 +33,9 @@ class Promoted:
     """The region's promoted order for `cache`, looked up now and then by a thread that nobody waits for.
 
     `serves`: the order that may evict now, the same object as long as it serves; `since_s`: from when on, s
-    since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read leaves
-    the one before in place. With the policy `learned`, raises CachecastError if the first look-up fails or
-    does not end in time.
+    since 1970; `fault`: why it is not the promoted one. An order that was promoted but cannot be read, or a
+    table promotions that cannot, leaves the one before in place. With the policy `learned`, raises
+    CachecastError if the first look-up fails or does not end in time.
     """
 
     def __init__(
@@ -62,9 +65,7 @@ class Promoted:
         if self._look_up is not None and not self._look_up.is_alive():
             found, self._look_up = self._look_up, None
             self._due = time.monotonic() + LOOK_UP_EVERY_S
-            self._error = found.error
-            if found.error is None:
-                self._read = found.order
+            self._read, self._error = found.order, found.error
         elif self._look_up is not None and self._look_up.is_late:
             self._error = ServiceError(f"MLflow has not answered for {BEGINS_WITHIN_S:.0f} s")
         elif self._look_up is None and time.monotonic() >= self._due:
@@ -103,7 +104,7 @@ class _LookUp(threading.Thread):
 
     def __init__(self, settings: Settings, capacity_bytes: int, known: ServedOrder | None) -> None:
         super().__init__(name="promoted order", daemon=True)
-        self.order: ServedOrder | None = None
+        self.order = known
         self.error: CachecastError | None = None
         self._settings, self._capacity_bytes, self._known = settings, capacity_bytes, known
         self._began = time.monotonic()
@@ -115,9 +116,13 @@ class _LookUp(threading.Thread):
         return time.monotonic() - self._began > BEGINS_WITHIN_S
 
     def run(self) -> None:
-        """Ask the registry."""
+        """Read the table promotions, then ask the registry."""
+        region, capacity_bytes = self._settings.region.name, self._capacity_bytes
         try:
+            on_record = named(Tables(self._settings.tables.root), region=region).get(STEWARD)
+            if on_record is None:
+                self.order = None  # taken back, whatever MLflow says
             at = registry(self._settings.mlflow)
-            self.order = load_order(at, self._settings.region.name, self._capacity_bytes, known=self._known)
+            self.order = load_order(at, region, capacity_bytes, named=on_record, known=self._known)
         except CachecastError as error:
             self.error = error

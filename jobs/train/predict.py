@@ -15,6 +15,7 @@ from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.keys import Key, MomentKey
+from jobs.store.promotions import named
 from jobs.store.tables import Snapshot, Tables, read_partitions
 from jobs.train.engines import Engines
 from jobs.train.ready import check_features
@@ -25,6 +26,7 @@ from models.learning.frame import arrow_matrix
 from models.parallel import each
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
+from models.serving.names import CHAMPION
 from models.serving.scoring import PREDICTION_SCHEMA, ROWS_AT_A_TIME, LoadedModels, ServedModels
 
 DRIFT_ROWS = 20_000
@@ -79,16 +81,18 @@ def score(
 ) -> PredictAnswer:
     """Replace the predictions at every as_of (seconds since 1970); Spark starts once the models are there.
 
-    The models are those of the first alias in `mlflow.serve` that exists. A second run changes nothing. The
-    table drift compares the scored rows with training. Without usable models there are no predictions, and so
-    no plan: raises StaleInputError (no features at an as_of, no models, or too old ones), ModelError (models
-    of other settings, or trained on data later than an as_of), ServiceError.
+    The models are those of the first alias in `mlflow.serve` that exists; a champion is the one that the
+    table promotions names. A second run changes nothing. The table drift compares the scored rows with
+    training. Without usable models there are no predictions, and so no plan: raises StaleInputError (no
+    features at an as_of, no models, or too old ones), ModelError (models of other settings, trained on data
+    later than an as_of, or a champion that was not promoted), ServiceError.
     """
     features = tables.snapshot(spec.features_table)
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
+        champion = named(tables, region=region).get(CHAMPION)
         models = patiently(
-            lambda: registry(mlflow).load(region, mlflow.serve),
+            lambda: registry(mlflow).load(region, mlflow.serve, champion),
             patience_s=mlflow.patience,
         )
         models.bundle.check(spec=spec, region=region)

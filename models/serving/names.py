@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from features.errors import StaleInputError
 
-CANDIDATE = "candidate"
-"""The alias of the newest training."""
+CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
+"""Aliases: of the newest training, of the promoted plans, and of the promoted order of eviction."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A version that the table promotions lets act, and the digest of the files that were promoted.
+
+    `digest` None: an older cachecast recorded the decision.
+    """
+
+    version: str
+    digest: str | None
 
 
 def model_name(region: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from models.serving.bundle_files import read_about, read_order
-from models.serving.registry import STEWARD, Registry
+from models.serving.names import STEWARD, Named
+from models.serving.registry import Registry
 from replay.policies.learned import Order
 
 
@@ -24,19 +25,25 @@ class ServedOrder:
 
 
 def load_order(
-    registry: Registry, region: str, capacity_bytes: int, *, known: ServedOrder | None = None
+    registry: Registry,
+    region: str,
+    capacity_bytes: int,
+    *,
+    named: Named | None,
+    known: ServedOrder | None = None,
 ) -> ServedOrder | None:
     """The region's order that may evict, for a cache of so many bytes; None if there is none.
 
-    `known`: one that was loaded before, returned without its files being read again if it still is the one.
-    Raises ModelError if its files were changed or cannot be read, ServiceError.
+    `named`: what the table promotions names. `known`: one that was loaded before, returned without its files
+    being read again if it still is the one. Raises ModelError if its files were changed or cannot be read, or
+    the alias is not at `named`, and ServiceError.
     """
-    version = registry.version_at(region, STEWARD)
-    if version is None:
+    if (confirmed := registry.confirmed(region, STEWARD, named)) is None:
         return None
+    version = confirmed.version
     if known is not None and known.version == version:
         return known
-    with registry.files(version) as folder:
+    with registry.files(version, digest=confirmed.digest) as (folder, _):
         found = read_about(folder).order
         if found is None:
             return None

@@ -1,7 +1,8 @@
 """The registered models: one bundle per region, `cachecast-{region}`, whose versions hold all its horizons.
 
 The alias `candidate` is the newest training, `champion` the one whose plans won in replay, and `steward` the
-one whose order of eviction did (`models.evaluation.promotion`).
+one whose order of eviction did (`models.evaluation.promotion`). Whoever reaches MLflow can move an alias and
+register versions, so the last two count only together with our own record of promotions (`Named`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from features.errors import ModelError, StaleInputError
 from features.times import parse_as_of
@@ -24,10 +26,9 @@ from models.serving.bundle_files import (
     relative,
 )
 from models.serving.mlflow_session import Metric, MlflowException, Run, connect, mlflow, service_errors
-from models.serving.names import model_name, no_model
+from models.serving.names import CHAMPION, Named, model_name, no_model
 from models.serving.scoring import ServedModels
 
-CHAMPION, STEWARD = "champion", "steward"
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, as 2026-03-01T00:00:00Z."""
 MAY_PUSH_TAG, MAY_EVICT_TAG = "may_push", "may_evict"
@@ -35,6 +36,13 @@ MAY_PUSH_TAG, MAY_EVICT_TAG = "may_push", "may_evict"
 
 DIGEST_PARAM = "bundle_sha256"
 """Of the run that trained a version: the digest of the bundle's files."""
+
+
+class Vouched(NamedTuple):
+    """A bundle without its models, and the digest of its files."""
+
+    bundle: Bundle
+    digest: str
 
 
 class Registry:
@@ -101,52 +109,79 @@ class Registry:
             )
         return parse_as_of(until)
 
-    def load(self, region: str, aliases: Sequence[str]) -> ServedModels:
-        """The models at the first of `aliases` that exists.
+    def confirmed(self, region: str, alias: str, named: Named | None) -> Named | None:
+        """What our record of promotions names for `alias`, if the alias points to it; None if both are empty.
 
-        Raises StaleInputError if none does, ModelError if they cannot be read, ServiceError.
+        Raises ModelError if they differ, or the record has no digest.
+        """
+        version = self.version_at(region, alias)
+        if version != (None if named is None else named.version):
+            raise ModelError(
+                f"the alias {alias!r} of {model_name(region)} in MLflow points to {version or 'no version'}, "
+                f"but the table promotions names {'none' if named is None else named.version}, so neither "
+                "acts: find out who moved it, then `cachecast promote --rollback` puts it back"
+            )
+        if named is not None and named.digest is None:
+            raise ModelError(
+                f"the table promotions has no digest of {named.version}, which an older cachecast promoted: "
+                "run `cachecast promote`, which keeps it"
+            )
+        return named
+
+    def load(self, region: str, aliases: Sequence[str], champion: Named | None = None) -> ServedModels:
+        """The models at the first of `aliases` that exists; CHAMPION counts if it is `champion`.
+
+        Raises StaleInputError if none does, ModelError if they cannot be read, or see `confirmed`, and
+        ServiceError.
         """
         for alias in aliases:
-            if (version := self.version_at(region, alias)) is not None:
+            if alias == CHAMPION:
+                if (named := self.confirmed(region, alias, champion)) is not None:
+                    return self.load_version(named.version, digest=named.digest)
+            elif (version := self.version_at(region, alias)) is not None:
                 return self.load_version(version)
         raise no_model(region, aliases)
 
-    def load_version(self, version: str) -> ServedModels:
-        """The models of a version (`name/number`), if its files are those of its digest. Raises as `load`."""
-        with self.files(version) as folder:
-            return ServedModels(*read_bundle(folder), version)
+    def load_version(self, version: str, *, digest: str | None = None) -> ServedModels:
+        """The models of a version (`name/number`), if its files are those of `digest`; raises as `files`."""
+        with self.files(version, digest=digest) as (folder, found):
+            return ServedModels(*read_bundle(folder), version, found)
 
     @contextlib.contextmanager
-    def files(self, version: str) -> Iterator[Path]:
-        """A copy of a version's files for a block, if they are those of its digest. Raises as `load`."""
+    def files(self, version: str, *, digest: str | None = None) -> Iterator[tuple[Path, str]]:
+        """A copy of a version's files for a block, and their digest, which must be `digest`.
+
+        None: the one that its training wrote into MLflow. Raises StaleInputError if the version is gone,
+        ModelError if its files are others, ServiceError.
+        """
         run = self._run(version)
-        kept = run.data.params.get(DIGEST_PARAM)
+        kept = digest or run.data.params.get(DIGEST_PARAM)
         if kept is None:
             raise ModelError(
                 f"MLflow keeps no digest of the files of {version}, as an older cachecast trained it: run "
                 "`cachecast promote`, which keeps one of the champion, or train again"
             )
         with self._bundle(version, run.info.run_id) as folder:
-            _check_digest(version, bundle_digest(folder), kept)
-            yield folder
+            found = bundle_digest(folder)
+            _check_digest(version, found, kept)
+            yield folder, found
 
-    def vouch(self, version: str) -> Bundle:
+    def vouch(self, version: str, *, digest: str | None = None) -> Vouched:
         """Make sure that a version can be loaded; keep its files' digest if its training kept none.
 
-        A run's parameter is written once: nobody changes it by MLflow's own API. Returns the bundle without
-        its models. Raises as `load`.
+        `digest`: the one on our record, None if there is none. Raises as `files`.
         """
         run = self._run(version)
         with self._bundle(version, run.info.run_id) as folder:
-            digest = bundle_digest(folder)
-            _check_digest(version, digest, run.data.params.get(DIGEST_PARAM, digest))
+            found = bundle_digest(folder)
+            _check_digest(version, found, digest or run.data.params.get(DIGEST_PARAM, found))
             bundle, _ = read_bundle(folder)
             if bundle.order is not None:
                 read_order(folder, bundle.order)
         if DIGEST_PARAM not in run.data.params:
             with service_errors(self.uri):
-                self._client.log_param(run.info.run_id, DIGEST_PARAM, digest)
-        return bundle
+                self._client.log_param(run.info.run_id, DIGEST_PARAM, found)
+        return Vouched(bundle, found)
 
     def _run(self, version: str) -> Run:
         """The run that trained a version. Raises StaleInputError if either is gone."""

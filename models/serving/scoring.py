@@ -32,19 +32,20 @@ class ServedModels:
     """A region's models as bytes, to be sent to Spark's workers.
 
     `payloads`: by horizon, each in its library's format, empty for recency; `version`: of the bundle in
-    MLflow.
+    MLflow; `digest`: of its files, None if these models were not loaded from there.
     """
 
     bundle: Bundle
     payloads: Mapping[int, bytes]
     version: str
+    digest: str | None = None
 
     def load(self) -> LoadedModels:
         """Load the models into memory. Raises ModelError for an unknown flavour."""
         fitted = [
             (one, load_payload(one.flavour, self.payloads[one.horizon_s])) for one in self.bundle.models
         ]
-        return LoadedModels(self.bundle, tuple(fitted), self.version)
+        return LoadedModels(self.bundle, tuple(fitted), self.version, self.digest)
 
     def only(self, horizons_s: Iterable[int]) -> ServedModels:
         """Leave out the models of other horizons."""
@@ -60,6 +61,7 @@ class LoadedModels:
     bundle: Bundle
     fitted: tuple[tuple[HorizonModel, Scorer], ...]
     version: str
+    digest: str | None = None
 
     def matrix(self, rows: pa.RecordBatch) -> Float32Array:
         """The matrix that all horizons share. Raises SchemaError if a column is missing."""
@@ -76,6 +78,7 @@ class LoadedModels:
         kept = {name: rows.column(name) for name in ("did", "dataset", "tier", *PREDICTIONS.partition)}
         kept |= {"size_bytes": _rounded(rows, "size_bytes"), "last_read_s": _rounded(rows, "recency_s")}
         kept["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
+        kept["model_digest"] = pa.repeat(pa.scalar(self.digest, pa.string()), rows.num_rows)
         for model, probability, expected in self.probabilities(self.matrix(rows)):
             made = {
                 "horizon_s": pa.repeat(pa.scalar(model.horizon_s, pa.int64()), rows.num_rows),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.tables import PLAN
+from prefetch.journal.tables import KNOWN, PLAN, PROMOTED, UNPROVEN
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Item:
     """One plan item; columns as in `features.schema.PLANS`. `attempts` counts this try too.
 
     `source`: where its bytes come from, empty where that is not known. `size_bytes` 0: not known. `kind`: of
-    its plan, see `prefetch.journal.tables`.
+    its plan, and `basis`: why it may act, see `prefetch.journal.tables`; an older journal has none.
     """
 
     item_id: str
@@ -32,6 +32,7 @@ class Item:
     attempts: int = 0
     source: str = ""
     kind: str = PLAN
+    basis: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,12 +87,18 @@ class Heading:
 
 
 def heading(plan: Items) -> Heading:
-    """The heading of a `plan` of at least one item. Raises ValueError if its items are of several plans."""
+    """The heading of a `plan` of at least one item.
+
+    Raises ValueError if its items are of several plans, or one has no basis.
+    """
     plans = set[tuple[str, int, str]]()
     total = 0
     for item in plan:
+        if item.basis not in (PROMOTED, KNOWN, UNPROVEN):
+            raise ValueError(f"nothing vouches for item {item.item_id}: its basis is {item.basis!r}")
         plans.add((item.cache, item.as_of_s, item.kind))
-        # The source is no part of the plan: it is looked up for each push.
+        # The source is no part of the plan: it is looked up for each push. Nor is the basis: a plan that the
+        # journal has keeps the one that it was recorded with.
         decided = [getattr(item, field) for field in _DECIDED]
         # As plain text, as in the digests of older journals.
         text = repr([str(value) if isinstance(value, Action) else value for value in decided])
@@ -102,13 +109,14 @@ def heading(plan: Items) -> Heading:
 
 
 _FIELDS = [field.name for field in dataclasses.fields(Item)]
-_DECIDED = [name for name in _FIELDS if name not in ("attempts", "source")]
+_DECIDED = [name for name in _FIELDS if name not in ("attempts", "source", "basis")]
 
 
 def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
     """The item in a row of the journal."""
     known = {field: row[field] for field in _FIELDS}
-    read = {"action": Action(row["action"]), "source": row["source"] or "", "kind": row["kind"] or PLAN}
+    read = {"action": Action(row["action"]), "kind": row["kind"] or PLAN}
+    read |= {name: row[name] or "" for name in ("source", "basis")}
     return Item(**known | read | {"attempts": attempts})
 
 

@@ -45,9 +45,10 @@ class Journal:
         self.oldest_s, self.newest_s = reports.oldest_s, reports.newest_s
         self.last_errors, self.holders = reports.last_errors, reports.holders
         self.changed_plans, self.tries, self.receipts = reports.changed_plans, reports.tries, reports.receipts
-        self.evictions = reports.evictions
+        self.evictions, self.unproven = reports.evictions, reports.unproven
 
-        self.record_plan, self.cancel, self.settle = plans.record_plan, plans.cancel, plans.settle
+        self.record_plan, self.recorded_as = plans.record_plan, plans.recorded_as
+        self.cancel, self.settle = plans.cancel, plans.settle
         self.expire, self.prunable = plans.expire, plans.prunable
         self.forget, self.pruned_at_s = plans.forget, plans.pruned_at_s
 

@@ -31,11 +31,14 @@ from prefetch.journal.settle import (
 from prefetch.journal.tables import (
     CANCELLED,
     CLOCK_SLACK_S,
+    KNOWN,
     PLAN,
+    PROMOTED,
     RECORDING,
     REPLACED,
     STANDING,
     UNDONE,
+    UNPROVEN,
     generation_of,
     items,
     of_its_plan,
@@ -48,7 +51,7 @@ _MANY_ITEMS = 1000
 _NEW = sa.bindparam("new_generation", type_=sa.BigInteger)
 _WAS_NO_TRY = sa.or_(items.c.state == ItemState.EXPIRED, items.c.state == ItemState.CANCELLED)
 _BACK = sa.or_(items.c.state == ItemState.FAILED, _WAS_NO_TRY)
-_UPDATED = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind")
+_UPDATED = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind", "basis")
 _STATE = sa.case(
     (items.c.state == ItemState.CANCELLING, ItemState.RUNNING.value),
     (_BACK, ItemState.PLANNED.value),
@@ -85,8 +88,9 @@ class Plans:
     def record_plan(self, plan: Items, *, now_s: float) -> int:
         """Record the items of one plan, and let it count; return how many are new to the journal.
 
-        The same plan again changes nothing. Another plan of the same time replaces the first one: done items
-        stay done, unfinished items that are not part of it are cancelled. For each file the newest plan
+        Every item has a basis: this is the gate that everything passes on its way to a cache. The same plan
+        again changes nothing, whatever its basis. Another plan of the same time replaces the first one: done
+        items stay done, unfinished items that are not part of it are cancelled. For each file the newest plan
         decides, and a newer PLAN replaces all unfinished items of older ones, whichever is recorded first. A
         pruned plan stays pruned. Raises InputError for a plan of the future, and ConflictError if another
         plan of that time is recorded meanwhile, or this one is cancelled.
@@ -102,6 +106,23 @@ class Plans:
             self._publish(head, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
         self.settle(head.cache, now_s=now_s)
         return n_new
+
+    def recorded_as(self, plan: Items) -> str | None:
+        """The basis that a `plan` was recorded with; None: it was not, or by an older journal.
+
+        That of the items of models, if there are such.
+        """
+        if not len(plan):
+            return None
+        head = heading(plan)
+        whose = [*of_plan(head.cache, head.as_of_s), items.c.basis.is_not(None)]
+        with self._database.reading() as connection:
+            known = _known(connection, head)
+            if known is None or known.digest != head.digest:
+                return None
+            bases = sa.select(items.c.basis).where(*whose, generation_of == known.generation).distinct()
+            found = set(connection.scalars(bases))
+        return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in found), None)
 
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
         """Cancel the unfinished items of one plan, or of all plans for a cache.

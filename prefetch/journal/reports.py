@@ -20,6 +20,7 @@ from prefetch.journal.tables import (
     STANDING,
     UNDONE,
     generation_of,
+    is_unproven,
     items,
     of_its_plan,
     plans,
@@ -138,6 +139,17 @@ class Reports:
         )
         with self._database.reading() as connection:
             return list(connection.scalars(query))
+
+    def unproven(self, cache: str, *, now_s: float) -> int:
+        """Number of items that no promotion covers and that are undone, or fetched and still in their time.
+
+        Pins that stand are those of `Pins.pins`.
+        """
+        fetched = sa.and_(items.c.state == ItemState.DONE, items.c.action == Action.PREFETCH)
+        stands = (sa.or_(items.c.state.in_(UNDONE), fetched), items.c.expires_at_s > now_s)
+        query = sa.select(sa.func.count()).where(items.c.cache == cache, is_unproven, *stands)
+        with self._database.reading() as connection:
+            return int(connection.scalar(query) or 0)
 
     def receipts(self, cache: str | None = None, as_of_s: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows as `features.schema.RECEIPTS`, `cache` and `as_of_s`: of a cache or all, of a plan or all.

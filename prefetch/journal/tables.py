@@ -17,6 +17,9 @@ UNDONE = (ItemState.PLANNED, *CLAIMED)
 PLAN, PREFILL = "plan", "prefill"
 """Kinds of plans: one that decides on the whole cache, and files requested in addition."""
 
+PROMOTED, KNOWN, UNPROVEN = "promoted", "known", "unproven"
+"""Why an item may act: a promoted model chose it; a rule or queued jobs did; an operator insisted."""
+
 RECORDING, STANDING, REPLACED, CANCELLED = "recording", "standing", "replaced", "cancelled"
 """States of plans: being written; carried out; a newer plan decides; an operator cancelled it."""
 
@@ -48,6 +51,7 @@ items = sa.Table(
     sa.Column("expires_at_s", sa.BigInteger, nullable=False),
     sa.Column("source", sa.Text),
     sa.Column("kind", sa.String(16)),
+    sa.Column("basis", sa.String(16)),
     sa.Column("generation", sa.BigInteger),
     sa.Column("state", sa.String(16), nullable=False),
     sa.Column("attempts", sa.BigInteger, nullable=False),
@@ -68,6 +72,11 @@ items = sa.Table(
 
 _held = items.c.owner.is_not(None)
 sa.Index("push_items_held", items.c.owner, sqlite_where=_held, postgresql_where=_held)
+
+is_unproven = items.c.basis == sa.literal_column(f"'{UNPROVEN}'")
+"""Which items no promotion covers; as it stands in the index, or the index would not be used."""
+
+sa.Index("push_items_unproven", items.c.cache, sqlite_where=is_unproven, postgresql_where=is_unproven)
 
 generation_of = sa.func.coalesce(items.c.generation, 0)
 """Older journals have no generations."""

@@ -68,6 +68,15 @@ class Plan:
         """Bytes that the item itself brings over the WAN."""
         return np.where(self.action == Action.PREFETCH.code, self.size_bytes, np.int64(0))
 
+    @property
+    def needs_model(self) -> BoolArray:
+        """Which items the models chose; a rule of the site, or queued jobs, put the others here."""
+        by_rule = np.isin(self.cause, (Cause.PIN_RULE, Cause.NEVER_RULE))
+        by_rule |= (self.cause == Cause.UNPLANNED) & (self.action == Action.UNPIN.code)
+        held = np.isin(self.action, (Action.PIN.code, Action.PREFETCH.code))
+        chosen: BoolArray = ~(by_rule | (held & (self.cause == Cause.QUEUED)))
+        return chosen
+
     def of(self, action: Action) -> IntArray:
         """Items of one action, best first."""
         return self.item[np.flatnonzero(self.action == action.code)]

@@ -40,6 +40,7 @@ class PushSummary:
     `failures`: failed items by error, in which `…` stands for names and sizes; the rarest are `other errors`.
     `stopped`: why it ended early, or None; `left_alone`: sources whose items it did not try; items not
     tried stay planned. `in_other_hands`: items that other runs held when it ended. `seconds`: wall time.
+    `withheld`: items of the plan per action that did not enter the journal, and `unproven`: why, or None.
     """
 
     pushed: int = 0
@@ -53,6 +54,8 @@ class PushSummary:
     stopped: str | None = None
     left_alone: tuple[str, ...] = ()
     in_other_hands: int = 0
+    withheld: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unproven: str | None = None
 
 
 def push(
@@ -101,6 +104,8 @@ def push(
         stopped=breaker.reason,
         left_alone=tuple(str(state) for state in limiter.left_alone.values()),
         in_other_hands=sum(undone[state] for state in CLAIMED),
+        withheld={},
+        unproven=None,
     )
 
 

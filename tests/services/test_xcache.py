@@ -41,7 +41,19 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def item(name: str, action: str, rank: int = 1) -> Item:
     lasts_s = AS_OF_S + 3600
-    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, Action(action), rank, 0, 0, lasts_s)
+    return Item(
+        f"{action}{name}",
+        "xc",
+        AS_OF_S,
+        f"t:{name}",
+        name,
+        Action(action),
+        rank,
+        0,
+        0,
+        lasts_s,
+        basis="known",
+    )
 
 
 def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:

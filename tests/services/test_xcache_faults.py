@@ -58,7 +58,19 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def item(cache: str, name: str, action: str = "prefetch", rank: int = 1, size_bytes: int = SIZE) -> Item:
     item_id = f"{cache}{action}{name}{time.monotonic_ns()}"[-64:]
     expires_at_s = AS_OF_S + 86400
-    return Item(item_id, cache, AS_OF_S, f"t:{name}", name, Action(action), rank, size_bytes, 0, expires_at_s)
+    return Item(
+        item_id,
+        cache,
+        AS_OF_S,
+        f"t:{name}",
+        name,
+        Action(action),
+        rank,
+        size_bytes,
+        0,
+        expires_at_s,
+        basis="known",
+    )
 
 
 def files(site: Loopback, what: str, n_files: int, size_bytes: int = SIZE) -> list[str]:

@@ -76,7 +76,19 @@ def _ended(target: XCacheTarget, name: str) -> bool:
 
 
 def item(name: str, action: str) -> Item:
-    return Item(f"{action}{name}", "xc", AS_OF_S, f"t:{name}", name, Action(action), 1, 0, 0, AS_OF_S + 3600)
+    return Item(
+        f"{action}{name}",
+        "xc",
+        AS_OF_S,
+        f"t:{name}",
+        name,
+        Action(action),
+        1,
+        0,
+        0,
+        AS_OF_S + 3600,
+        basis="known",
+    )
 
 
 def run(target: XCacheTarget, journal: Journal, items: list[Item], **limits: int) -> PushSummary:

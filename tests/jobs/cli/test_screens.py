@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from features.errors import UnprovenError
 from features.results import REPLAYS, WORTH
 from features.schema import Table
 from jobs import text
@@ -37,7 +38,7 @@ WORDS = {
         "configured",
         "log",
     ): "/srv/cachecast/emea/tables/x",
-    ("detail", "text", "because", "note", "reason", "withheld", "takes_effect"): SENTENCE,
+    ("detail", "text", "because", "note", "reason", "withheld", "takes_effect", "unproven"): SENTENCE,
     ("policy", "against", "model"): "lru+s3fifo_counts",
     ("within", "cycle"): "2d12h",
 }
@@ -211,7 +212,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for written in ("replay", "fleet", "curve", "evaluation"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert isinstance(done.exception, SystemExit | UnprovenError | None), done.exception
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case[0]))

@@ -185,6 +185,7 @@ def test_a_plan_takes_what_is_queued_and_without_a_queue_is_as_it_was(tables: Ta
     } & {row["name"] for row in rows}
     assert sum(row["cost_bytes"] for row in rows) <= 10 * MB, "no more than the assumed inflow"
     assert {row["reason"] for row in rows} == {"queued: 12 jobs; not on disk yet"}
+    assert not any(row["needs_model"] for row in rows)
 
 
 class Handler(BaseHTTPRequestHandler):

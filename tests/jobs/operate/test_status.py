@@ -66,7 +66,9 @@ def tables(settings: Settings) -> Tables:
 
 def pin(settings: Settings, size_bytes: int) -> None:
     journal = Journal(settings.push.journal)
-    item = Item("0", "xc1", NOW_S - 3600, "a", "/a", Action.PIN, 1, size_bytes, 0, NOW_S + 3600)
+    item = Item(
+        "0", "xc1", NOW_S - 3600, "a", "/a", Action.PIN, 1, size_bytes, 0, NOW_S + 3600, basis="known"
+    )
     journal.record_plan([item], now_s=NOW_S)
     journal.claim("xc1", Action.PIN, 1, owner="o", now_s=NOW_S, patience=Patience())
     journal.finish({"0": Receipt(ItemState.DONE)}, owner="o", now_s=NOW_S)

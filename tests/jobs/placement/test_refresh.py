@@ -15,6 +15,7 @@ from placement_server import eventually, threaded
 from ranges_oracle import rucio_server
 
 from features.errors import ConfigError, StaleInputError
+from features.results import PROMOTIONS
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from features.times import as_of_label, day_label
 from jobs.placement import refresh
@@ -130,6 +131,34 @@ def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tab
 def test_a_cache_that_was_found_empty_has_an_inventory(tables: Tables, tmp_path: Path) -> None:
     put(tables, CONTENTS, [], AS_OF, "e2")
     assert run(tables, tmp_path / "p.db").no_inventory == []
+
+
+def test_what_pushes_withhold_is_not_placed(tables: Tables, tmp_path: Path) -> None:
+    def placed(step: str) -> set[str]:
+        run(tables, tmp_path / f"{step}.db")
+        return {one["did"] for one in stored(tmp_path / f"{step}.db")[1].get("f1", {"items": []})["items"]}
+
+    model = {"model_version": "m/1", "model_digest": "d1", "needs_model": True}
+    chosen, known = item("pin", "cms:/f1") | model, item("pin", "cms:/f2") | model | {"needs_model": False}
+    put(tables, PLANS, [chosen, known], AS_OF - 600, "f1")
+    decision = {"action": "promote", "model_version": "m/1", "reasons": [], "comparisons": "[]"}
+    assert placed("nothing promoted") == {"cms:/f2"}
+    for digest, found in (("d2", {"cms:/f2"}), ("d1", {"cms:/f1", "cms:/f2"})):
+        row = decision | {"champion": "m/1", "champion_digest": digest}
+        put(tables, PROMOTIONS, [row], AS_OF - HOUR, "default")
+        assert placed(digest) == found
+    put(tables, PROMOTIONS, [decision | {"champion": None}], AS_OF, "default")
+    assert placed("taken back") == {"cms:/f2"}
+    receipt = {
+        "item_id": chosen["item_id"],
+        "did": "cms:/f1",
+        "action": "pin",
+        "state": "done",
+        "attempts": 1,
+    }
+    receipt |= {"attempts": 1, "bytes": 0, "seconds": 0.0, "updated_at": at(AS_OF)}
+    put(tables, RECEIPTS, [receipt], AS_OF - 600, "f1")
+    assert placed("but pushed before") == {"cms:/f1", "cms:/f2"}
 
 
 def test_a_prefill_adds_to_the_plan_before_it(tables: Tables, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def predicted(probability: dict[int, float]) -> list[dict[str, object]]:
             "size_bytes": MB,
             "last_read_s": None if i >= 90 else 3600,
             "model_version": "m/1",
+            "model_digest": "d1",
         }
         for i, p in probability.items()
     ]
@@ -94,6 +95,9 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
     assert summary.evict_bytes == 92 * MB + 5 * MB - 95 * MB  # room for one purge
     assert all(row["cost_bytes"] == 0 for action in ("pin", "evict") for row in rows(tables, action))
     assert all("chance of a read within 2d" in row["reason"] for row in rows(tables, "pin"))
+    made_by = {(row["model_version"], row["model_digest"], row["needs_model"]) for row in rows(tables, "pin")}
+    assert made_by == {("m/1", "d1", True)}
+    assert "no model was promoted" in summary.alarms[0]
 
 
 @pytest.mark.parametrize("claimed", [[2**62] * 4, [-(2**62)], [-(2**62), 2**62, 2**60]])

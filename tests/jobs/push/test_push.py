@@ -119,7 +119,7 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
     until_s = AS_OF + 2 * 86400
     journal.record_plan(
         [
-            Item(name, "d", AS_OF, f"cms:{name}", name, Action.PREFETCH, 1, 100, 100, until_s)
+            Item(name, "d", AS_OF, f"cms:{name}", name, Action.PREFETCH, 1, 100, 100, until_s, basis="known")
             for name in names
         ],
         now_s=time.time(),
@@ -151,7 +151,17 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
 
 def item_of(as_of_s: int) -> Item:
     return Item(
-        f"n{as_of_s}", "d", as_of_s, "cms:/store/n", "/store/n", Action.UNPIN, 1, 0, 0, as_of_s + 86400
+        f"n{as_of_s}",
+        "d",
+        as_of_s,
+        "cms:/store/n",
+        "/store/n",
+        Action.UNPIN,
+        1,
+        0,
+        0,
+        as_of_s + 86400,
+        basis="known",
     )
 
 
@@ -208,7 +218,19 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         work.target.prefetch("/store/f1", timeout_s=5)
         until_s = AS_OF + 2 * 86400
         plan = [
-            Item(action, "d", AS_OF, f"cms:/store/f{n}", f"/store/f{n}", Action(action), n, 100, 100, until_s)
+            Item(
+                action,
+                "d",
+                AS_OF,
+                f"cms:/store/f{n}",
+                f"/store/f{n}",
+                Action(action),
+                n,
+                100,
+                100,
+                until_s,
+                basis="known",
+            )
             for n, action in enumerate(("prefetch", "pin"))
         ]
         work.journal.record_plan(plan, now_s=time.time())
@@ -256,7 +278,7 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         older, newer = AS_OF - 7200, AS_OF - 3600
         for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
             rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
-            rows = [one | {"model_version": "m/1"} for one in rows]
+            rows = [one | {"model_version": "m/1", "needs_model": False} for one in rows]
             tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
         expires_s = AS_OF + 86400
         plan = []
@@ -264,7 +286,17 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
             name = f"/store/f{n + 1}"
             plan.append(
                 Item(
-                    f"{older}{action}", "d", older, f"cms:{name}", name, Action(action), n, 100, 0, expires_s
+                    f"{older}{action}",
+                    "d",
+                    older,
+                    f"cms:{name}",
+                    name,
+                    Action(action),
+                    n,
+                    100,
+                    0,
+                    expires_s,
+                    basis="known",
                 )
             )
         work.journal.record_plan(plan, now_s=time.time())

@@ -74,7 +74,7 @@ def models(rows: pd.DataFrame) -> ServedModels:
             )
         )
     bundle = Bundle("emea", SPEC, tuple(matrix.columns), words, 0, tuple(found), {}, {})
-    return ServedModels(bundle, payloads, "cachecast-emea/7")
+    return ServedModels(bundle, payloads, "cachecast-emea/7", "d" * 64)
 
 
 def slowly(rows: pd.DataFrame, models: ServedModels) -> pd.DataFrame:
@@ -96,6 +96,7 @@ def slowly(rows: pd.DataFrame, models: ServedModels) -> pd.DataFrame:
             size_bytes=rows["size_bytes"].round().astype("Int64"),
             last_read_s=rows["recency_s"].round().astype("Int64"),
             model_version=models.version,
+            model_digest=models.digest,
         )
         parts.append(part)
     return pd.concat(parts, ignore_index=True)

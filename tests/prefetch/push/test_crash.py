@@ -65,6 +65,7 @@ def test_killed_at_random_points(tmp_path: Path, seed: int) -> None:
                 5000,
                 5000,
                 now + 3600,
+                basis="known",
             )
         )
     journal = Journal(str(tmp_path / "journal.db"))

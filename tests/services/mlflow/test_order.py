@@ -19,6 +19,7 @@ from planted_region import (
     bundle_of,
     evaluate,
     registry,
+    serve,
     without_digest,
 )
 
@@ -27,9 +28,11 @@ from features.results import PROMOTIONS
 from features.stream.columns import COLUMNS
 from jobs.evaluate import promote
 from jobs.evaluate.decisions import Promotion, last_decision
+from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
 from models.serving.mlflow_session import mlflow
+from models.serving.names import Named
 from models.serving.order import load_order
 
 pytestmark = MLFLOW_WARNINGS
@@ -38,6 +41,11 @@ CAPACITY = 100_000_000
 
 def decide(store: Tables, at: Mlflow, now_s: int) -> Promotion:
     return promote.decide(store, region="emea", mlflow=at, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+
+
+def on_record(store: Tables) -> Named | None:
+    """What our record lets evict."""
+    return named(store, region="emea").get("steward")
 
 
 def serving(at: Mlflow) -> tuple[str | None, str | None]:
@@ -53,7 +61,7 @@ def tags(at: Mlflow, version: str) -> dict[str, str]:
 
 
 def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
-    assert load_order(registry(own), "emea", CAPACITY) is None
+    assert load_order(registry(own), "emea", CAPACITY, named=None) is None
     told = tags(own, SECOND)
     assert told["may_evict"] == "no: not evaluated yet"
     assert told["order"].startswith("within 90m, 3h")
@@ -95,8 +103,8 @@ def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflo
     assert (found.action, found.may_evict, found.steward) == ("promote", False, None)
     assert found.order_reasons == ("the challenger has no order of eviction: too few accesses",)
     assert serving(own) == (FIRST, None)
-    registry(own).point("steward", FIRST, tags={})  # by hand
-    assert load_order(registry(own), "emea", CAPACITY) is None
+    serve(store, own, 2, steward=FIRST)  # by hand
+    assert load_order(registry(own), "emea", CAPACITY, named=on_record(store)) is None
 
 
 def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlflow, tmp_path: Path) -> None:
@@ -115,10 +123,10 @@ def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlfl
     assert promote.take_back(store, region="emea", mlflow=local, now_s=2).champion is None
 
 
-def test_a_steward_gets_the_order_that_was_trained(own: Mlflow) -> None:
-    at = registry(own)
-    at.point("steward", SECOND, tags={})
-    served = load_order(at, "emea", CAPACITY)
+def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) -> None:
+    at, store = registry(own), Tables(str(tmp_path / "tables"))
+    serve(store, own, 1, steward=SECOND)
+    served = load_order(at, "emea", CAPACITY, named=on_record(store))
     assert served is not None
     assert (served.version, served.until_s, served.kinds) == (SECOND, TRAIN_UNTIL_S, ("tar", "root"))
     folder = bundle_of(own, SECOND)
@@ -130,22 +138,21 @@ def test_a_steward_gets_the_order_that_was_trained(own: Mlflow) -> None:
     np.testing.assert_array_equal(
         rates_of(served.order.ladder, rows), rates_of(read_order(folder, model), rows)
     )
-    assert load_order(at, "emea", CAPACITY, known=served) is served
+    assert load_order(at, "emea", CAPACITY, named=on_record(store), known=served) is served
 
 
 def test_a_changed_order_serves_nobody(own: Mlflow, tmp_path: Path) -> None:
-    at, folder = registry(own), bundle_of(own, SECOND)
-    at.point("steward", SECOND, tags={})
+    at, folder, store = registry(own), bundle_of(own, SECOND), Tables(str(tmp_path / "tables"))
+    serve(store, own, 1, steward=SECOND)
     trees = folder / "order" / "90m.lgb"
     before = bundle_digest(folder)
     trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
     assert bundle_digest(folder) != before
     with pytest.raises(ModelError, match="not those that were trained"):
-        load_order(at, "emea", CAPACITY)
-    store = Tables(str(tmp_path / "tables"))
+        load_order(at, "emea", CAPACITY, named=on_record(store))
     evaluate(store, SECOND, 40 * DAY, saving=0, champion=None, order_saving=200)
     with pytest.raises(ModelError, match="not those that were trained"):
-        decide(store, own, 1)
+        decide(store, own, 2)
     trees.write_text(trees.read_text()[:600])
     model = read_about(folder).order
     assert model is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,15 +26,21 @@ from planted_region import (
     evaluate,
     fit,
     registry,
+    serve,
     without_digest,
 )
 
 from features.errors import ModelError
+from features.results import PROMOTIONS
 from jobs.evaluate import promote
+from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from jobs.train import predict
-from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, read_bundle
+from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
+from models.serving.order import load_order
+from models.serving.registry import Registry
+from models.serving.scoring import ServedModels
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"
@@ -124,16 +131,38 @@ CHANGES = {
 }
 
 
+def champion_of(store: Tables, at: Registry) -> ServedModels:
+    return at.load("emea", ["champion"], named(store, region="emea").get("champion"))
+
+
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_champion_is_refused(own: Mlflow, change: str) -> None:
-    at = registry(own)
-    at.point("champion", SECOND, tags={})
-    assert at.load("emea", ["champion"]).version == SECOND
+def test_a_changed_champion_is_refused(own: Mlflow, change: str, tmp_path: Path) -> None:
+    at, store = registry(own), Tables(str(tmp_path / "tables"))
+    serve(store, own, 1, champion=SECOND)
+    assert champion_of(store, at).version == SECOND
     do, why = CHANGES[change]
     do(bundle_of(own, SECOND))
     with pytest.raises(ModelError, match=why) as told:
-        at.load("emea", ["champion"])
+        champion_of(store, at)
     assert "\n" not in str(told.value)
+
+
+def test_files_and_digest_changed_together_are_refused(own: Mlflow, tmp_path: Path) -> None:
+    """Who reaches MLflow's database can exchange both; our record has the digest of what was promoted."""
+    at, store = registry(own), Tables(str(tmp_path / "tables"))
+    serve(store, own, 1, champion=SECOND, steward=SECOND)
+    assert champion_of(store, at).version == SECOND
+    folder = bundle_of(own, SECOND)
+    _other_trees(folder)
+    with sqlite3.connect(own.uri.removeprefix("sqlite:///")) as database:
+        exchange = "UPDATE params SET value = ? WHERE key = 'bundle_sha256'"
+        assert database.execute(exchange, (bundle_digest(folder),)).rowcount
+    database.close()
+    at.load_version(SECOND)  # MLflow alone sees nothing wrong
+    with pytest.raises(ModelError, match=NOT_TRAINED):
+        champion_of(store, at)
+    with pytest.raises(ModelError, match=NOT_TRAINED):
+        load_order(at, "emea", 10**9, named=named(store, region="emea").get("steward"))
 
 
 def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> None:
@@ -147,19 +176,22 @@ def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> No
 
 def test_a_champion_without_a_digest_serves_after_the_next_promote(own: Mlflow, tmp_path: Path) -> None:
     store, at = Tables(str(tmp_path / "tables")), registry(own)
+    serve(store, own, 0, champion=FIRST)
+    (row,) = store.read_arrow(PROMOTIONS).to_pylist()
+    key = tuple(row[name] for name in PROMOTIONS.partition)
+    store.replace_rows(PROMOTIONS, [row | {"champion_digest": None}], key)  # as an older cachecast wrote it
     without_digest(own)
-    at.point("champion", FIRST, tags={})
     with pytest.raises(ModelError, match="cachecast promote"):
-        at.load("emea", ["champion"])
+        champion_of(store, at)
     evaluate(store, SECOND, 40 * DAY, saving=0, champion=FIRST)
     found = promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert (found.action, found.champion) == ("refuse", FIRST)
-    assert at.load("emea", ["champion"]).version == FIRST
+    assert champion_of(store, at).version == FIRST
     with pytest.raises(ModelError, match="train again"):
         at.load_version(SECOND)
     evaluate(store, SECOND, 41 * DAY, saving=300, champion=FIRST)
     promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=2, min_days=21)
-    assert at.load("emea", ["champion"]).version == SECOND
+    assert champion_of(store, at).version == SECOND
 
 
 def test_a_rollback_to_changed_files_is_told(own: Mlflow, tmp_path: Path) -> None:

@@ -10,12 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, bundle_of, registry
+from planted_region import (
+    DAY,
+    FIRST,
+    MLFLOW_WARNINGS,
+    SECOND,
+    TRAIN_UNTIL_S,
+    Mlflow,
+    bundle_of,
+    registry,
+    serve,
+)
 
 from features.errors import ModelError
 from jobs.settings.tree import Settings
 from jobs.steward import promoted, steward
 from jobs.steward.promoted import Promoted
+from jobs.store.tables import Tables
 from prefetch.steward.figures import Figures
 
 pytestmark = MLFLOW_WARNINGS
@@ -55,12 +66,18 @@ def spoil(at: Mlflow, version: str) -> None:
     trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
 
 
+def told(one: Figures, words: str) -> bool:
+    """Whether its alarm about the order has these words."""
+    return words in one.alarms.get("steward-order", "")
+
+
 def test_a_steward_follows_promotions_without_a_restart(
     own: Mlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(promoted, "LOOK_UP_EVERY_S", 0.1)
     monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
     settings, at, clock = site(tmp_path, own), registry(own), Clock()
+    store = Tables(settings.tables.root)
     found, missed = list[Figures](), list[str]()
 
     def until(what: str, is_so: Callable[[Figures], bool]) -> None:
@@ -73,20 +90,24 @@ def test_a_steward_follows_promotions_without_a_restart(
 
     def operate() -> None:
         until("none yet", lambda one: one.version is None and not one.alarms)
-        at.point("steward", FIRST, tags={})
+        serve(store, own, 1, steward=FIRST)
         until("the first", lambda one: one.version == FIRST and one.version_since_s == FRESH_S)
         clock.now_s -= 60
-        at.point("steward", SECOND, tags={})
+        serve(store, own, 2, steward=SECOND)
         until("the second", lambda one: one.version == SECOND and one.version_since_s == FRESH_S - 60)
-        spoil(own, FIRST)
         at.point("steward", FIRST, tags={})
+        until("moved", lambda one: one.version == SECOND and told(one, f"points to {FIRST}"))
+        spoil(own, FIRST)
+        serve(store, own, 3, steward=FIRST)
         until("an alarm", lambda one: f"order of {SECOND} serves on" in one.alarms.get("steward-order", ""))
         assert found[-1].version == SECOND
-        at.point("steward", SECOND, tags={})
+        serve(store, own, 4, steward=SECOND)
         until("no alarm", lambda one: one.version == SECOND and "steward-order" not in one.alarms)
-        at.unpoint("emea", "steward")
+        serve(store, own, 5)
         until("taken back", lambda one: one.version is None and "steward-order" not in one.alarms)
         at.point("steward", SECOND, tags={})
+        until("not on record", lambda one: one.version is None and told(one, "names none"))
+        serve(store, own, 6, steward=SECOND)
         until("again", lambda one: one.version == SECOND)
         clock.now_s = FRESH_S + 1
         until("too old", lambda one: one.version is None and "max_age" in one.alarms.get("steward-order", ""))
@@ -111,7 +132,7 @@ def test_a_steward_follows_promotions_without_a_restart(
 def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, own, "learned")
     cache = settings.cache("xc1")
-    registry(own).point("steward", SECOND, tags={})
+    serve(Tables(settings.tables.root), own, 1, steward=SECOND)
     found = Promoted(settings, cache, now_s=lambda: FRESH_S)
     assert found.serves is not None and (found.serves.version, found.fault) == (SECOND, None)
     found = Promoted(settings, cache, now_s=lambda: FRESH_S + 1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, registry
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, registry, serve
 
-from features.errors import StaleInputError
+from features.errors import ModelError, StaleInputError
 from features.results import CHAMPION_PLAN, LRU, PROMOTIONS, S3FIFO_PLAN
 from features.times import as_of_label
 from jobs.evaluate import promote
 from jobs.evaluate.decisions import Promotion, last_decision
+from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import mlflow
 
@@ -90,9 +91,38 @@ def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, 
     assert [row["action"] for row in rows] == ["promote", "rollback"] * 2
 
 
+def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) -> None:
+    store, at = Tables(str(tmp_path / "tables")), registry(local)
+
+    def predicting() -> str:
+        return at.load("emea", ["champion"], named(store, region="emea").get("champion")).version
+
+    at.point("champion", SECOND, tags={})  # nothing was ever promoted
+    with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names none"):
+        predicting()
+    assert promote.take_back(store, region="emea", mlflow=local, now_s=1).champion is None
+    assert at.version_at("emea", "champion") is None
+    evaluate(store, FIRST, 40 * DAY, saving=300, champion=None)
+    promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=2, min_days=21)
+    assert predicting() == FIRST
+    at.point("champion", SECOND, tags={})
+    with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names {FIRST}"):
+        predicting()
+    at.unpoint("emea", "champion")
+    with pytest.raises(ModelError, match=f"no version.*names {FIRST}"):
+        predicting()
+    at.point("champion", SECOND, tags={})
+    evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST)
+    found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=3, min_days=21)
+    assert (found.action, found.champion) == ("refuse", FIRST)  # not what the alias said
+    assert SECOND in found.reasons[0]
+    assert predicting() == FIRST
+    assert last_decision(store, region="emea").champion_digest == found.champion_digest
+
+
 def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) -> None:
     store = Tables(str(tmp_path / "tables"))
-    registry(local).point("champion", FIRST, tags={})
+    serve(store, local, 0, champion=FIRST)
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert (found.action, found.champion) == ("refuse", FIRST)

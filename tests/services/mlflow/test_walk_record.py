@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, registry
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, serve
 
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from features.times import as_of_label
@@ -70,7 +70,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     nobody = contest(elsewhere, from_s=0)
     assert (nobody.candidate, nobody.champion) == (None, None)
     assert "nothing is recorded" in nobody.notes[0]
-    registry(local).point("champion", FIRST, tags={})
+    serve(Tables(settings.tables.root), local, 1, champion=FIRST)
     seen = contest(settings, from_s=TRAIN_UNTIL_S - 1)
     assert seen.champion is None
     assert "has seen accesses until" in seen.notes[0]

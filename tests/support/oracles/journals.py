@@ -15,7 +15,18 @@ def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, kind: st
     name, item_id = f"/store/f{number}", f"{as_of_s}-{action}-{number}"
     expires_at_s = as_of_s + DAY
     return Item(
-        item_id, "xc", as_of_s, f"cms:{name}", name, Action(action), number, 10, 10, expires_at_s, kind=kind
+        item_id,
+        "xc",
+        as_of_s,
+        f"cms:{name}",
+        name,
+        Action(action),
+        number,
+        10,
+        10,
+        expires_at_s,
+        kind=kind,
+        basis="known",
     )
 
 

@@ -13,14 +13,17 @@ from daemons import end, free_ports, start, wait
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """The URL of an empty server that keeps its data and log in `folder`; it ends with the block."""
+def running(folder: Path, *words: str, **env: str) -> Iterator[str]:
+    """The URL of an empty server that keeps its data and log in `folder`; it ends with the block.
+
+    `words`: further options; `env`: variables of its environment.
+    """
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
     command += ["--serve-artifacts", "--artifacts-destination", (folder / "artifacts").as_uri()]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    server = start(command, folder / "server.log", env=os.environ | quiet)
+    server = start([*command, *words], folder / "server.log", env=os.environ | quiet | env)
     try:
         url = f"http://127.0.0.1:{port}"
         wait(lambda: _answers(f"{url}/health"), folder, server)

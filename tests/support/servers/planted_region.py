@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 from daemons import free_ports
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
+from features.results import (
+    CHALLENGER_PLAN,
+    CHAMPION_PLAN,
+    EVALUATIONS,
+    LRU,
+    PROMOTIONS,
+    S3FIFO,
+    S3FIFO_PLAN,
+    STEWARD,
+)
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
 from features.times import as_of_label, day_label
@@ -19,6 +28,7 @@ from jobs.settings.tree import LearnerName, MlflowSettings, TrainingSettings
 from jobs.store.tables import Tables
 from jobs.train import training as train
 from jobs.train.deliver import TrainingAnswer
+from models.serving.bundle_files import bundle_digest
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import DIGEST_PARAM, Registry
 from models.training.recording import ModelReport
@@ -169,6 +179,21 @@ def check_answer(answer: TrainingAnswer, version: str, learners: set[str]) -> No
             assert serves == "recency"
         else:
             assert (rows[serves].auc or 0) > max(rows[name].auc or 1 for name in BASELINES) + 0.05
+
+
+def serve(store: Tables, at: Mlflow, now_s: int, **versions: str) -> None:
+    """Let `champion=…` and `steward=…` alone serve from `now_s` on, in MLflow and on our record."""
+    known, row = registry(at), dict.fromkeys(("champion", "champion_digest", "steward", "steward_digest"))
+    for alias in ("champion", "steward"):
+        if alias in versions:
+            known.point(alias, versions[alias], tags={})
+            row |= {alias: versions[alias], f"{alias}_digest": bundle_digest(bundle_of(at, versions[alias]))}
+        elif known.version_at("emea", alias):
+            known.unpoint("emea", alias)
+    action = "promote" if "champion" in versions else "refuse"
+    what: dict[str, object] = {"action": action, "model_version": next(iter(versions.values()), "none")}
+    what |= {"reasons": [], "comparisons": "[]", "may_evict": "steward" in versions}
+    store.replace_rows(PROMOTIONS, [what | row], (day_label(now_s), as_of_label(now_s), "emea"))
 
 
 def evaluate(
