@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
-import signal
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from full_disk import full_disk
 
 from features import files
 from features.errors import NotPlainError
@@ -103,19 +100,6 @@ def test_no_descriptor_is_left_open(drop: Path) -> None:
         except (NotPlainError, FileNotFoundError):
             continue
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-
-
-@contextmanager
-def full_disk(most_bytes: int) -> Iterator[None]:
-    """Nothing longer can be written: what a full disk or a quota does, without root."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_full_disk_leaves_the_old_file_whole_and_no_draft(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from features.errors import InputError, NotPlainError
 from features.files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
+_MOST_LEVELS = 100
+"""Of folders; a folder below counts as refused."""
 _WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -109,16 +111,22 @@ def _files_in(place: InputFile, whole: bool) -> Iterator[InputFile]:
         if name.startswith(".") or (name.startswith("_") and "=" not in name):
             continue
         inner = dataclasses.replace(place, below=str(Path(place.below, name)))
-        if is_folder and (whole or "=" in name):
+        is_deep = len(Path(inner.below).parts) > _MOST_LEVELS
+        if is_folder and not is_deep and (whole or "=" in name):
             yield from _files_in(inner, whole)
-        elif not is_folder or Path(name).suffix:
+        elif not is_folder or is_deep or Path(name).suffix:
             yield dataclasses.replace(inner, is_listed=True)
 
 
 def _names(place: InputFile) -> Mapping[str, bool] | None:
     """What is in a folder; None if it is none. Raises InputError if that cannot be read."""
     try:
-        return inside(place)
+        names = inside(place)
+        "".join(names or ()).encode()
+        return names
+    except UnicodeEncodeError as error:
+        name = error.object[max(0, error.start - 20) : error.end + 20]
+        raise InputError(f"cannot read {place.path}: the name {name!r} is not UTF-8; rename it") from None
     except NotPlainError:
         if place.below:
             return None  # its reader refuses it, and that counts

@@ -176,3 +176,24 @@ def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path,
     for name, kind in (("foreign.json", "a link of another account"), ("pipe.json", "a pipe")):
         with pytest.raises(NotPlainError, match=f"{name} is {kind}"):
             queued_jobs.entries(str(tmp_path / name), token="", timeout_s=1)
+
+
+def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
+    engine: Engine, tmp_path: Path
+) -> None:
+    maze = tmp_path / "maze"
+    maze.mkdir()
+    here = Path.cwd()
+    os.chdir(maze)
+    try:
+        for _ in range(2000):
+            Path("a=b").mkdir()
+            os.chdir("a=b")
+    finally:
+        os.chdir(here)
+    tables = Tables(str(tmp_path / "tables"))
+    assert pulled(engine, tables, "rucio_traces", str(maze)).n_rejected == {"not a plain file: a folder": 1}
+    (tmp_path / "names").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "names") + b"/a\xff.jsonl")).touch()
+    with pytest.raises(InputError, match="not UTF-8"):
+        pulled(engine, tables, "rucio_traces", str(tmp_path / "names"))
