@@ -3,7 +3,8 @@
     CachecastError
     ├── ConfigError          a setting is wrong: file, key, remedy
     ├── InputError           a file, a stream or a value given by a user cannot be used
-    │   └── SchemaError      its columns are missing or of the wrong type
+    │   ├── SchemaError      its columns are missing or of the wrong type
+    │   └── NotPlainError    it is a link, a pipe, a device: no plain file
     ├── StaleInputError      a table, a model or a partition is missing or too old
     ├── LimitError           more would be removed than the settings allow without --force
     ├── UnprovenError        a plan is by models that no promotion covers; it needs --unproven
@@ -45,6 +46,14 @@ class InputError(CachecastError):
 
 class SchemaError(InputError):
     """Columns are missing or of the wrong type."""
+
+
+class NotPlainError(InputError):
+    """What should be a plain file is none. `kind`: what it is, in one of a few phrases."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(f"{path} is {kind}, not a plain file; put the file itself there")
+        self.kind = kind
 
 
 class StaleInputError(CachecastError):

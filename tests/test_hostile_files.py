@@ -143,9 +143,13 @@ def test_a_queue_of_more_columns_than_any_is_refused(tmp_path: Path) -> None:
         entries(str(path), token="", timeout_s=1)
 
 
-def test_a_queue_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queued_jobs, "MOST_BYTES", 1 << 20)
+    with (tmp_path / "queue.json").open("wb") as sparse:
+        sparse.truncate(1 << 40)
     with memory_of(2), pytest.raises(InputError, match="larger than 1 MiB"):
+        entries(str(tmp_path / "queue.json"), token="", timeout_s=1)
+    with pytest.raises(InputError, match="a device"):
         entries("/dev/zero", token="", timeout_s=1)
 
 

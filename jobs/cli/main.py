@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, NoReturn
@@ -149,7 +150,11 @@ def cachecast(
 
 
 def main() -> None:
-    """Run the command line; the only place where errors become exit codes."""
+    """Run the command line; the only place where errors become exit codes.
+
+    What a command writes is read by its account and group at most, and written by its account alone.
+    """
+    os.umask(os.umask(0o077) | 0o027)
     try:
         with measured(sys.argv[1:], warn=console.warn), interrupts.in_one_line(console.log):
             app()

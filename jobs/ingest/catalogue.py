@@ -12,6 +12,7 @@ from features.errors import InputError
 from features.schema import ACCESSES, FILES
 from jobs.ingest.raw_input import PullSummary, Request
 from jobs.ingest.sources import base, rucio_catalogue, rucio_files, rucio_server
+from jobs.ingest.sources.local import files_at, is_local
 from jobs.ingest.sources.site import Site
 from jobs.ingest.spark_engine import merge, rows_of
 from jobs.settings.sources import IN_USE
@@ -55,7 +56,10 @@ def _in_use(spark: SparkSession, tables: Tables, day: dt.date, days: int) -> Dat
 
 
 def _listed(spark: SparkSession, path: str) -> DataFrame:
-    lines = base.read_lines(spark, path)
+    if is_local(path):
+        lines = base.read_local_lines(spark, files_at(path), base.fail)
+    else:
+        lines = base.read_lines(spark, path)
     names = lines.select(F.trim(F.col("value").cast("string")).alias("name"))
     return names.filter((F.col("name") != "") & ~F.col("name").startswith(_COMMENT)).distinct()
 

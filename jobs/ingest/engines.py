@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from features.errors import InputError
+from features.files import InputFile
 from features.schema import FILES
 from jobs.ingest import sources
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.raw_input import Engine
-from jobs.ingest.sources.local import files_at, is_local, local_path
+from jobs.ingest.sources.local import files_at, is_local, local_path, status_of
 from jobs.settings.tree import SparkSettings
 from jobs.store.tables import Tables
 
@@ -36,16 +35,13 @@ def chosen(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: S
     return SparkEngine(spark_session(spark))
 
 
-def _fits(tables: Tables, source: str, files: Sequence[Path] | None, up_to_bytes: int) -> bool:
+def _fits(tables: Tables, source: str, files: Sequence[InputFile] | None, up_to_bytes: int) -> bool:
     if files is None or sources.needs_spark(source) or not is_local(tables.root):
         return False
     if sources.table_of(source) is FILES:  # which is merged as a whole
-        files = [*files, *tables.local_files(FILES)]
-    return _unpacked_bytes(files) <= up_to_bytes
+        files = [*files, *map(InputFile, tables.local_files(FILES))]
+    return sum(map(_unpacked_bytes, files)) <= up_to_bytes
 
 
-def _unpacked_bytes(files: Sequence[Path]) -> int:
-    try:
-        return sum(file.stat().st_size * (_UNPACKED if file.suffix in _PACKED else 1) for file in files)
-    except OSError as error:
-        raise InputError(f"cannot read {error.filename}: {error.strerror}; is the path right?") from None
+def _unpacked_bytes(file: InputFile) -> int:
+    return status_of(file).st_size * (_UNPACKED if file.path.suffix in _PACKED else 1)

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.files import InputFile
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from jobs.ingest import merging, sources
 from jobs.ingest.raw_input import LATE_DAYS, Changes, Mark, PullSummary, Request, concluded, earlier
 from jobs.ingest.sources import lines, workspace
-from jobs.ingest.sources.local import files_at
+from jobs.ingest.sources.decoded import Decode
+from jobs.ingest.sources.local import files_at, files_in, places_at, status_of
 from jobs.ingest.sources.workspace import Workspace
 from jobs.store.keys import Key
 from jobs.store.schema_check import partition_groups
@@ -30,11 +32,7 @@ class LocalEngine:
     name = "local"
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
-        found = ((file, file.stat()) for file in files_at(path, whole=whole))
-        return [
-            Mark(f"file:{file.absolute()}", status.st_size, _in_milliseconds(status.st_mtime_ns))
-            for file, status in found
-        ]
+        return marks(path, whole=whole)
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         table = sources.table_of(request.source)
@@ -51,6 +49,14 @@ class LocalEngine:
             )
 
 
+def marks(path: str, *, whole: bool) -> list[Mark]:
+    """The marks of the files of this machine at `path`; see `raw_input.Engine.inputs`."""
+    found = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
+    return [
+        Mark(f"file:{file}", status.st_size, _in_milliseconds(status.st_mtime_ns)) for file, status in found
+    ]
+
+
 def _in_milliseconds(nanoseconds: int) -> dt.datetime:
     """As precise as Spark's marks."""
     whole = nanoseconds // 1_000_000
@@ -58,14 +64,27 @@ def _in_milliseconds(nanoseconds: int) -> dt.datetime:
 
 
 def _read(space: Workspace, tables: Tables, request: Request, paths: Sequence[str]) -> int:
+    places = [place for path in paths for place in places_at(path, request.path)]
     if decode := sources.decoder(request.source):
-        of_source = functools.partial(earlier, tables, request.source)
-        return decode(space, paths, site=request.site, earlier=of_source)
-    files = [file for path in paths for file in files_at(path)]
+        return decoded(decode, space, tables, request, places)
+    files = files_in(places)
     first = functools.partial(lines.first_line, files)
     query = sources.query_of_lines(request.source, request.site, first, request.path)
-    space.take(query, map(workspace.lines_of, lines.batches(files)))
+    found = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
+    space.take(query, map(workspace.lines_of, found))
+    space.count_refused()
     return 0
+
+
+def decoded(
+    decode: Decode, space: Workspace, tables: Tables, request: Request, places: Sequence[InputFile]
+) -> int:
+    """Add the rows at `places` to `space` as `decode` does, and what was refused."""
+    n_lost = decode(
+        space, places, site=request.site, earlier=functools.partial(earlier, tables, request.source)
+    )
+    space.count_refused()
+    return n_lost
 
 
 def _rejects(space: Workspace, source: str) -> pa.Table:

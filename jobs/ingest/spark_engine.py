@@ -12,13 +12,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from features.errors import InputError
+from features.errors import InputError, NotPlainError
+from features.files import InputFile
 from features.schema import ACCESSES, FILES, Table
 from features.spark.schema import struct_type
 from jobs.ingest import sources
-from jobs.ingest.raw_input import LATE_DAYS, Changes, Mark, PullSummary, Request, concluded, earlier
-from jobs.ingest.sources import workspace
-from jobs.ingest.sources.base import Pulled, pulled, read_lines, readable
+from jobs.ingest.local_engine import decoded, marks
+from jobs.ingest.raw_input import LATE_DAYS, Changes, Mark, PullSummary, Request, concluded
+from jobs.ingest.sources import lines, workspace
+from jobs.ingest.sources.base import Pulled, pulled, read_lines, read_local_lines, readable
+from jobs.ingest.sources.local import check_plain, files_in, is_local, places_at
 from jobs.ingest.sources.sql import Query
 from jobs.ingest.spark_merging import merged_accesses, merged_files
 from jobs.spark import table_io
@@ -38,6 +41,8 @@ class SparkEngine:
         self._spark = spark
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
+        if is_local(path):
+            return marks(path, whole=whole)
         try:
             files = self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
         except AnalysisException as error:
@@ -54,18 +59,36 @@ class SparkEngine:
     def _read(self, tables: Tables, request: Request, paths: Sequence[str]) -> Pulled:
         if sources.needs_spark(request.source):
             (path,) = paths
-            found: Pulled = sources.module(request.source).read(self._spark, path, day=request.site.day)
-            return found
-        if decode := sources.decoder(request.source):
-            of_source = functools.partial(earlier, tables, request.source)
+            if is_local(path):
+                check_plain(path)
+            rows: Pulled = sources.module(request.source).read(self._spark, path, day=request.site.day)
+            return rows
+        decode = sources.decoder(request.source)
+        if decode is None and not is_local(request.path):
+            elsewhere = [read_lines(self._spark, path) for path in paths]
+            found = functools.reduce(DataFrame.unionByName, elsewhere)
+            return self._rows(request, found, functools.partial(_first_line, found))
+        places = [place for path in paths for place in places_at(path, request.path)]
+        if decode is not None:
             with workspace.opened(sources.table_of(request.source)) as space:
-                n_lost = decode(space, paths, site=request.site, earlier=of_source)
-                rows = space.found("SELECT * FROM parsed").cast(workspace.parsed_schema(space.table))
-            return pulled(self._spark.createDataFrame(rows), space.table, request.source, n_lost)
-        pieces = [read_lines(self._spark, path) for path in paths]
-        lines = functools.reduce(DataFrame.unionByName, pieces)
-        first = functools.partial(_first_line, lines)
-        return rows_of(lines, sources.query_of_lines(request.source, request.site, first, request.path))
+                n_lost = decoded(decode, space, tables, request, places)
+                parsed = space.found("SELECT * FROM parsed").cast(workspace.parsed_schema(space.table))
+            return pulled(self._spark.createDataFrame(parsed), space.table, request.source, n_lost)
+        return self._local_lines(request, files_in(places))
+
+    def _local_lines(self, request: Request, files: Sequence[InputFile]) -> Pulled:
+        refused: list[tuple[str, NotPlainError]] = []
+        found = read_local_lines(
+            self._spark, files, lambda file, why: refused.append((lines.uri_of(file), why))
+        )
+        rows = self._rows(request, found, functools.partial(lines.first_line, files))
+        if not refused:
+            return rows
+        more = self._spark.createDataFrame(workspace.refusals(rows.table, refused))
+        return pulled(rows.parsed.unionByName(more), rows.table, request.source)
+
+    def _rows(self, request: Request, found: DataFrame, first_line: Callable[[], str]) -> Pulled:
+        return rows_of(found, sources.query_of_lines(request.source, request.site, first_line, request.path))
 
 
 def rows_of(raw: DataFrame, query: Query) -> Pulled:
@@ -96,9 +119,9 @@ def _parsed_type(table: Table) -> StructType:
     return StructType([*struct_type(table).fields, *verdict])
 
 
-def _first_line(lines: DataFrame) -> str:
+def _first_line(found: DataFrame) -> str:
     """The first line that is not blank; empty if there is none."""
-    first = lines.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
+    first = found.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
     return "" if first is None else bytes(first.value).decode(errors="replace")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from features import files
 from features.arrays import IntArray
 from features.errors import InputError
 from features.results import LRU, STEWARD
@@ -96,7 +97,8 @@ def run(
         on_progress(len(entries), len(entries), "writing")
         columns = [field.name for field in dataclasses.fields(LeaderboardRow)]
         table = pa.table({name: [getattr(row, name) for row in rows] for name in columns})
-        pq.write_table(table, out / TABLE)
+        with files.replaced(out / TABLE) as draft:
+            pq.write_table(table, draft)
         shown = [as_row(row) for row in rows]
         beside = compared(claims, shown, errors)
         page = leaderboard_page.write(shown, out, claims=beside)

@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 
 import pydantic
 
+from features import files
 from features.errors import InputError, bounded
 from jobs.leaderboard.entries import FORM, Contest
 from jobs.leaderboard.forecasts import Amount, Errors, errors_of
@@ -128,9 +129,7 @@ def capacity(contest: Contest, fraction: float) -> int:
 
 def _write(path: Path, found: Part | Errors) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(dataclasses.asdict(found)))
-    fresh.replace(path)
+    files.write(path, json.dumps(dataclasses.asdict(found)))
 
 
 def _read(path: Path, form: pydantic.TypeAdapter[T]) -> T:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from features import files
 from features.errors import ConfigError, InputError
 from features.times import day_label
 from jobs.settings.sources import CATALOGUES, SOURCES
@@ -83,7 +84,7 @@ def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
         if given.cache and not is_server(given.cache):
             Path(given.cache).mkdir(parents=True, exist_ok=True)
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text)
+        files.write(out, text)
     except OSError as error:
         raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None
     return NewSite(str(out), tables, list(_next(given, out, tables, day_label(now_s))))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from features import files
 from features.errors import CachecastError
 from jobs.settings.layers import layered
 
@@ -68,7 +69,7 @@ def leave_counts(
 def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
     """Replace the file of `name` in folder `where` atomically. Raises OSError."""
     # Loading the client takes a tenth of a second, so only sites with metrics do it.
-    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile  # noqa: PLC0415
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415
 
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
     for metric, text, labels, value in samples:
@@ -76,7 +77,9 @@ def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
             gauges[metric] = Gauge(metric, text, list(labels), registry=registry)
         (gauges[metric].labels(**labels) if labels else gauges[metric]).set(value)
     where.mkdir(parents=True, exist_ok=True)
-    write_to_textfile(str(where / f"cachecast-{_UNSAFE.sub('-', name).strip('-')}.prom"), registry)
+    # node_exporter reads it, as another account.
+    place = where / f"cachecast-{_UNSAFE.sub('-', name).strip('-')}.prom"
+    files.write(place, generate_latest(registry), mode=0o644, settle=False)
 
 
 def _leave(words: Sequence[str], samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features import files
 from features.errors import StaleInputError
 from features.results import WORTH
 from features.schema import OUTCOMES, PLANS, RECEIPTS
@@ -111,7 +112,7 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
         answers=[*([verdict(past)] if past.plans or past.days else []), *_steward_answers(past)],
         sections=[section for section in sections if section.rows],
     )
-    out.write_text(html, encoding="utf-8")
+    files.write(out, html)
 
 
 def _plots(past: History) -> list[Figure]:

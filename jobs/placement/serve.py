@@ -118,7 +118,8 @@ def wired(
     )
     service = Service(options, now_s=now_s)
     keeper = Keeper(service, Database(serve.database), every_s=serve.sync)
-    return application(service, keeper, tokens(serve, known), gate, operator)
+    hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
+    return application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
 
 
 def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from features import files
 from features.errors import InputError
 from jobs.settings.tree import Settings
 from prefetch.plan.blacklist import LIBRARY, blacklist
@@ -39,11 +40,9 @@ def run(settings: Settings, *, cache: str, out: Path) -> NeverCache:
         )
     made = blacklist([one.rule for one in settings.plan.rules])
     place = out.absolute()
-    draft = place.with_name(f".{place.name}.draft")
     try:
-        draft.write_text("\n".join([*_HEAD, *made.lines, ""]), encoding="utf-8")
-        draft.chmod(0o644)
-        draft.replace(place)
+        # The cache's server reads it, as another account.
+        files.write(place, "\n".join([*_HEAD, *made.lines, ""]), mode=0o644)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from None
     return NeverCache(

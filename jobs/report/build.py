@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from features import files
 from features.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
@@ -53,7 +54,7 @@ def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
     """Write the site's report; raises as `build`."""
     html = build(Tables(settings.tables.root), watermarks=settings.replay.watermarks, note=note)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(html)
+    files.write(out, html)
     return ReportSummary(str(out), len(html.encode()))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from features import files
 from features.errors import InputError
 from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, bounds, chosen, percent
@@ -125,20 +126,21 @@ def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[A
     """Write `out` in the format of its suffix; `draw` is called with the module `jobs.report.plots`."""
     if out is None:
         return
-    match out.suffix:
-        case ".html":
-            out.write_text(_html(page, _plot(draw)))
-        case ".svg":
-            out.write_text(_plot(draw).svg())
-        case ".json":
-            out.write_text(json.dumps(rows, allow_nan=False))
-        case ".parquet":
-            pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), out)
-        case ".csv":
-            with out.open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+    with files.replaced(out) as draft:
+        match out.suffix:
+            case ".html":
+                draft.write_text(_html(page, _plot(draw)), encoding="utf-8")
+            case ".svg":
+                draft.write_text(_plot(draw).svg(), encoding="utf-8")
+            case ".json":
+                draft.write_text(json.dumps(rows, allow_nan=False))
+            case ".parquet":
+                pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), draft)
+            case ".csv":
+                with draft.open("w", newline="", encoding="utf-8") as file:
+                    writer = csv.DictWriter(file, list(rows[0]))
+                    writer.writeheader()
+                    writer.writerows(rows)
 
 
 def _plot(draw: Callable[[Any], Plot]) -> Plot:

@@ -6,6 +6,7 @@ import collections
 from collections.abc import Sequence
 from pathlib import Path
 
+from features import files
 from features.results import LRU
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page
@@ -51,7 +52,7 @@ def write(rows: Sequence[Row], out: Path, *, claims: Sequence[Row]) -> Path:
         capacities=Capacities("capacity_fraction", fractions),
     )
     path = out / PAGE
-    path.write_text(html)
+    files.write(path, html)
     return path
 
 

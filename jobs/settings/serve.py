@@ -19,6 +19,7 @@ class ServeSettings(Section):
     """The placement service; conf/base.toml explains the keys."""
 
     host: str = pydantic.Field(min_length=1)
+    hosts: tuple[str, ...]
     port: int = pydantic.Field(ge=0, lt=2**16)
     database: str = pydantic.Field(min_length=1)
     token: pydantic.SecretStr

@@ -16,7 +16,8 @@ class StewardSettings(Section):
     policy: Policy
     look: Seconds
     state: Path
+    """A folder per cache, which may belong to another account than the rest."""
 
     def figures(self, cache: str) -> Path:
         """What it reports of itself."""
-        return self.state / f"{cache}.json"
+        return self.state / cache / f"{cache}.json"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from features import files
 from jobs.progress import Advance
 from jobs.report.study import study_page
 from jobs.settings.study import OriginSettings, StudySettings
@@ -106,7 +107,7 @@ def write_study(
     found = study(trace, loaded.details, config, on_done=advance)
     html = study_page(found, what=what, notes=loaded.notes)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(html)
+    files.write(out, html)
     advance("the page")
     return _summary(found, loaded, out, html, time.perf_counter() - started)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.errors import ConfigError, InputError
+from features.files import replaced
 from features.times import DAY_S, day_label
 from jobs.ingest import pull
 from jobs.progress import Advance, unwatched
@@ -181,13 +183,14 @@ def _write_trace(workload: Workload, out: Path) -> tuple[Path, Path]:
 def _write_parquet(tables: Iterator[pa.Table], path: Path) -> None:
     """Write one row group per table; the file appears under its name when it is complete."""
     first = next(tables)
-    part = path.with_suffix(".part")
     coded = [field.name for field in first.schema if pa.types.is_dictionary(field.type)]
-    with pq.ParquetWriter(part, first.schema, compression="zstd", use_dictionary=coded) as writer:
+    with (
+        replaced(path) as draft,
+        pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=coded) as writer,
+    ):
         writer.write_table(first, row_group_size=ROWS_AT_ONCE)
         for table in tables:
             writer.write_table(table, row_group_size=ROWS_AT_ONCE)
-    part.replace(path)
 
 
 def _write_raw(workload: Workload, out: Path) -> tuple[Path, Path]:
@@ -195,16 +198,17 @@ def _write_raw(workload: Workload, out: Path) -> tuple[Path, Path]:
     start_s = workload.config.start_s
     days = [start_s + day * DAY_S for day in range(workload.config.days)]
     paths = [out / "traces" / f"traces.{day_label(day)}.jsonl" for day in days]
-    for path in (*paths, out / "files.jsonl"):
-        path.write_text("")
-    for reads in workload.access_slices(raw=True):
-        at = reads["accessed_at"].cast(pa.int64()).to_numpy()
-        edges = np.searchsorted(at, np.array([*days, days[-1] + DAY_S]) * 1_000_000)
-        for path, begin, end in zip(paths, edges[:-1], edges[1:], strict=True):
-            if end > begin:
-                _append(_traces(reads.slice(begin, end - begin).to_pandas()), path)
-    for files in workload.file_slices():
-        _append(_catalogue(files.to_pandas()), out / "files.jsonl")
+    with contextlib.ExitStack() as written:
+        drafts = [written.enter_context(replaced(path)) for path in paths]
+        for reads in workload.access_slices(raw=True):
+            at = reads["accessed_at"].cast(pa.int64()).to_numpy()
+            edges = np.searchsorted(at, np.array([*days, days[-1] + DAY_S]) * 1_000_000)
+            for draft, begin, end in zip(drafts, edges[:-1], edges[1:], strict=True):
+                if end > begin:
+                    _append(_traces(reads.slice(begin, end - begin).to_pandas()), draft)
+    with replaced(out / "files.jsonl") as listing:
+        for files in workload.file_slices():
+            _append(_catalogue(files.to_pandas()), listing)
     return out / "traces" / "traces.*.jsonl", out / "files.jsonl"
 
 

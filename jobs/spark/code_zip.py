@@ -9,6 +9,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from features.files import replaced
+
 ROOMS = ("features", "replay", "prefetch", "models", "jobs", "dags", "conf")
 _FORMS = frozenset({".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -16,11 +18,9 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 def write(path: Path) -> Path:
     """Write the zip at `path`, atomically; equal code makes equal bytes. Returns `path`."""
-    draft = path.with_name(f".{path.name}.draft")
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+    with replaced(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, file in _files():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), file.read_bytes())
-    draft.replace(path)
     return path
 
 

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -104,6 +105,12 @@ def _rooms() -> Path:
     return code_zip.write(folder / "cachecast-rooms.zip")
 
 
+def _umask() -> int:
+    """That of this process; `os.umask` would change it for other threads."""
+    found = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
+    return int(found[1], 8) if found else 0o027
+
+
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
     """Every Spark setting of a session, by key."""
     conf = {
@@ -121,6 +128,8 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.sql.codegen.hugeMethodLimit": "8000",
         # Recording the line of code of each column takes most of the time of building a plan.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Hadoop has an umask of its own; this process's holds.
+        "spark.hadoop.fs.permissions.umask-mode": f"{_umask():03o}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

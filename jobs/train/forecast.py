@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from features import files
 from features.errors import InputError
 from models.series.forecast import HorizonForecast, forecast
 from models.series.rolling import CutQuality, Figures, rolling_quality
@@ -127,7 +127,6 @@ def _table(series: Series, results: Sequence[HorizonForecast]) -> pd.DataFrame:
 
 def _write(out: Path, table: pd.DataFrame) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
-    draft = out.with_name(f".{out.name}.{os.getpid()}.draft")
-    table.to_csv(draft, index=False, float_format="%.6f", lineterminator="\n")
-    draft.replace(out)
+    with files.replaced(out) as draft:
+        table.to_csv(draft, index=False, float_format="%.6f", lineterminator="\n")
     return len(table)

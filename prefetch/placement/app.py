@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from features.errors import CachecastError, InputError, ServiceError, bounded
+from features.hosts import called_by
 from prefetch.placement.bodies import (
     Heartbeat,
     PrefixAsked,
@@ -42,11 +43,18 @@ Dataset = Annotated[str, InPath(description="SCOPE:NAME; a name may hold slashes
 
 
 def application(
-    service: Service, keeper: Keeper, tokens: Tokens, gate: Gate, operator: Source | None = None
+    service: Service,
+    keeper: Keeper,
+    tokens: Tokens,
+    gate: Gate,
+    operator: Source | None = None,
+    *,
+    hosts: Iterable[str] = (),
 ) -> Front:
     """The ASGI application, whose start restores what is stored and whose end stores the rest.
 
-    `operator`: where the operator's pages come from; None: there are none.
+    `operator`: where the operator's pages come from; None: there are none. `hosts`: the names by which it is
+    called, beside addresses and localhost.
     """
 
     @asynccontextmanager
@@ -58,8 +66,8 @@ def application(
         if operator is not None:
             await asyncio.to_thread(operator.close)
 
-    app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None)
-    front = Front(service, app)
+    app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    front = Front(service, app, called_by(hosts))
     api = Api(service, keeper, tokens, Figures(service, keeper, front, gate))
     pages = Pages(lambda: service.plans, has_operator=operator is not None)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]

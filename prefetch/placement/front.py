@@ -28,6 +28,9 @@ _READS = ("GET", "HEAD")
 _RETRY_AFTER = (b"retry-after", b"10")
 _CLOSE = (b"connection", b"close")
 
+# A page that may be framed can be laid under a stranger's, whose visitor then clicks in it.
+_SAFE = ((b"x-frame-options", b"DENY"), (b"x-content-type-options", b"nosniff"))
+
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -36,8 +39,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Front:
     """The ASGI application: hot routes here, the rest in `app`."""
 
-    def __init__(self, service: Service, app: App) -> None:
-        self._service, self._app = service, app
+    def __init__(self, service: Service, app: App, is_ours: Callable[[bytes], bool]) -> None:
+        """`is_ours`: whether a Host header means this service."""
+        self._service, self._app, self._is_ours = service, app, is_ours
         self.n_ranges = self.n_datasets = self.n_unchanged = 0
         self.others: Counter[tuple[str, int]] = Counter()
         self.bodies = Bodies(most_bytes=ALL_BODIES_BYTES, small_bytes=SMALL_BODY_BYTES, within_s=BODY_S)
@@ -56,7 +60,10 @@ class Front:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        if path == "/serverRanges" and scope["method"] in _READS:
+        if not all(self._is_ours(value) for name, value in scope["headers"] if name == b"host"):
+            self.others["unknown", 421] += 1
+            answer = _NOT_US
+        elif path == "/serverRanges" and scope["method"] in _READS:
             self.n_ranges += 1
             answer = self._service.ranges
         elif path.startswith("/ds/") and scope["method"] in _READS:
@@ -81,6 +88,7 @@ class Front:
         async def counted(message: Any) -> None:
             if message["type"] == "http.response.start":
                 self.others[route, message["status"]] += 1
+                message["headers"] = [*message["headers"], *_SAFE]
             await send(message)
 
         headers = dict(scope["headers"])
@@ -140,3 +148,8 @@ def _refusal(headers: Mapping[bytes, bytes], most_bytes: int) -> Answer | None:
 
 def _refused(status: int, text: str, *more: tuple[bytes, bytes]) -> Answer:
     return json_answer({"error": text}, max_age_s=0, status=status, more=more)
+
+
+_NOT_US = _refused(
+    421, "this service has another name; who should use this one adds it to [serve] hosts", _CLOSE
+)

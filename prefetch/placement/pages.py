@@ -29,7 +29,10 @@ _SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"
 _KINDS = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/png"}
 # The page must work where there is no other host to ask, and ask none where there is.
 _INLINE = "'self' 'unsafe-inline'"
-_ONLY_US = f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; img-src 'self' data:"
+_ONLY_US = (
+    f"default-src 'self'; script-src {_INLINE}; style-src {_INLINE}; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 
 class Asset(NamedTuple):

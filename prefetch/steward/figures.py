@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import pydantic
 
+from features import files
 from features.errors import InputError, bounded, printable
 
 _HOUR_S: Final = 3600.0
@@ -79,9 +80,7 @@ class Figures:
     def write(self, path: Path) -> None:
         """Replace the file at `path` atomically. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(dataclasses.asdict(self)))
-        part.replace(path)
+        files.write(path, json.dumps(dataclasses.asdict(self)), settle=False)
 
 
 _FIGURES: Final = pydantic.TypeAdapter(Figures)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from features.errors import InputError
+from features.files import InputFile
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, Event, FileClose
 from prefetch.xcache.numbering import Numberings
 from prefetch.xcache.rolling import PART
@@ -40,7 +41,7 @@ class FolderReader:
         yield from self._read_on()
         for path in _captures(self._folder):
             if self._begun is None and _name(path) > self._done:
-                self._begun = path, CaptureReader(path, self._numberings)
+                self._begun = path, CaptureReader(InputFile(self._folder, path.name), self._numberings)
                 yield from self._read_on()
             if _name(path) > self._done:
                 return  # still being written, or renamed since it was listed: later files wait

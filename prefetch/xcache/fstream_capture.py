@@ -10,6 +10,7 @@ import base64
 import binascii
 import dataclasses
 import io
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from features.errors import InputError
+from features.files import PACKED, InputFile, plain
 from prefetch.xcache.events import json_object
 from prefetch.xcache.fstream import CODE, PSEQ_MODULUS, Closed, Opened, Packet, decode, packet_code
 from prefetch.xcache.numbering import Numberings
@@ -81,15 +83,19 @@ class FstreamReader:
             numberings.note(server, pseq)
         return numberings.n_lost
 
-    def read(self, path: Path) -> Iterator[Access | Fault]:
+    def read(self, path: Path | InputFile) -> Iterator[Access | Fault]:
         """Every access that ends in the capture at `path`, and every fault. Raises InputError."""
         try:
-            with io.BufferedReader(pa.input_stream(path, compression="detect")) as stream:
+            packing = PACKED.get(Path(path).suffix)
+            with (
+                plain(path) as name,
+                io.BufferedReader(pa.input_stream(name, compression=packing)) as stream,
+            ):
                 while line := stream.readline(_MAX_LINE_BYTES):
                     if line.strip():
                         yield from self._line(line)
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error}") from error
+            raise InputError(f"cannot read {os.fspath(path)}: {error}") from error
 
     def unfinished(self) -> Iterator[Access]:
         """Opens without a close."""

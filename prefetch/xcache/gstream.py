@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from features.errors import InputError
+from features.files import InputFile, plain
 from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 from prefetch.xcache.numbering import Numberings
@@ -56,7 +57,9 @@ class CaptureReader:
     of a capture to the next; `offset` is where to begin.
     """
 
-    def __init__(self, path: Path, numberings: Numberings | None = None, *, offset: int = 0) -> None:
+    def __init__(
+        self, path: Path | InputFile, numberings: Numberings | None = None, *, offset: int = 0
+    ) -> None:
         self.n_malformed = 0
         self._path = path
         self._offset = offset
@@ -84,7 +87,9 @@ class CaptureReader:
                 self.close()
                 yield from self._rest()
         except OSError as error:
-            raise InputError(f"cannot read g-stream capture {self._path}: {error.strerror}") from error
+            raise InputError(
+                f"cannot read g-stream capture {os.fspath(self._path)}: {error.strerror}"
+            ) from error
 
     def close(self) -> None:
         """Give the file back; a further poll opens what is then at the path, from its beginning."""
@@ -94,7 +99,8 @@ class CaptureReader:
 
     def _rest(self) -> Iterator[Event]:
         if self._closing is None:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            with plain(self._path) as name:
+                self._file = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
             self._closing = weakref.finalize(self, os.close, self._file)
         if os.fstat(self._file).st_size < self._offset:
             self._offset = 0  # truncated, and written again
@@ -106,7 +112,7 @@ class CaptureReader:
     def _is_replaced(self) -> bool:
         """Whether another file is at the path; nothing there is no other file."""
         try:
-            return not os.path.samestat(os.fstat(self._file), self._path.stat())
+            return not os.path.samestat(os.fstat(self._file), Path(self._path).stat())
         except FileNotFoundError:
             return False
 
@@ -173,7 +179,7 @@ class CaptureReader:
         yield packet
 
 
-def read_capture(path: Path, numberings: Numberings | None = None) -> Capture:
+def read_capture(path: Path | InputFile, numberings: Numberings | None = None) -> Capture:
     """Everything in the capture at `path`; see `CaptureReader`. Raises InputError if it cannot be read.
 
     `n_lost` counts what is missing in this file and between it and the files read before.

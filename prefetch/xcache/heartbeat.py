@@ -11,7 +11,9 @@ from typing import Annotated, Final, NamedTuple
 
 import pydantic
 
-from features.errors import InputError
+from features import files
+from features.errors import InputError, NotPlainError
+from features.files import InputFile, plain
 
 EVERY_S: Final = 2.0
 FRESH_S: Final = 15.0
@@ -31,10 +33,8 @@ class Heartbeat(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Replace the heartbeat in `folder`; one that cannot be written grows old, which says as much."""
-        part = folder / f"{_NAME}.part"
         with contextlib.suppress(OSError):
-            part.write_text(json.dumps(self._asdict()))
-            part.replace(folder / _NAME)
+            files.write(folder / _NAME, json.dumps(self._asdict()), settle=False)
 
 
 def end(folder: Path) -> None:
@@ -51,9 +51,9 @@ def read(folder: Path) -> Heartbeat:
     path = folder / _NAME
     try:
         age_s = time.time() - path.stat().st_mtime
-        with path.open("rb") as opened:
+        with plain(InputFile(folder, _NAME)) as name, Path(name).open("rb") as opened:
             found = _HEARTBEAT.validate_python(json.loads(opened.read(_MAX_BYTES)))
-    except (OSError, ValueError):
+    except (OSError, ValueError, NotPlainError):
         age_s = math.inf
     if not -FRESH_S < age_s < FRESH_S:
         was = "no collector writes" if math.isinf(age_s) else "the collector has hung that writes"

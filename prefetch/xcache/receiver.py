@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from features.errors import InputError
+from features.files import InputFile
 from prefetch.xcache import fstream, heartbeat, users
 from prefetch.xcache.collector import BINARY, frame, listening
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
@@ -194,7 +195,7 @@ class Receiver:
     def _resume(self, newest: Path) -> None:
         """Take up the numbering where the last capture ends, so that what is missed meanwhile counts."""
         offset = max(0, newest.stat().st_size - _RESUME_BYTES)
-        reader = CaptureReader(newest, self._numberings, offset=offset)
+        reader = CaptureReader(InputFile(newest.parent, newest.name), self._numberings, offset=offset)
         for _ in reader.poll():
             pass
         reader.close()

@@ -94,7 +94,7 @@ class RollingFiles:
         """Finish what a killed writer left; the number of files."""
         left = sorted(self._folder.glob(f"gstream-*.capture{PART}"))
         for path in left:
-            _finish(os.open(path, os.O_RDWR), path)
+            _finish(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK), path)
         return len(left)
 
     def _sync(self) -> None:

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from features.errors import InputError
+from features.errors import InputError, NotPlainError
+from features.files import InputFile
 from features.schema import ACCESSES, Table
 from features.spark.names import name_parts, part
 from features.spark.schema import struct_type
+from jobs.ingest.sources import lines
 from jobs.ingest.sources.sql import ATLAS_SCOPE, EARLIEST_MS, EXPERIMENTS, LATEST_S, SAMPLE_CHARS
 
 _BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
+_OURS = re.compile("InputError: (cannot read [^\n]+)")
 _US = 1_000_000
+_PIECE_BYTES = 128 * 2**20
+_TASKS_PER_CORE = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +80,12 @@ def parsed_rows(
 
 @contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Raises InputError for a file that Spark finds broken while the block runs, as a gz cut short."""
+    """Raises InputError for a file that is found broken while the block runs, as a gz cut short."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        if (ours := _OURS.search(str(error))) is not None:
+            raise InputError(ours[1]) from None
         broken = _BROKEN.search(str(error))
         if broken is None:
             raise
@@ -84,7 +93,7 @@ def readable(path: str) -> Iterator[None]:
 
 
 def read_lines(spark: SparkSession, path: str) -> DataFrame:
-    """Every line as `value`, in bytes, with the file it came from as `input`.
+    """Every line as `value`, in bytes, with the file it came from as `input`, of another file system.
 
     gz, bz2 and zst by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is there.
     """
@@ -95,6 +104,39 @@ def read_lines(spark: SparkSession, path: str) -> DataFrame:
             f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?"
         ) from None
     return lines.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
+
+
+def read_local_lines(
+    spark: SparkSession, files: Iterable[InputFile], refuse: Callable[[InputFile, NotPlainError], None]
+) -> DataFrame:
+    """The same of this machine's files, read by Python's workers: Spark's own reader follows links.
+
+    `refuse` is told of what is no plain file. What becomes such afterwards is an InputError.
+    """
+    rows: list[tuple[str, str, int, int | None]] = []
+    for file in files:
+        try:
+            found = lines.pieces(file, _PIECE_BYTES)
+            rows += [(str(file.given), file.below, one.start, one.stop) for one in found]
+        except NotPlainError as error:
+            refuse(file, error)
+    n_tasks = max(1, min(len(rows), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    pieces = spark.createDataFrame(rows, "given string, below string, start long, stop long")
+    return pieces.repartition(n_tasks).mapInArrow(_lines_of, "value binary, input string")
+
+
+def _lines_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = (
+            lines.Piece(InputFile(Path(row["given"]), row["below"]), row["start"], row["stop"])
+            for row in batch.to_pylist()
+        )
+        yield from lines.batches(found, fail)
+
+
+def fail(file: InputFile, why: NotPlainError) -> None:
+    """Raise InputError, for readers that refuse nothing."""
+    raise InputError(f"cannot read {file.path}: it is {why.kind}, not a plain file")
 
 
 def first_reason(*checks: tuple[Column, str | Column]) -> Column:

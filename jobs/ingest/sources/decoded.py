@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from features.files import InputFile
 from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 
@@ -15,8 +16,10 @@ Earlier = Callable[[str, str], Sequence[pa.Table]]
 
 
 class Decode(Protocol):
-    """Adds the rows of the files at `paths` to a workspace; returns the records that the source says are
+    """Adds the rows of the files at `places` to a workspace; returns the records that the source says are
     missing. `earlier` is for sources whose records come in two parts. Raises InputError.
     """
 
-    def __call__(self, space: Workspace, paths: Sequence[str], *, site: Site, earlier: Earlier) -> int: ...
+    def __call__(
+        self, space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier
+    ) -> int: ...

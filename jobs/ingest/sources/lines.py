@@ -2,52 +2,83 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
-from features.errors import InputError
+from features.errors import InputError, NotPlainError
+from features.files import PACKED, InputFile, plain
 from jobs.ingest.sources.workspace import MOST_LINE_BYTES
 
 # What a core's cache holds, and no fewer lines than DuckDB takes at once.
 _CHUNK_BYTES = 2**20
 _LINE_FEED = 10
-_PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 # What is quoted in a URI of Java's.
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
 
 
-def uri_of(file: Path) -> str:
+class Piece(NamedTuple):
+    """Whole lines of a file: its bytes from `start` up to `stop` (None: its end)."""
+
+    file: InputFile
+    start: int = 0
+    stop: int | None = None
+
+
+def uri_of(file: InputFile) -> str:
     """The name of an input, as Spark has it."""
-    return f"file:{_QUOTED.sub(lambda found: quote(found[0]), str(file.absolute()))}"
+    return f"file:{_QUOTED.sub(lambda found: quote(found[0]), str(file.path.absolute()))}"
 
 
-def batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """The lines of `files`: value as bytes, and input, the file's URI.
+def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
+    """`file` in pieces of about `most_bytes`. Raises NotPlainError, and InputError if it cannot be read."""
+    with _readable(file), plain(file) as name, Path(name).open("rb") as stream:
+        size, starts = os.fstat(stream.fileno()).st_size, [0]
+        for near in range(most_bytes, 0 if file.path.suffix in PACKED else size, most_bytes):
+            stream.seek(max(near, starts[-1]))
+            if stream.readline(MOST_LINE_BYTES).endswith(b"\n") and stream.tell() < size:
+                starts.append(stream.tell())
+    return [Piece(file, *ends) for ends in zip(starts, [*starts[1:], None], strict=True)]
 
-    A line ends with a line feed, a carriage return or both. gz, bz2 and zst by their suffix. Raises
-    InputError naming a file that is broken.
+
+def batches(
+    pieces: Iterable[Piece], refuse: Callable[[InputFile, NotPlainError], None]
+) -> Iterator[pa.RecordBatch]:
+    """The lines of `pieces`: value as bytes, and input, the file's URI.
+
+    A line ends with a line feed, a carriage return or both. gz, bz2 and zst by their suffix. `refuse` is told
+    of what is no plain file. Raises InputError naming a file that is broken.
     """
-    for file in files:
-        for values in _lines(file):
-            inputs = pa.repeat(pa.scalar(uri_of(file)), len(values))
-            yield pa.record_batch({"value": values, "input": inputs})
+    for piece in pieces:
+        try:
+            for values in _lines(piece):
+                inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(values))
+                yield pa.record_batch({"value": values, "input": inputs})
+        except NotPlainError as error:
+            refuse(piece.file, error)
 
 
-def first_line(files: Sequence[Path]) -> str:
+def first_line(files: Sequence[InputFile]) -> str:
     """The first line that is not blank; empty if there is none."""
-    lines = (line.as_py() for file in files for some in _lines(file) for line in some)
-    return next((line for line in lines if line.strip(b" ")), b"").decode(errors="replace")
+    found = (value.as_py() for some in batches(map(Piece, files), _leave_out) for value in some["value"])
+    return next((line for line in found if line.strip(b" ")), b"").decode(errors="replace")
 
 
-def _lines(file: Path) -> Iterator[pa.BinaryArray]:
+def _leave_out(file: InputFile, why: NotPlainError) -> None:
+    """For a first look: who reads the files afterwards counts what is refused."""
+
+
+def _lines(piece: Piece) -> Iterator[pa.BinaryArray]:
     rest = b""
-    for chunk in _chunks(file):
+    for chunk in _chunks(piece):
         content = _with_line_feeds(rest + chunk)
         whole, feed, rest = content.rpartition(b"\n")
         if feed:
@@ -76,17 +107,26 @@ def _split(content: bytes) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), n_feeds + 1, buffers)
 
 
-def _chunks(file: Path) -> Iterator[bytes]:
+def _chunks(piece: Piece) -> Iterator[bytes]:
+    with _readable(piece.file), plain(piece.file) as name, _unpacked(name, piece.file) as stream:
+        if piece.start:
+            stream.seek(piece.start)
+        left = sys.maxsize if piece.stop is None else piece.stop - piece.start
+        while left and (chunk := stream.read(min(left, _CHUNK_BYTES))):
+            left -= len(chunk)
+            yield chunk
+
+
+@contextmanager
+def _readable(file: InputFile) -> Iterator[None]:
     try:
-        with _opened(file) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield chunk
-    except (OSError, EOFError, pa.ArrowInvalid) as error:
-        if isinstance(error, PermissionError):
-            raise InputError(f"cannot read {file}: permission denied; let this account read it") from None
-        raise InputError(f"cannot read {file}: it is broken, or still being written") from None
+        yield
+    except PermissionError:
+        raise InputError(f"cannot read {file.path}: permission denied; let this account read it") from None
+    except (OSError, EOFError, pa.ArrowInvalid):
+        raise InputError(f"cannot read {file.path}: it is broken, or still being written") from None
 
 
-def _opened(file: Path) -> Any:
-    packing = _PACKED.get(file.suffix)
-    return file.open("rb") if packing is None else pa.input_stream(str(file), compression=packing)
+def _unpacked(name: str, file: InputFile) -> Any:
+    packing = PACKED.get(file.path.suffix)
+    return Path(name).open("rb") if packing is None else pa.input_stream(name, compression=packing)

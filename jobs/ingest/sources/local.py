@@ -2,52 +2,89 @@
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import itertools
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from features.errors import InputError
+from features.errors import InputError, NotPlainError
+from features.files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
+_MOST_LEVELS = 100
+"""Of folders; a folder below counts as refused."""
+_WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
-def local_files(path: str) -> list[Path]:
-    """The file at `path`, the files in that folder, or those of a glob, in order of their names.
-
-    Hidden files and files still being written (`.part`) are left out of folders and globs. Raises InputError
-    if nothing is there, or `path` is on another file system.
-    """
-    place = local_path(path)
-    if place.is_file():
-        return [place]
-    found = sorted(place.iterdir()) if place.is_dir() else places_at(path)
-    shown = (file for file in found if file.is_file() and not file.name.startswith("."))
-    return [file for file in shown if file.suffix != BEING_WRITTEN]
+def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
+    """The files at `path`, a file, a folder or a glob (`traces.{01,05}*`), in order; see `files_in`."""
+    return files_in(places_at(path), whole=whole)
 
 
-def files_at(path: str, *, whole: bool = False) -> list[Path]:
-    """The files that Spark reads at `path`, a file, a folder or a glob (`traces.{01,05}*`), in order.
+def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
+    """The files at `places`, in order, whatever they are: links, pipes and the like are refused when read.
 
     Of a folder those in it, and in its folders called `key=value`; `whole`: in all. Hidden ones (`.x`, `_x`)
-    are left out. Raises InputError as `local_files`.
+    and other folders are left out, but for a folder with a suffix, which stands where a file is expected.
     """
-    found = itertools.chain.from_iterable(_files_in(place, whole) for place in places_at(path))
+    found = itertools.chain.from_iterable(_files_in(place, whole) for place in places)
     return sorted(set(found))
 
 
-def places_at(path: str) -> list[Path]:
-    """The files and folders at `path`, which may be a glob, in order. Raises InputError as `local_files`."""
-    place = local_path(path)
-    if place.exists():
-        return [place]
+def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
+    """The same without files still being written (`.part`), unless such a file is a place itself."""
+    places = list(places)
+    return [one for one in files_in(places) if one in places or not one.path.match(f"*{BEING_WRITTEN}")]
+
+
+def places_at(path: str, given: str = "") -> list[InputFile]:
+    """The files and folders at `path`, which may be a glob, in order.
+
+    `given`: the path that an operator gave, if `path` was listed there as a file. Raises InputError if
+    nothing is there, or `path` is on another file system.
+    """
+    place, root = local_path(path), _fixed(local_path(given or path)).absolute()
+    if given not in ("", path):
+        return [dataclasses.replace(_below(root, place), is_listed=True)]
+    if os.path.lexists(place):
+        return [_below(root, place)]
     found = sorted({Path(one) for form in _alternatives(str(place)) for one in glob.glob(form)})  # noqa: PTH207
     if not found:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    return found
+    return [_below(root, one) for one in found]
+
+
+def check_plain(path: str) -> None:
+    """Raise InputError unless all files at `path` and below are plain: for readers that open by name."""
+    for file in files_at(path, whole=True):
+        with plain(file):
+            pass
+
+
+def status_of(file: InputFile) -> os.stat_result:
+    """Size and times of `file`. Raises InputError."""
+    try:
+        return file.status()
+    except OSError as error:
+        raise InputError(f"cannot read {file.path}: {error.strerror}; is the path right?") from None
+
+
+def _fixed(place: Path) -> Path:
+    """`place`, or of a glob what comes before its first wildcard."""
+    if os.path.lexists(place):
+        return place
+    return Path(*itertools.takewhile(lambda part: not _WILD.search(part), place.parts))
+
+
+def _below(root: Path, place: Path) -> InputFile:
+    if place.absolute() == root:
+        return InputFile(place)
+    return InputFile(root, str(place.absolute().relative_to(root)))
 
 
 def is_local(path: str) -> bool:
@@ -65,17 +102,39 @@ def _alternatives(form: str) -> list[str]:
     return [found for one in braces[1].split(",") for found in _alternatives(f"{before}{one}{after}")]
 
 
-def _files_in(place: Path, whole: bool) -> Iterator[Path]:
-    if not place.is_dir():
+def _files_in(place: InputFile, whole: bool) -> Iterator[InputFile]:
+    names = None if place.is_listed else _names(place)
+    if names is None:
         yield place
         return
-    for inner in place.iterdir():
-        if inner.name.startswith(".") or (inner.name.startswith("_") and "=" not in inner.name):
+    for name, is_folder in names.items():
+        if name.startswith(".") or (name.startswith("_") and "=" not in name):
             continue
-        if not inner.is_dir():
-            yield inner
-        elif whole or "=" in inner.name:
+        inner = dataclasses.replace(place, below=str(Path(place.below, name)))
+        is_deep = len(Path(inner.below).parts) > _MOST_LEVELS
+        if is_folder and not is_deep and (whole or "=" in name):
             yield from _files_in(inner, whole)
+        elif not is_folder or is_deep or Path(name).suffix:
+            yield dataclasses.replace(inner, is_listed=True)
+
+
+def _names(place: InputFile) -> Mapping[str, bool] | None:
+    """What is in a folder; None if it is none. Raises InputError if that cannot be read."""
+    try:
+        names = inside(place)
+        "".join(names or ()).encode()
+        return names
+    except UnicodeEncodeError as error:
+        name = error.object[max(0, error.start - 20) : error.end + 20]
+        raise InputError(f"cannot read {place.path}: the name {name!r} is not UTF-8; rename it") from None
+    except NotPlainError:
+        if place.below:
+            return None  # its reader refuses it, and that counts
+        raise
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {place.path}: {error.strerror}; let this account read it") from None
 
 
 def local_path(path: str) -> Path:

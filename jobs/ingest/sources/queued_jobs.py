@@ -16,6 +16,7 @@ import requests
 
 from features import strict_json
 from features.errors import InputError, ServiceError
+from features.files import plain
 from features.hosts import is_loopback
 
 MOST_BYTES = 256 * 2**20
@@ -34,14 +35,18 @@ def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
         return _from_json(_asked(source, token, timeout_s), _shown(source))
     path = Path(source)
     try:
-        with path.open("rb") as file:
+        with plain(path) as name, Path(name).open("rb") as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise InputError(f"{source} is larger than {MOST_BYTES >> 20} MiB; split the queue")
         text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the queue {source}: {error}") from None
+        raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
     return _from_csv(text, source) if path.suffix == ".csv" else _from_json(text, source)
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
 
 
 def _few(entries: Iterable[object], source: str) -> list[object]:

@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.errors import NotPlainError
 from features.schema import Table, arrow_schema
 from jobs.ingest.sources.sql import Query
 
@@ -49,6 +50,12 @@ def parsed_schema(table: Table) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(name, pa.string()) for name in _VERDICT)])
 
 
+def refusals(table: Table, refused: Iterable[tuple[str, NotPlainError]]) -> pa.Table:
+    """Parsed rows, one a refused input (its URI, and why)."""
+    rows = [{"reason": f"not a plain file: {why.kind}", "input": uri} for uri, why in refused]
+    return pa.Table.from_pylist(rows, parsed_schema(table))
+
+
 def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of `batches` of raw records, about `rows` records at a time, on one core.
 
@@ -69,6 +76,7 @@ class Workspace:
 
     def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:
         self.database, self.table = database, table
+        self._refused: list[tuple[str, NotPlainError]] = []
         columns = {column.name: _TYPES[column.kind] for column in table.columns} | _VERDICT
         self._create("parsed", columns)
 
@@ -93,6 +101,18 @@ class Workspace:
             if shared.failure is not None:
                 raise shared.failure from None
             raise
+
+    def refuse(self, uri: str, why: NotPlainError) -> None:
+        """Count the input `uri` as refused."""
+        self._refused.append((uri, why))
+
+    def count_refused(self) -> None:
+        """Add a row per refused input to `parsed`."""
+        rows = refusals(self.table, self._refused)
+        self.database.register("refused", rows.cast(_without_zones(rows.schema)))
+        self.database.execute("INSERT INTO parsed BY NAME SELECT * FROM refused")
+        self.database.unregister("refused")
+        self._refused.clear()
 
     def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
         # DuckDB reads a stream on one core, so each core has a connection of its own.

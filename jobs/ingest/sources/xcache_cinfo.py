@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from features.files import InputFile
 from features.schema import ACCESSES
 from features.sql_names import literal
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.decoded import Earlier
-from jobs.ingest.sources.local import local_path
 from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache import cinfo_rows
@@ -19,13 +19,12 @@ _BYTES = ("bytes_hit", "bytes_missed", "bytes_bypassed")
 _RECORD = (*_TIMES, *_BYTES, "wall_s", "n_reads", "is_ours")
 
 
-def decode(space: Workspace, paths: Sequence[str], *, site: Site, earlier: Earlier) -> int:
-    """Accesses that the cinfo files below the folders `paths` remember; a folder's name is the cache's.
+def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
+    """Accesses that the cinfo files below the folders `places` remember; a folder's name is the cache's.
 
-    Raises InputError if there is none, or it is elsewhere.
+    Raises InputError if one is no folder.
     """
-    for path in paths:
-        folder = local_path(path)
+    for folder in (place.path for place in places):
         definition = query(folder.name, folder.absolute().as_uri())
         space.take(definition, cinfo_rows.batches(folder))
     return 0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 
 import pyarrow as pa
 
+from features.errors import NotPlainError
+from features.files import InputFile
 from features.schema import ACCESSES
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.batches import batches_of
 from jobs.ingest.sources.decoded import Earlier
-from jobs.ingest.sources.local import local_files
+from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose
@@ -45,23 +46,25 @@ def query() -> sql.Query:
     )
 
 
-def decode(space: Workspace, paths: Sequence[str], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the captures at `paths` (each a file, a folder or a glob of them); see `decoded.Decode`.
+def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
+    """Accesses of the captures at `places` (files, and folders of them); see `decoded.Decode`.
 
     Several files are one stream, in order of their names.
     """
     numberings = Numberings(PSEQ_MODULUS)
-    files = [file for path in paths for file in local_files(path)]
-    events = chain.from_iterable(_file_rows(file, numberings) for file in files)
+    events = chain.from_iterable(_file_rows(space, file, numberings) for file in captures_in(places))
     space.take(query(), batches_of(events, _SCHEMA))
     return numberings.n_lost
 
 
-def _file_rows(file: Path, numberings: Numberings) -> Iterator[dict[str, object]]:
+def _file_rows(space: Workspace, file: InputFile, numberings: Numberings) -> Iterator[dict[str, object]]:
     """The capture's events, then one row for each thing in it that is none."""
-    source, reader = file.absolute().as_uri(), CaptureReader(file, numberings)
-    for event in reader.poll():
-        yield _event(event, source)
+    source, reader = file.path.absolute().as_uri(), CaptureReader(file, numberings)
+    try:
+        for event in reader.poll():
+            yield _event(event, source)
+    except NotPlainError as error:
+        space.refuse(source, error)
     reader.close()
     yield from [{"malformed": True, "input": source}] * reader.n_malformed
 

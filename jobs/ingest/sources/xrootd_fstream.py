@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
 
 import pyarrow as pa
 
+from features.errors import NotPlainError
+from features.files import InputFile
 from features.schema import ACCESSES
 from features.sql_names import literal
 from features.times import day_label
@@ -15,7 +16,7 @@ from jobs.ingest import merging
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.batches import batches_of
 from jobs.ingest.sources.decoded import Earlier
-from jobs.ingest.sources.local import local_files, local_path
+from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.fstream import Closed
@@ -56,17 +57,16 @@ def query(site: Site) -> sql.Query:
     )
 
 
-def decode(space: Workspace, paths: Sequence[str], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the datagrams at `paths` (JSON lines: each a file, a folder or a glob of them).
+def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
+    """Accesses of the datagrams at `places` (JSON lines: files, and folders of them).
 
     They are read as one stream in order of the files' names. An open without a close stays without end and
     bytes, until a later pull brings the close: it ends the open that `earlier` tells. So does one that
     overtook its open. See `decoded.Decode`.
     """
     reader = FstreamReader()
-    files = [file for path in paths for file in local_files(path)]
-    rows = chain.from_iterable(_file_rows(reader, file) for file in files)
-    left = (_row(access, local_path(paths[0]).absolute().as_uri()) for access in reader.unfinished())
+    rows = chain.from_iterable(_file_rows(space, reader, file) for file in captures_in(places))
+    left = (_row(access, places[0].path.absolute().as_uri()) for access in reader.unfinished())
     lone: list[dict[str, object]] = []
     events = _without_lone(chain(rows, left), lone)
     space.take(query(site), batches_of(events, _SCHEMA))
@@ -113,9 +113,12 @@ def _ended() -> sql.Query:
     )
 
 
-def _file_rows(reader: FstreamReader, file: Path) -> Iterator[dict[str, object]]:
-    source = file.absolute().as_uri()
-    return (_row(record, source) for record in reader.read(file))
+def _file_rows(space: Workspace, reader: FstreamReader, file: InputFile) -> Iterator[dict[str, object]]:
+    source = file.path.absolute().as_uri()
+    try:
+        yield from (_row(record, source) for record in reader.read(file))
+    except NotPlainError as error:
+        space.refuse(source, error)
 
 
 def _row(record: Access | Fault, source: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ from jobs.cli.main import app
 from jobs.ingest import captures, incremental, raw_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.raw_input import Mark, Request
-from jobs.ingest.sources.local import local_files
+from jobs.ingest.sources.local import captures_in, places_at
 from jobs.ingest.sources.site import Site
 from jobs.store.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
@@ -113,7 +113,7 @@ def n_kept(folder: Path) -> int:
 def captured(folder: Path) -> Capture:
     """All finished captures, as the reader takes them."""
     numberings = Numberings(PSEQ_MODULUS)
-    captures = [read_capture(path, numberings) for path in local_files(str(folder))]
+    captures = [read_capture(path, numberings) for path in captures_in(places_at(str(folder)))]
     records = tuple(record for capture in captures for record in capture.records)
     return Capture(records, numberings.n_lost, sum(capture.n_malformed for capture in captures))
 
@@ -340,9 +340,12 @@ def test_a_reader_takes_no_file_that_is_being_written(tmp_path: Path) -> None:
     for name in ("b.capture", "a.capture", "c.capture.part", ".collect.lock"):
         (tmp_path / name).write_text("")
     (tmp_path / "folder").mkdir()
-    names = [path.name for path in local_files(str(tmp_path))]
-    assert names == ["a.capture", "b.capture"]
-    assert [path.name for path in local_files(f"{tmp_path}/*")] == names
-    assert [path.name for path in local_files(str(tmp_path / "c.capture.part"))] == ["c.capture.part"]
+
+    def names(path: str) -> list[str]:
+        return [file.path.name for file in captures_in(places_at(path))]
+
+    assert names(str(tmp_path)) == ["a.capture", "b.capture"]
+    assert names(f"{tmp_path}/[abf]*") == ["a.capture", "b.capture"]
+    assert names(str(tmp_path / "c.capture.part")) == ["c.capture.part"]
     with pytest.raises(InputError, match="nothing"):
-        local_files(str(tmp_path / "nothing*"))
+        places_at(str(tmp_path / "nothing*"))

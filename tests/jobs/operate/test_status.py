@@ -239,8 +239,8 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     told: dict[str, Any] = dict.fromkeys(names, 0)
     told |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
     told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60}
-    settings.steward.state.mkdir()
     path = settings.steward.figures("xc1")
+    path.parent.mkdir(parents=True)
     Figures(**told).write(path)
     found = run(settings, now_s=NOW_S + 200)
     assert found.alarms == () and found.caches[0].steward is not None

@@ -78,7 +78,7 @@ def test_headers_that_do_not_end_and_do_not_come_end_the_connection(server: Plac
 
 def test_a_body_that_does_not_come_is_told_so(server: PlacementServer) -> None:
     with socket.create_connection(floods.address_of(server.url), timeout=20) as slow:
-        slow.sendall(b"POST /score HTTP/1.1\r\nhost: h\r\ncontent-length: 100\r\n\r\n{")
+        slow.sendall(b"POST /score HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
         assert answered(slow).startswith(b"HTTP/1.1 408 ")
 
 

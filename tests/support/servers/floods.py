@@ -13,9 +13,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 Address = tuple[str, int]
-_POST = b"POST /score HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_POST = (
+    b"POST /score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+)
 _EMPTY = json.dumps({"inputs": [{}] * 10_000}, separators=(",", ":")).encode()
-_RANGES = b"GET /serverRanges HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
+_RANGES = b"GET /serverRanges HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 def address_of(url: str) -> Address:
@@ -57,19 +59,19 @@ def score_flood(address: Address, n: int = 12) -> Iterator[None]:
 @contextmanager
 def plan_flood(address: Address, n: int = 48) -> Iterator[None]:
     """`n` clients that ask without end for a cache's plan, unpacked."""
-    yield from _asking(address, n, b"GET /plan/xc1 HTTP/1.1\r\nhost: h\r\n\r\n")
+    yield from _asking(address, n, b"GET /plan/xc1 HTTP/1.1\r\nhost: localhost\r\n\r\n")
 
 
 @contextmanager
 def operator_flood(address: Address, n: int = 48) -> Iterator[None]:
     """`n` clients that ask without end for the operator's page."""
-    yield from _asking(address, n, b"GET /operator HTTP/1.1\r\nhost: h\r\n\r\n")
+    yield from _asking(address, n, b"GET /operator HTTP/1.1\r\nhost: localhost\r\n\r\n")
 
 
 @contextmanager
 def pipelined(address: Address, n: int = 12) -> Iterator[None]:
     """`n` clients that send thousands of requests at once, without end, and read no answer."""
-    yield from _asking(address, n, b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n" * 5000)
+    yield from _asking(address, n, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n" * 5000)
 
 
 FLOODS: dict[str, Callable[..., AbstractContextManager[None]]] = {

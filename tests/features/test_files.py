@@ -1,0 +1,129 @@
+"""Files beside hostile neighbours: what is opened, and what is left where writing fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from full_disk import full_disk
+
+from features import files
+from features.errors import NotPlainError
+from features.files import InputFile
+
+STRANGER = 65534
+
+
+def content(file: Path | InputFile) -> bytes:
+    with files.plain(file) as name:
+        return Path(name).read_bytes()
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("the operators' token")
+    return path
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Path:
+    folder = tmp_path / "drop"
+    folder.mkdir()
+    return folder
+
+
+def test_nothing_but_plain_files_is_opened_below_what_was_given(drop: Path, secret: Path) -> None:
+    (drop / "plain").write_text("x")
+    (drop / "link").symlink_to(secret)
+    os.mkfifo(drop / "pipe")
+    (drop / "folder").mkdir()
+    (drop / "device").symlink_to("/dev/zero")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(drop / "socket"))
+    assert content(InputFile(drop, "plain")) == b"x"
+    for name, kind in {
+        "link": "a link",
+        "pipe": "a pipe",
+        "folder": "a folder",
+        "socket": "a socket",
+    }.items():
+        with pytest.raises(NotPlainError, match=f"{name} is {kind}") as told:
+            content(InputFile(drop, name))
+        assert told.value.kind == kind
+    with pytest.raises(NotPlainError, match="a device"):
+        content(Path("/dev/zero"))
+    listener.close()
+
+
+def test_no_folder_below_what_was_given_may_be_a_link(drop: Path, secret: Path) -> None:
+    (drop / "a").mkdir()
+    (drop / "a" / "elsewhere").symlink_to(secret.parent)
+    with pytest.raises(NotPlainError, match="behind a link"):
+        content(InputFile(drop, "a/elsewhere/secret"))
+    with pytest.raises(NotPlainError, match="behind a link"):
+        files.inside(InputFile(drop, "a/elsewhere/drop"))
+
+
+def test_a_given_link_is_followed_only_if_this_account_or_root_made_it(drop: Path, secret: Path) -> None:
+    (drop / "one").symlink_to("two")
+    (drop / "two").symlink_to(secret)
+    assert content(drop / "one") == secret.read_bytes()
+    (drop / "itself").symlink_to("itself")
+    with pytest.raises(NotPlainError, match="a link to itself"):
+        content(drop / "itself")
+    if os.geteuid() == 0:
+        os.lchown(drop / "two", STRANGER, STRANGER)
+        with pytest.raises(NotPlainError, match="a link of another account"):
+            content(drop / "one")
+
+
+def test_what_takes_the_place_of_an_opened_file_is_not_read(drop: Path, secret: Path) -> None:
+    (drop / "x").write_text("harmless")
+    with files.plain(InputFile(drop, "x")) as name:
+        (drop / "x").unlink()
+        (drop / "x").symlink_to(secret)
+        assert Path(name).read_text() == "harmless"
+
+
+def test_no_descriptor_is_left_open(drop: Path) -> None:
+    (drop / "a" / "b").mkdir(parents=True)
+    (drop / "a" / "b" / "f").write_text("x")
+    (drop / "a" / "l").symlink_to("b")
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - descriptors
+    for below in ("a/b/f", "a/l/f", "a/b/none", "a/l"):
+        try:
+            content(InputFile(drop, below))
+        except (NotPlainError, FileNotFoundError):
+            continue
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_full_disk_leaves_the_old_file_whole_and_no_draft(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    files.write(page, "the old page")
+    with full_disk(1000), pytest.raises(OSError, match="too large"):
+        files.write(page, "x" * 5000)
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert page.read_text() == "the old page"
+    files.write(page, "the new pagé")
+    assert page.read_bytes() == "the new pagé".encode()
+
+
+def test_a_file_is_written_with_the_rights_that_the_umask_leaves_and_never_through_a_link(
+    tmp_path: Path, secret: Path
+) -> None:
+    before = os.umask(0o027)
+    try:
+        (tmp_path / "page").symlink_to(secret)
+        files.write(tmp_path / "page", b"x")
+        with files.replaced(tmp_path / "list", mode=0o600) as draft:
+            draft.write_text("y")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).lstat().st_mode) for name in ("page", "list")]
+    assert modes == [0o640, 0o600]
+    assert secret.read_text() == "the operators' token"
