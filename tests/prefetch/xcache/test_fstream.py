@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from monitoring import closing, fstream, opening
 
 from features.errors import InputError
 from prefetch.xcache.fstream import Closed, Opened, Packet, decode
@@ -21,19 +22,8 @@ BEGIN = STOD + 100
 
 
 def packet(*records: bytes, begin: int = BEGIN, end: int = BEGIN + 10, pseq: int = 0, cut: int = 0) -> bytes:
-    body = struct.pack(">BBHHHiiQ", 2, 1, 24, 0, len(records), begin, end, 7) + b"".join(records)
-    datagram = struct.pack(">cBHi", b"f", pseq, 8 + len(body), STOD) + body
+    datagram = fstream(*records, pseq=pseq, begin=begin, end=end, stod=STOD, sid=7)
     return datagram[: len(datagram) - cut]
-
-
-def opening(file_id: int, lfn: str = "/store/x", *, size: int = 1000, flags: int = 1, user: int = 5) -> bytes:
-    name = lfn.encode() + b"\0" * (8 - len(lfn.encode()) % 8)
-    return struct.pack(">BBHIqI", 1, flags, 20 + len(name), file_id, size, user) + name
-
-
-def closing(file_id: int, read: int = 10, readv: int = 20, write: int = 0, *, tail: bytes = b"") -> bytes:
-    flags = {0: 0, 48: 2, 80: 6}[len(tail)]
-    return struct.pack(">BBHIqqq", 0, flags, 32 + len(tail), file_id, read, readv, write) + tail
 
 
 def line(datagram: bytes, remote: str = "10.0.0.1:40000") -> str:

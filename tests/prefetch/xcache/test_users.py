@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from monitoring import users
 
 from features.errors import InputError
 from prefetch.xcache.collector import frame
@@ -26,9 +27,7 @@ UNIX = (
 JOB = f"xroot/root.7136:{HOST}\ncrab:job 17"
 
 
-def datagram(code: bytes, text: bytes | str, number: int = 1, stod: int = STOD) -> bytes:
-    body = struct.pack(">I", number) + (text.encode() if isinstance(text, str) else text)
-    return struct.pack(">cBHi", code, 1, 8 + len(body), stod) + body
+datagram = partial(users, stod=STOD)
 
 
 @pytest.mark.parametrize(("text", "user"), [(PLAIN, "nobody"), (UNIX, "alice")])

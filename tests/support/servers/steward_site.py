@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from daemons import NoServer
@@ -19,7 +20,9 @@ from daemons import NoServer
 from features.errors import ServiceError
 from jobs.local.ports import free_ports
 from jobs.local.xrootd import Loopback, loopback
-from prefetch.journal.journal import Journal
+from prefetch.actions import Action
+from prefetch.journal.journal import Item, Journal
+from prefetch.push.push import PushLimits, push
 from prefetch.steward.figures import Figures, read
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.session import RemoteFile
@@ -28,7 +31,9 @@ MIB = 2**20
 CAPACITY = 20 * MIB
 _OPEN_S = 900.0
 """For so long a job may have a file open, on a machine that is busy."""
+_NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
 _PURGED = re.compile(r"Purge\(\) Finished, removed (\d+) data files")
+_WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
 COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
 
 
@@ -42,30 +47,87 @@ class Site:
         self.folder, self.servers = folder, servers
         self.target = XCacheTarget("cache", servers.cache_url, servers.namespace)
         self.captures, self.conf = folder / "captures", folder / "conf"
-        self._port = port
+        self.port, self._n_started = port, 0
         self._running: list[subprocess.Popen[bytes]] = []
+        self._high = 0.9 if disk_bytes else 1.0
         (self.conf / "caches").mkdir(parents=True)
+        self.configure(capacity_bytes=disk_bytes or CAPACITY)
+        self._make_journal()
+        self.collector = self.collect()
+
+    def configure(
+        self, *, capacity_bytes: int = CAPACITY, journal: str | None = None, quota: str = "1GB"
+    ) -> None:
+        """Write the configuration; what was started before keeps what it has read. `quota`: of captures."""
+        folder = self.folder
         (self.conf / "base.toml").write_text(
-            f'[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\ntimeout = "10s"\n'
+            f'[tables]\nroot = "{folder}/tables"\n[collect]\nquota = "{quota}"\n'
+            f'[push]\njournal = "{journal or self.journal}"\ntimeout = "10s"\n'
             f'[steward]\nstate = "{folder}/steward"\nlook = "2s"\npolicy = "lru"\n'
         )
         (self.conf / "caches" / "cache.toml").write_text(
-            f'name = "cache"\nkind = "xcache"\nurl = "{servers.cache_url}"\n'
-            f'capacity = "{disk_bytes or CAPACITY}B"\nwatermarks = [0.5, {0.9 if disk_bytes else 1.0}]\n'
-            f'namespace = "{servers.namespace}"\ngstream = "{self.captures}"\n'
+            f'name = "cache"\nkind = "xcache"\nurl = "{self.servers.cache_url}"\n'
+            f'capacity = "{capacity_bytes}B"\nwatermarks = [0.5, {self._high}]\n'
+            f'namespace = "{self.servers.namespace}"\ngstream = "{self.captures}"\n'
         )
-        with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
-            journal.make()
+
+    @property
+    def journal(self) -> Path:
+        """Where plans and pins are kept."""
+        return self.folder / "journal.db"
+
+    def pin(self, *names: str, for_s: int = 3600) -> None:
+        """Pin files for so long, as a push does for a plan."""
+        at_s = int(time.time())
+        items = [
+            Item(f"pin{name}", "cache", at_s, f"t:{name}", name, Action.PIN, rank, MIB, 0, at_s + for_s)
+            for rank, name in enumerate(names, 1)
+        ]
+        limits = PushLimits(timeout_s=20, evict_guard_s=0)
+        with contextlib.closing(Journal(str(self.journal))) as journal:
+            journal.record_plan(items, now_s=time.time())
+            assert push(self.target, journal, cache="cache", limits=limits).failed == 0
+            assert {pin.name for pin in journal.pins("cache", now_s=time.time())} >= set(names)
+
+    def collect(self, port: int | None = None) -> subprocess.Popen[bytes]:
+        """A collector, which listens when this returns; at another `port` it hears nobody."""
+        words = ["collect", "--port", str(port or self.port), "--out", str(self.captures)]
+        return self._start([*words, "--conf", str(self.conf)], "listening")
+
+    def steward(self, *, sees_processes: bool = True, began: bool = True) -> subprocess.Popen[bytes]:
+        """A steward, which knows the cache when this returns, unless it need not have `began`.
+
+        `sees_processes` False: of an account that reads the cache's disk, and not what processes have open.
+        """
+        blinkers = () if sees_processes else _WITHOUT_PTRACE
+        words = ["steward", "--cache", "cache", "--conf", str(self.conf)]
+        return self._start(words, "began" if began else "", blinkers)
+
+    def forge(self, *datagrams: bytes) -> None:
+        """Send datagrams to the collector, as anybody on its host can."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for datagram in datagrams:
+                sender.sendto(datagram, ("127.0.0.1", self.port))
+
+    @contextlib.contextmanager
+    def second_cache(self) -> Iterator[Loopback]:
+        """Another XCache of the same name, which reports to the same collector; nobody has configured it."""
+        with loopback(self.folder / "lb2", gstream_port=self.port, reports_opens=True) as servers:
+            yield servers
+
+    def empty(self) -> None:
+        """Begin anew: no steward and no files, captures, journal or figures of before; the servers stay."""
+        self.end()
+        self.configure()
+        for folder in (self.captures, self.folder / "steward", self.folder / "tables"):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in self.folder.glob("journal.db*"):
+            path.unlink()
+        self._make_journal()
         self.collector = self.collect()
-
-    def collect(self) -> subprocess.Popen[bytes]:
-        """A collector, which listens when this returns."""
-        words = ["collect", "--port", str(self._port), "--out", str(self.captures), "--conf", str(self.conf)]
-        return self._start(words, "listening")
-
-    def steward(self) -> subprocess.Popen[bytes]:
-        """A steward, which knows the cache when this returns."""
-        return self._start(["steward", "--cache", "cache", "--conf", str(self.conf)], "began")
+        for held in list(self.target.inventory()):
+            self.target.evict(held.name, timeout_s=20)
+        assert eventually(lambda: not self.held())
 
     def refused(self) -> str:
         """What a steward says that does not begin."""
@@ -120,12 +182,23 @@ class Site:
         for process in self._running:
             process.send_signal(signal.SIGCONT)
             self.stop(process)
+        self._running.clear()
 
-    def _start(self, words: list[str], when: str) -> subprocess.Popen[bytes]:
+    def _make_journal(self) -> None:
+        with contextlib.closing(Journal(str(self.journal))) as journal:
+            journal.make()
+
+    def log(self, what: str) -> str:
+        """All that the processes of one command have logged, the first first."""
+        logs = sorted(self.folder.glob(f"{what}*.log"), key=lambda path: path.stat().st_ctime)
+        return "".join(path.read_text() for path in logs)
+
+    def _start(self, words: list[str], when: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """A command of ours; its log says `when` it works."""
-        log = self.folder / f"{words[0]}{len(self._running)}.log"
+        self._n_started += 1
+        log = self.folder / f"{words[0]}{self._n_started}.log"
         with log.open("wb") as out:
-            process = subprocess.Popen([*COMMAND, *words], stderr=out)
+            process = subprocess.Popen([*before, *COMMAND, *words], stderr=out)
         self._running.append(process)
         assert eventually(lambda: when in log.read_text() or process.poll() is not None, 60)
         assert process.poll() is None, log.read_text()
@@ -133,8 +206,11 @@ class Site:
 
 
 @contextlib.contextmanager
-def running(disk_bytes: int | None = None) -> Iterator[Site]:
-    """A site of its own; `disk_bytes`: on a file system of this size, which needs root."""
+def running(disk_bytes: int | None = None, *, names_files: bool = True) -> Iterator[Site]:
+    """A site of its own; `disk_bytes`: on a file system of this size, which needs root.
+
+    `names_files` False: the server's `xrootd.monitor` has no `lfn`.
+    """
     with tempfile.TemporaryDirectory(prefix="xc-") as folder:
         Path(folder).chmod(0o755)
         (port,) = free_ports(1)
@@ -146,8 +222,8 @@ def running(disk_bytes: int | None = None) -> Iterator[Site]:
                     Path(folder) / "lb",
                     files_limit=limits,
                     gstream_port=port,
-                    reports_opens=True,
-                    more="pfc.trace info\n",
+                    reports_opens=names_files,
+                    more="pfc.trace info\n" + ("" if names_files else _NAMELESS.format(port)),
                 ) as servers,
             ):
                 site = Site(Path(folder), servers, port, disk_bytes)

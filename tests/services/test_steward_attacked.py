@@ -1,0 +1,263 @@
+"""A steward beside a real XCache while somebody lies to it, or somebody made a mistake: what stays on disk.
+
+Anybody on the collector's host can send it datagrams. What promises are measured by is the disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import needed
+from monitoring import Sender, close, opening
+from steward_site import CAPACITY, MIB, Site, eventually, name_of, running
+
+from jobs.local.xrootd import Loopback
+from prefetch.xcache.session import RemoteFile
+
+pytestmark = pytest.mark.service
+N_KEPT = 15
+"""A steward that has just begun keeps so many files of a MiB in a cache of 20."""
+PATIENCE_S = 5.0
+"""So long it is watched that nothing goes: five looks and more."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Site]:
+    yield from needed("a real XCache", running())
+
+
+@pytest.fixture
+def site(servers: Site) -> Site:
+    servers.empty()
+    return servers
+
+
+def filled(site: Site, what: str, n_files: int) -> list[str]:
+    """So many files that the cache holds, and has reported."""
+    names = site.files(what, n_files)
+    for name in names:
+        site.read(name)
+    time.sleep(2.5)
+    return names
+
+
+def read_at(other: Loopback, n_files: int) -> None:
+    """Read files of its own through another cache."""
+    for number in range(n_files):
+        other.add_file(f"/store/mc/other{number}.root", bytes(MIB))
+        with RemoteFile(f"{other.cache_url}//store/mc/other{number}.root", time.monotonic() + 30) as remote:
+            remote.read_all()
+
+
+def one_absurd(us: Sender, held: str) -> list[bytes]:
+    return [us.gstream(close(held, 2**60, int(time.time())))]
+
+
+def many_plausible(us: Sender, held: str) -> list[bytes]:
+    now_s = int(time.time())
+    closes = [close(f"/store/mc/forged{number}.root", MIB, now_s) for number in range(80)]
+    return [us.gstream(*closes[at : at + 20], ahead=1 + at // 20) for at in range(0, 80, 20)]
+
+
+@pytest.mark.parametrize("forged", [one_absurd, many_plausible])
+def test_bytes_that_are_only_claimed_evict_nothing(
+    site: Site, forged: Callable[[Sender, str], list[bytes]]
+) -> None:
+    names = filled(site, "a", 12)
+    site.steward()
+    site.forge(*forged(Sender.heard(site.captures), names[0]))
+    assert not eventually(lambda: len(site.held()) < len(names), PATIENCE_S), site.held()
+
+
+def the_oldest_is_open(site: Site, what: str, meanwhile: Callable[[], None]) -> str:
+    """A job opens the file that was read first, then 24 more come; why that one is gone, or nothing.
+
+    The steward sees no other process's files: only reports tell that it is open.
+    """
+    names = filled(site, what, 6) + site.files(f"{what}-", 24)
+    site.steward(sees_processes=False)
+    with site.reading(names[0]):
+        time.sleep(2.5)
+        meanwhile()
+        for name in names[6:]:
+            site.read(name)
+            time.sleep(0.1)
+        goes = eventually(lambda: name_of(names[0]) not in site.held(), 2 * PATIENCE_S)
+    return f"the file that a job reads is gone; alarms: {site.figures.alarms}" if goes else ""
+
+
+def test_reports_of_another_server_free_no_open_file(site: Site) -> None:
+    """It is not in the configuration, and has the same name."""
+
+    def meanwhile() -> None:
+        with site.second_cache() as other:
+            read_at(other, 1)
+            time.sleep(2.5)
+
+    assert not the_oldest_is_open(site, "b", meanwhile)
+
+
+def test_two_servers_that_report_here_are_an_alarm_that_names_the_other(site: Site) -> None:
+    names = filled(site, "c", 2)
+    site.steward()
+    with site.second_cache() as other:
+        read_at(other, 3)
+        site.read(names[0])
+        port = str(other.cache.port)
+        assert eventually(lambda: any(port in text for text in site.figures.alarms.values())), site.figures
+
+
+@pytest.mark.parametrize("begins_anew", [False, True], ids=["at work", "begins anew"])
+def test_the_own_server_is_heard_after_reports_of_others(site: Site, begins_anew: bool) -> None:
+    """Two datagrams say that the server was started later, and at another port."""
+    names = filled(site, "d", 2)
+    steward = site.steward()
+    us = Sender.heard(site.captures)
+    later = dataclasses.replace(us, stod=us.stod + 1000)
+    site.forge(later.gstream(), dataclasses.replace(later, port=us.port + 1, stod=us.stod + 2000).ident())
+    time.sleep(1.5)
+    if begins_anew:
+        site.stop(steward)
+        site.steward()
+    names += site.files("e", 17)
+    for name in names[2:]:
+        site.read(name)
+    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
+
+
+def stopped(site: Site) -> None:
+    """The collector has its lock, and writes nothing."""
+    site.collector.send_signal(signal.SIGSTOP)
+
+
+def full(site: Site) -> None:
+    """The collector's folder is full; datagrams are counted and dropped."""
+    site.stop(site.collector)
+    site.configure(quota="1B")
+    site.collector = site.collect()
+
+
+def elsewhere(site: Site) -> None:
+    """The collector listens where the server does not send to."""
+    site.stop(site.collector)
+    site.collector = site.collect(site.port + 1)
+
+
+@pytest.mark.parametrize("deafen", [stopped, full, elsewhere])
+def test_while_no_report_comes_nothing_goes(site: Site, deafen: Callable[[Site], None]) -> None:
+    """Nobody reports that a job has opened the oldest file."""
+    names = filled(site, "f", 19)
+    deafen(site)
+    with site.reading(names[0]):
+        site.steward(sees_processes=False)
+        goes = eventually(lambda: len(site.held()) < len(names), PATIENCE_S)
+        assert not goes, f"{len(site.held())} files; the open one is {name_of(names[0]) in site.held()}"
+        assert eventually(lambda: "steward-blind" in site.figures.alarms)
+
+
+@pytest.fixture
+def nameless() -> Iterator[Site]:
+    """The monitoring line of the server has no `lfn`."""
+    yield from needed("a real XCache", running(names_files=False))
+
+
+def test_opens_without_names_free_no_open_file(nameless: Site) -> None:
+    assert not the_oldest_is_open(nameless, "g", lambda: None)
+    assert "steward-blind" in nameless.figures.alarms
+
+
+def test_a_capacity_ten_times_too_small_empties_no_cache(site: Site) -> None:
+    names = filled(site, "h", 19)
+    site.configure(capacity_bytes=CAPACITY // 10)
+    site.steward()
+    assert not eventually(lambda: len(site.held()) < len(names) - 2, PATIENCE_S), site.held()
+    assert eventually(lambda: "steward-implausible" in site.figures.alarms)
+    assert "capacity" in site.figures.alarms["steward-implausible"]
+
+
+def test_without_the_journal_that_has_the_pins_no_pin_goes(site: Site) -> None:
+    names = filled(site, "i", 19)
+    site.pin(*names[:3])
+    elsewhere = site.folder / "elsewhere.db"
+    site.configure(journal=str(elsewhere))
+    site.steward(began=False)
+    pinned = {name_of(name) for name in names[:3]}
+    assert not eventually(lambda: not pinned <= site.held(), 2 * PATIENCE_S), pinned - site.held()
+    assert not elsewhere.exists()
+
+
+def rss_mib(pid: int) -> int:
+    """Memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
+
+
+def flood(site: Site, n_datagrams: int) -> None:
+    """Opens and closes of files that nobody has, 500 and 50 a datagram."""
+    us, now_s, chance = Sender.heard(site.captures), int(time.time()), random.Random(7)
+    for number in range(n_datagrams):
+        names = [f"/store/flood/{chance.getrandbits(64):016x}.root" for _ in range(550)]
+        opens = [opening(chance.getrandbits(31), name) for name in names[:500]]
+        closes = [close(name, MIB, now_s, b_miss=MIB) for name in names[500:]]
+        site.forge(us.fstream(number, now_s, *opens), us.gstream(*closes, ahead=1 + number))
+        time.sleep(0.01)
+
+
+def test_names_that_are_only_reported_take_no_memory(site: Site) -> None:
+    """Neither while it runs, nor when it begins anew with the captures that the flood has left."""
+    names = filled(site, "j", 10)
+    steward = site.steward()
+    time.sleep(2)
+    before = rss_mib(steward.pid)
+    flood(site, 200)
+    time.sleep(PATIENCE_S)
+    grown = rss_mib(steward.pid) - before
+    site.stop(steward)
+    again = rss_mib(site.steward().pid) - before
+    assert max(grown, again) < 16, f"{grown} MiB more after 110 000 names, {again} MiB when begun anew"
+    names += site.files("k", 9)
+    for name in names[10:]:
+        site.read(name)
+    assert eventually(lambda: len(site.held()) <= N_KEPT, 40), f"{len(site.held())} files"
+
+
+def test_absurd_sizes_end_no_steward(site: Site) -> None:
+    """It counts bytes that were read by day, and keeps them when it ends."""
+    filled(site, "l", 2)
+    steward = site.steward()
+    us, now_s = Sender.heard(site.captures), int(time.time())
+    site.forge(us.gstream(*(close(f"/store/mc/absurd{n}.root", 2**62, now_s) for n in range(8))))
+    time.sleep(3)
+    site.stop(steward)
+    assert steward.returncode == 0, site.log("steward")[-500:]
+
+
+@pytest.fixture
+def own_disk() -> Iterator[Site]:
+    """The cache has a file system of 32 MiB to itself."""
+    yield from needed("a real XCache on a disk of its own", running(32 * MIB))
+
+
+def test_a_folder_that_is_tidied_away_stops_nothing(own_disk: Site) -> None:
+    """When the steward began, all files were in one folder."""
+    site = own_disk
+    first = [f"/store/old/{number}.root" for number in range(3)]
+    for name in first:
+        site.servers.add_file(name, bytes(MIB))
+        site.read(name)
+    time.sleep(2.5)
+    site.steward()
+    for name in first:
+        site.target.evict(name, timeout_s=20)
+    folder = site.servers.namespace / "store" / "old"
+    assert eventually(lambda: not list(folder.iterdir()))
+    folder.rmdir()
+    for name in site.files("m", 27):
+        site.read(name)
+    assert eventually(lambda: len(site.held()) <= 24), f"{len(site.held())} files, {site.figures.alarms}"
