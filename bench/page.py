@@ -89,6 +89,7 @@ BENCHES = (
     Bench("fuzz-sources", "Trust: damaged lines", "fuzz_sources.py"),
     Bench("drill", "Trust: fault drills", "drill.py"),
     Bench("drill-steward", "Trust: drills of the steward beside real XCaches", "drill_steward.py"),
+    Bench("drill-attacker", "Trust: an attacker beside a steward and a real XCache", "drill_attacker.py"),
     Bench("steward-million", "Trust: a steward beside a million files", "steward_million.py"),
     Bench("airflow-day", "Trust: a day of a real Airflow", "airflow_day.py"),
 )

@@ -253,6 +253,13 @@ def _disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def read_at(other: Loopback, name: str) -> None:
+    """Read a file of its own through another cache, as a job does."""
+    other.add_file(name, bytes(MIB))
+    with RemoteFile(f"{other.cache_url}/{name}", time.monotonic() + 60) as remote:
+        remote.read_all()
+
+
 def eventually(so: Callable[[], bool], within_s: float = 20.0) -> bool:
     """Whether `so` becomes true in time."""
     deadline = time.monotonic() + within_s
