@@ -48,7 +48,8 @@ def configured(folder: Path, *, state: str, more: str = "") -> Path:
         f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
         f'capacity = "{20 * SIZE}B"\n'
     )
-    Journal(f"{folder}/journal.db").close()
+    with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
+        journal.make()
     return folder / "conf"
 
 
