@@ -26,10 +26,11 @@ from prefetch.push.push import PushLimits, push
 
 SIZE = 1 << 16
 COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()", "steward", "--cache", "xc1"]
+ENDS_WITHIN_S = 20.0
 PATIENCE_S = 180.0
 """Its imports take seconds, on a machine at work for others more."""
-WITHIN_S = 30.0
-"""A steward that has asked MLflow begins or ends in such a time, whatever the answer does."""
+WITHIN_S = 90.0
+"""A steward that has asked MLflow begins in such a time, whatever the answer does, and then ends at once."""
 
 
 def cache_of(folder: Path) -> DirectoryTarget:
@@ -121,7 +122,7 @@ def ends(process: subprocess.Popen[bytes]) -> bool:
     """Whether it ends in time when it is told to; afterwards it has ended."""
     process.terminate()
     try:
-        process.wait(WITHIN_S)
+        process.wait(ENDS_WITHIN_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -170,9 +171,8 @@ def trickle() -> Iterator[Trickle]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("does_begin", [True, False], ids=["begins", "ends"])
 def test_mlflow_that_answers_byte_by_byte_delays_neither_begin_nor_end(
-    tmp_path: Path, trickle: Trickle, does_begin: bool
+    tmp_path: Path, trickle: Trickle
 ) -> None:
     mlflow = f'[mlflow]\nuri = "http://127.0.0.1:{trickle.port}"\n'
     conf = configured(tmp_path, state=f"{tmp_path}/s", more=mlflow)
@@ -180,10 +180,8 @@ def test_mlflow_that_answers_byte_by_byte_delays_neither_begin_nor_end(
     process = begun(conf, tmp_path / "one")
     try:
         assert trickle.asked.wait(PATIENCE_S)
-        if does_begin:
-            assert begins(process, tmp_path / "one", WITHIN_S), (tmp_path / "one" / "log").read_text()
-        else:
-            assert ends(process), "it does not end"
+        does_begin, does_end = begins(process, tmp_path / "one", WITHIN_S), ends(process)
+        assert (does_begin, does_end) == (True, True), (tmp_path / "one" / "log").read_text()
     finally:
         process.kill()
         process.wait()
