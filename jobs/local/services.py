@@ -51,7 +51,7 @@ def steward(site: LocalSite) -> Service:
     state = site.out / "steward"
     words = [sys.executable, "-m", "jobs", "steward", "--cache", CACHE]
     env = {"CACHECAST_CONF": str(site.conf), "CACHECAST_STEWARD__STATE": str(state)}
-    return Service("steward", words, f"cache {CACHE}", writes(state / f"{CACHE}.json"), env)
+    return Service("steward", words, f"cache {CACHE}", writes(state / CACHE / f"{CACHE}.json"), env)
 
 
 def mlflow(site: LocalSite) -> Service:

@@ -60,7 +60,7 @@ def test_bytes_that_are_only_claimed_evict_nothing(site: Site) -> None:
 
 def alarmed(site: Site, alarm: str) -> bool:
     """Whether the steward raises an alarm."""
-    return (site.folder / "steward" / "cache.json").exists() and alarm in site.figures.alarms
+    return site.figures_file.exists() and alarm in site.figures.alarms
 
 
 def the_oldest_is_open(site: Site, what: str, meanwhile: Callable[[], None]) -> str:

@@ -13,7 +13,6 @@ from steward_site import Site, eventually, name_of, running
 
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.feed import Feed
-from prefetch.steward.figures import read
 from prefetch.steward.follower import Follower
 from prefetch.steward.readers import Readers
 from prefetch.steward.watch import CacheDisk
@@ -62,7 +61,7 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
     assert eventually(follows)
     site.stop(second)
     assert second.returncode == 0
-    assert read(site.folder / "steward" / "cache.json") is None
+    assert not site.figures_file.exists()
 
 
 def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:

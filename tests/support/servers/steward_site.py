@@ -22,6 +22,7 @@ from jobs.local.ports import free_ports
 from jobs.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
+from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 from prefetch.steward.figures import Figures, read
 from prefetch.xcache.client import XCacheTarget
@@ -80,7 +81,19 @@ class Site:
         """Pin files for so long, as a push does for a plan."""
         at_s = int(time.time())
         items = [
-            Item(f"pin{name}", "cache", at_s, f"t:{name}", name, Action.PIN, rank, MIB, 0, at_s + for_s)
+            Item(
+                f"pin{name}",
+                "cache",
+                at_s,
+                f"t:{name}",
+                name,
+                Action.PIN,
+                rank,
+                MIB,
+                0,
+                at_s + for_s,
+                basis=KNOWN,
+            )
             for rank, name in enumerate(names, 1)
         ]
         limits = PushLimits(timeout_s=20, evict_guard_s=0)
@@ -168,9 +181,14 @@ class Site:
     @property
     def figures(self) -> Figures:
         """What the steward reported last."""
-        found = read(self.folder / "steward" / "cache.json")
+        found = read(self.figures_file)
         assert found is not None
         return found
+
+    @property
+    def figures_file(self) -> Path:
+        """Where the steward reports of itself."""
+        return self.folder / "steward" / "cache" / "cache.json"
 
     def stop(self, process: subprocess.Popen[bytes]) -> None:
         """End one process of this site."""
