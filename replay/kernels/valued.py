@@ -134,19 +134,23 @@ def _is_fresh(known: Known, file: int, now_s: float) -> bool:
 
 @bare
 def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
-    """Write the values of the first `n` stale files."""
-    values, block = known.values, rule.block
-    if rule.share > 0:
+    """Write the values of the first `n` stale files. One that was never read has no age, only its rate."""
+    values, block, last_s = known.values, rule.block, known.state.file
+    has_rates = rule.share > 0
+    for lane in range(n):
+        has_rates |= np.isnan(last_s[values.stale[lane], LAST])
+    if has_rates:
         for lane in range(n):
             row(known.state, known.files, values.stale[lane], now_s, values.x)
             fill(rule.ladder.forest, values.x, block, lane)
         hit_rates(rule.ladder, block, n)
     for lane in range(n):
         file = values.stale[lane]
-        age_s = max(YOUNGEST_S, now_s - known.state.file[file, LAST])
-        values.value[file] = -(1 - rule.share) * np.log(age_s)
-        if rule.share > 0:
-            values.value[file] += rule.share * np.log(block.rate[lane])
+        age_s = now_s - last_s[file, LAST]
+        share = 1.0 if np.isnan(age_s) else rule.share
+        values.value[file] = 0.0 if share == 1 else -(1 - share) * np.log(max(YOUNGEST_S, age_s))
+        if share > 0:
+            values.value[file] += share * np.log(block.rate[lane])
 
 
 @bare
