@@ -179,7 +179,7 @@ def main() -> int:
         (conf / "caches" / "cache.toml").write_text(
             f'name = "cache"\nkind = "xcache"\nurl = "{servers.cache_url}"\nwatermarks = [0.8, 0.9]\n'
             f'capacity = "{2 * chosen.files * FILE_BYTES}B"\nnamespace = "{namespace}"\n'
-            f'gstream = "{captures}"\n'
+            f'gstream = "{captures}"\nsteward = true\n'
         )
         words = ["collect", "--port", str(port), "--out", str(captures), "--conf", str(conf)]
         stack.enter_context(started(folder, words, "listening"))

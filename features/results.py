@@ -155,6 +155,9 @@ LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
     "lru+challenger",
     "lru+s3fifo_counts",
 )
+STEWARD_PLAN, STEWARD_CHAMPION = f"{STEWARD}+plan", f"{STEWARD}+champion"
+BESIDE_A_STEWARD = {STEWARD_PLAN: CHALLENGER_PLAN, STEWARD_CHAMPION: CHAMPION_PLAN}
+"""Policies with a steward and plans in one cache, and those whose plans they are."""
 """Policies in the table evaluations that a promotion compares; the table may hold others."""
 
 EVALUATIONS = Table(
@@ -167,7 +170,7 @@ EVALUATIONS = Table(
         Column(
             "policy",
             "string",
-            "lru, s3fifo, steward, lru+challenger, lru+champion, lru+s3fifo_counts, …",
+            "lru, s3fifo, steward, steward+plan, lru+challenger, lru+champion, lru+s3fifo_counts, …",
             required=True,
         ),
         Column("scored_by", "string", "version of the models that the plans follow; null: none"),
@@ -181,6 +184,7 @@ EVALUATIONS = Table(
         Column("hits", "long", "reads of files on disk", required=True),
         Column("prefetch_bytes", "long", "fetched by the plan", required=True),
         Column("wasted_bytes", "long", "fetched by the plan and not read before removal", required=True),
+        Column("core_hours", "double", "of jobs, computing and waiting for their reads; null: unknown"),
     ),
 )
 

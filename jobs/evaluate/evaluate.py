@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from features.errors import InputError
-from features.results import CHAMPION_PLAN, STEWARD
+from features.results import BESIDE_A_STEWARD, CHAMPION_PLAN, STEWARD
 from features.times import DAY_S, day_label
 from features.units import duration_label
 from jobs.evaluate import inputs, ready
 from jobs.evaluate.record import NOBODY, Contest, contest, record
 from jobs.evaluate.scores import ScoreStore
 from jobs.evaluate.walk_forward import SCORERS, Workspace, score, weeks
-from jobs.plan.file_facts import facts, plan_files
+from jobs.plan.file_facts import facts, hours_per_byte, plan_files
 from jobs.plan.model_weight import model_weight
 from jobs.plan.planner import limits
 from jobs.progress import Advance
@@ -35,7 +35,10 @@ from models.learning.order import KEPT_FOR_CHOICE, Learning
 from models.parallel import each
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
-from replay.policies.learned import Learned, Order
+from replay.policies import Policy
+from replay.policies.learned import Order
+from replay.steward import EvictionOrder, new_order
+from replay.steward.replayed import XCACHE, Plans, Replayed
 from replay.story import Story, story
 from replay.trace import Trace
 
@@ -69,6 +72,7 @@ class EvaluationRow:
     `cycle`: between plans, None for policies that make none. `byte_gap_closed_lower` and `_upper`: one-sided
     bounds at 95 % confidence each, by a block bootstrap over days; None if LRU reaches the bound, or if the
     days are too few.
+    `core_hours`: of the jobs that read, waiting included; None of the bound.
     """
 
     policy: str
@@ -82,6 +86,7 @@ class EvaluationRow:
     byte_gap_closed: float | None
     byte_gap_closed_lower: float | None
     byte_gap_closed_upper: float | None
+    core_hours: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,11 +285,14 @@ def _replayed(
     """Every rival at every capacity, planned by the planner of production."""
     names, plan = scene.trace.names, settings.plan
     assert names is not None
-    files = plan_files(names, facts(scene.tables, names), plan=plan)[0]
+    benefit, regions = settings.benefit.model, settings.regions
+    known_files = facts(scene.tables, names)
+    files, origins = plan_files(names, known_files, plan=plan, benefit=benefit, regions=regions)
+    hours = hours_per_byte(files, origins, benefit, regions)
     scorers = [*SCORERS, *([] if known.champion is None else [CHAMPION_PLAN])]
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in scene.caches]
     orders = Learning(scene.trace, scene.story, room).orders(days.from_s, on_progress)
-    total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 3)
+    total = len(scene.caches) * (len(scorers) + len(IN_LINE) + 4 + (known.champion is not None))
     done: list[str] = []
     champion = "" if known.champion is None else known.champion.version
     site, region = Tables(settings.tables.root), settings.region.name
@@ -305,20 +313,45 @@ def _replayed(
 
     def rivals(at: tuple[_Cache, list[Order]]) -> Rivals:
         cache, order = at
+        planners = {scorer: planner(scorer, cache) for scorer in scorers}
         return replay_rivals(
             scene.trace,
             cache.config,
-            {scorer: planner(scorer, cache) for scorer in scorers},
+            planners,
             capacity_fraction=cache.fraction,
             cycle_s=cache.cycle_s,
             from_s=days.from_s,
             plan_from_s=days.trial_s,
-            steward=Learned(scene.story, order) if order else None,
+            stewards=_stewards(scene, cache, order, planners, days.trial_s) if order else {},
+            hours=hours,
             on_done=count,
         )
 
     _ = scene.trace.following  # computed once, before several threads ask for it
     return each(rivals, zip(scene.caches, orders, strict=True))
+
+
+def _stewards(
+    scene: _Scene, cache: _Cache, order: list[Order], planners: Mapping[str, ValuePlanner], plan_from_s: int
+) -> dict[str, Policy]:
+    """A live steward that follows the learned `order`: alone, and beside plans that leave evictions to it."""
+
+    def follow(capacity_bytes: int) -> EvictionOrder:
+        return new_order("learned", capacity_bytes, order)
+
+    config, rows = cache.config, {STEWARD: Replayed(scene.story, follow, XCACHE)}
+    for name, scorer in BESIDE_A_STEWARD.items():
+        if scorer in planners:
+            plans = Plans(
+                planners[scorer].beside_a_steward,
+                config.capacity_bytes,
+                config.low_watermark,
+                config.high_watermark,
+                cache.cycle_s,
+                plan_from_s,
+            )
+            rows[name] = Replayed(scene.story, follow, XCACHE, plans=plans)
+    return {**rows}
 
 
 def _notes(rivals: Sequence[Rivals]) -> tuple[str, ...]:
@@ -335,11 +368,11 @@ def no_bounds(rivals: Sequence[Rivals]) -> tuple[str, ...]:
 
 def row(at: Rivals, policy: str) -> EvaluationRow:
     """One policy of a comparison as a row of the answer."""
-    result, gap = at.replayed[policy].result, at.gap_closed(policy)
+    result, gap, hours = at.replayed[policy].result, at.gap_closed(policy), at.replayed[policy].core_hours
     return EvaluationRow(
         policy=policy,
         capacity_fraction=at.capacity_fraction,
-        cycle=duration_label(at.cycle_s) if policy.startswith("lru+") else None,
+        cycle=duration_label(at.cycle_s) if "+" in policy else None,
         hit_ratio=result.hit_ratio,
         byte_hit_ratio=result.byte_hit_ratio,
         wan_bytes=result.wan_bytes,
@@ -348,4 +381,5 @@ def row(at: Rivals, policy: str) -> EvaluationRow:
         byte_gap_closed=None if gap is None else gap.mean,
         byte_gap_closed_lower=None if gap is None else gap.lower,
         byte_gap_closed_upper=None if gap is None else gap.upper,
+        core_hours=None if hours is None else float(hours.sum()),
     )

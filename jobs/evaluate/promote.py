@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from features.errors import StaleInputError
-from features.results import CHAMPION_PLAN, EVALUATIONS, PROMOTIONS
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, PROMOTIONS, STEWARD_PLAN
 from features.times import as_of_label, day_label, parse_as_of
 from features.units import duration_label
 from jobs.evaluate.decisions import Promotion, decisions, last_decision
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables, read_partitions
 from jobs.train.registry import awaited_registry
-from models.evaluation.promotion import DailyWan, Decision, decide_order
+from models.evaluation.promotion import DailyWan, Decision, decide_order, decide_pair
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
 from models.serving.names import CHAMPION, STEWARD
@@ -45,7 +45,14 @@ def promote(settings: Settings) -> Promotion:
         max_age_s=settings.training.max_age,
         now_s=int(time.time()),
         min_days=settings.training.min_test_days,
+        judged=plan_policies(settings),
     )
+
+
+def plan_policies(settings: Settings) -> tuple[str, ...]:
+    """The policies that decide about plans: as plans act in the site's caches, with a steward or without."""
+    have = {cache.steward for cache in settings.caches.values()} or {False}
+    return tuple(policy for has, policy in ((False, CHALLENGER_PLAN), (True, STEWARD_PLAN)) if has in have)
 
 
 def rollback(settings: Settings) -> Promotion:
@@ -64,7 +71,14 @@ def why(settings: Settings) -> Promotion:
 
 
 def decide(
-    tables: Tables, *, region: str, mlflow: MlflowSettings, max_age_s: int, now_s: int, min_days: int
+    tables: Tables,
+    *,
+    region: str,
+    mlflow: MlflowSettings,
+    max_age_s: int,
+    now_s: int,
+    min_days: int,
+    judged: Sequence[str] = (CHALLENGER_PLAN,),
 ) -> Promotion:
     """Promote the model of the region's newest evaluation if it won, else refuse it; record the decision.
 
@@ -74,6 +88,9 @@ def decide(
     is gone), ModelError (the files of a challenger that won were changed or cannot be read), ServiceError
     (MLflow is unavailable); nothing has changed then. The files of versions that stay are checked after the
     decision is recorded, with the same errors.
+
+    `judged`: the policies by which plans are judged. Beside a steward they win only with the order that it
+    followed.
     """
     as_of, rows = _newest_evaluation(tables, region)
     now_s = _after_last(tables, region, now_s)
@@ -86,12 +103,15 @@ def decide(
     if rival and parse_as_of(as_of) - registry.until_s(rival) > max_age_s:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
         rival = None
-    plans, order = _decided(rows, rival, min_days), decide_order(_replays(rows), min_days=min_days)
+    plans = _decided(rows, rival, min_days, judged)
+    order = decide_order(_replays(rows), min_days=min_days)
     has_won = plans.promote or order.promote
     trained_until, digests = None, _digests(earlier)
     if has_won:
         bundle, digests[challenger] = registry.vouch(challenger)
         order, trained_until = _of_bundle(order, bundle), as_of_label(bundle.until_s)
+    if STEWARD_PLAN in judged:
+        plans = _with_order(plans, order)
     after = _Serving(
         challenger if plans.promote else present.champion,
         challenger if order.promote else present.steward,
@@ -179,21 +199,46 @@ def _newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
     return as_of, rows
 
 
-def _decided(rows: Sequence[Row], rival: str | None, min_days: int) -> Decision:
+def _decided(rows: Sequence[Row], rival: str | None, min_days: int, policies: Sequence[str]) -> Decision:
+    """The decision about plans, which must win by each of `policies`."""
     judged = {row["scored_by"] for row in rows if row["policy"] == CHAMPION_PLAN}
     if rival and judged and judged != {rival}:
         others = ", ".join(sorted(map(str, judged)))
         reason = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
         return Decision(False, (reason,), ())
-    return decide_by_replay(_replays(rows), has_champion=rival is not None, min_days=min_days)
+    rules = {CHALLENGER_PLAN: decide_by_replay, STEWARD_PLAN: decide_pair}
+    found = [
+        rules[policy](_replays(rows), has_champion=rival is not None, min_days=min_days)
+        for policy in policies
+    ]
+    return Decision(
+        all(one.promote for one in found),
+        tuple(reason for one in found for reason in one.reasons),
+        tuple(compared for one in found for compared in one.comparisons),
+    )
+
+
+def _with_order(plans: Decision, order: Decision) -> Decision:
+    """Plans that won beside a steward, unless the order that it followed may not evict."""
+    if order.promote or not plans.promote:
+        return plans
+    reason = "plans were judged beside a steward that followed the challenger's order, which may not evict"
+    return Decision(False, (reason, *plans.reasons), plans.comparisons)
 
 
 def _replays(rows: Sequence[Row]) -> list[DailyWan]:
-    by_capacity: dict[float, dict[str, dict[str, int]]] = {}
+    wan, hours = (_days(rows, column) for column in ("wan_bytes", "core_hours"))
+    return [DailyWan(fraction, wan[fraction], hours.get(fraction, {})) for fraction in sorted(wan)]
+
+
+def _days(rows: Sequence[Row], column: str) -> dict[float, dict[str, dict[str, Any]]]:
+    """What is known of `column`, by capacity, policy and day."""
+    found: dict[float, dict[str, dict[str, Any]]] = {}
     for row in rows:
-        policies = by_capacity.setdefault(row["capacity_fraction"], {})
-        policies.setdefault(row["policy"], {})[row["on_day"]] = row["wan_bytes"]
-    return [DailyWan(fraction, policies) for fraction, policies in sorted(by_capacity.items())]
+        if row[column] is not None:
+            policies = found.setdefault(row["capacity_fraction"], {})
+            policies.setdefault(row["policy"], {})[row["on_day"]] = row[column]
+    return found
 
 
 def _served(decisions: Sequence[Promotion]) -> list[_Serving]:

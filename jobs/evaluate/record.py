@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
+from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
 from features.times import DAY_S, as_of_label
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
@@ -65,6 +65,7 @@ def record(settings: Settings, known: Contest, rivals: Sequence[Rivals], *, last
     scored_by = {CHALLENGER_PLAN: known.candidate}
     if known.champion is not None:
         scored_by[CHAMPION_PLAN] = known.champion.version
+    scored_by |= {name: scored_by[of] for name, of in BESIDE_A_STEWARD.items() if of in scored_by}
     end_s = last_day_s + DAY_S
     key = MomentKey.at(end_s, settings.region.name)
     rows = day_rows(rivals, model_version=known.candidate, scored_by=scored_by)

@@ -68,6 +68,7 @@ url = "root://127.0.0.1:{port}"
 capacity = "{capacity}"
 namespace = "{out}/xrootd/ns"
 gstream = "{out}/gstream"
+steward = true
 """
 
 _FOLDER = """\
@@ -76,6 +77,7 @@ kind = "directory"  # no XRootD server is installed here
 url = "{out}/cache"
 origin = "{out}/origin"
 capacity = "{capacity}"
+steward = true
 """
 
 

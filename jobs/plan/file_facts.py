@@ -13,6 +13,7 @@ from features.times import DAY_S, day_label
 from jobs.settings.plan import PlanSettings
 from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
+from models.evaluation.hours import HoursPerByte
 from prefetch.plan import Files, Objective, treatments
 from prefetch.plan.control import is_control
 from replay.benefit import BenefitModel, BytesRead, cost
@@ -107,16 +108,31 @@ def _coded(column: pa.ChunkedArray) -> tuple[IntArray, list[str]]:
     return codes, coded.dictionary.to_pylist()
 
 
+def hours_per_byte(
+    files: Files, origins: Sequence[str], model: BenefitModel, regions: Mapping[str, OriginSettings]
+) -> HoursPerByte:
+    """Core-hours that a job needs per byte of each file; `origins`: by code, as of `plan_files`."""
+    missed, hit = np.array(_hours([*origins, ""], model, list(regions.values()))).T
+    return HoursPerByte(missed[files.origin], hit[files.origin])
+
+
 def _saved(origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]) -> list[float]:
     """Core hours that a byte read from the cache saves, against one fetched from each of `origins`."""
+    return [max(0.0, missed - hit) for missed, hit in _hours(origins, model, regions)]
+
+
+def _hours(
+    origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]
+) -> list[tuple[float, float]]:
+    """Core hours per byte that comes from each of `origins`, and per byte read from the cache instead."""
     fits = first_fit(pa.array(origins, pa.string()), [region.hosts for region in regions])
     rtt_ms = [region.rtt_ms for region in regions] + [None]
-    return [_saved_per_byte(rtt_ms[code], model) for code in fits.tolist()]
+    return [_hours_at(rtt_ms[code], model) for code in fits.tolist()]
 
 
-def _saved_per_byte(rtt_ms: float | None, model: BenefitModel) -> float:
+def _hours_at(rtt_ms: float | None, model: BenefitModel) -> tuple[float, float]:
     rtt = np.array([np.nan if rtt_ms is None else rtt_ms])
     amount, none = np.array([10**12]), np.array([0])
     missed = cost(BytesRead(rtt, amount, none[:, None]), model).core_hours
     hit = cost(BytesRead(rtt, none, amount[:, None]), model).core_hours
-    return max(0.0, missed - hit) / 10**12
+    return missed / 10**12, hit / 10**12

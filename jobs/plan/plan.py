@@ -180,6 +180,8 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
         work_at=lambda _: queued.of(dids),
         version=model.version,
     )
+    if moment.cache.steward:
+        chosen = chosen.beside_a_steward
     state = state_of(moment, held, index, recent, cycle_s)
     return Judged(held, dids, index, chosen.judge(state), queued, model)
 

@@ -203,6 +203,7 @@ class CacheSettings(Section):
     gstream: Path | None = None
     origin: Path | None = None
     touch_every: Literal["auto"] | Seconds = "auto"
+    steward: bool = False
     evict_guard: Pause = 600
     max_clock_skew: Pause = 60
     keytab: Path | None = None

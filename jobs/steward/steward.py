@@ -68,6 +68,11 @@ def run(
     and ConfigError, InputError, ServiceError or PushError if it cannot begin.
     """
     chosen = settings.cache(cache)
+    if not chosen.steward:
+        raise ConfigError(
+            f"caches.{cache}.steward",
+            "is not true: plans would evict beside the steward, and nobody would have judged both together",
+        )
     with (
         alone_at(_root(chosen), f"steward of cache {chosen.name!r}"),
         until_signalled() as stopping,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from features.results import (
     S3FIFO,
     S3FIFO_PLAN,
     STEWARD,
+    STEWARD_CHAMPION,
+    STEWARD_PLAN,
 )
 from features.units import TOO_FEW_DAYS, format_bytes
 from models.evaluation.bootstrap import mean_interval
@@ -27,10 +30,11 @@ Days = Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class DailyWan:
-    """WAN bytes per policy and day of a walk-forward replay at one capacity."""
+    """WAN bytes and core-hours per policy and day of a walk-forward replay at one capacity."""
 
     capacity_fraction: float
     wan_bytes: Mapping[str, Days]
+    core_hours: Mapping[str, Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Comparison:
     """The challenger against one rival at one capacity: its mean saving of WAN bytes per day, with bounds.
 
     `saving_share`: as a share of the rival's WAN bytes. `won`: the lower bound is above 0. `policy`: what of
-    the challenger was compared, its plans or its order of eviction.
+    the challenger was compared, its plans or its order of eviction. `saving_hours`, `lower_hours`: its mean
+    saving of core-hours per day where that decides, see `decide_pair`.
     """
 
     against: str
@@ -50,6 +55,8 @@ class Comparison:
     saving_share: float
     won: bool
     policy: str = CHALLENGER_PLAN
+    saving_hours: float | None = None
+    lower_hours: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +87,39 @@ def decide_order(replays: Sequence[DailyWan], *, min_days: int = MIN_DAYS) -> De
     return _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
 
 
-def _decided(replays: Sequence[DailyWan], mine: str, rivals: Sequence[str], min_days: int) -> Decision:
+def decide_pair(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = MIN_DAYS) -> Decision:
+    """Whether the challenger's plans may act in a cache whose steward follows the challenger's order.
+
+    Plans and steward together must beat plain LRU and plans by S3-FIFO's counts as in `decide`. Plans cannot
+    save bytes that a steward saves without them: their prefetches save waiting. So against the steward alone,
+    and with `has_champion` beside plans by the present champion, the lower 95 % bound of the mean saving of
+    core-hours per day must be above 0, while the WAN bytes are not significantly more: the upper 95 % bound
+    of their saving is not below 0.
+    """
+    alike = [STEWARD, *([STEWARD_CHAMPION] if has_champion else [])]
+    return _decided(replays, STEWARD_PLAN, [LRU, S3FIFO_PLAN], min_days, by_hours=alike)
+
+
+def _decided(
+    replays: Sequence[DailyWan],
+    mine: str,
+    by_bytes: Sequence[str],
+    min_days: int,
+    by_hours: Sequence[str] = (),
+) -> Decision:
+    rivals = [*by_bytes, *by_hours]
     faults = [fault for replay in replays for fault in _faults(replay, mine, rivals, max(min_days, 1))]
     if not replays:
         faults = ["the evaluation has no rows"]
+    if by_hours and not faults:
+        faults = [fault for replay in replays for fault in _untold(replay, (mine, *by_hours))]
     if faults:
         return Decision(False, tuple(faults), ())
-    compared = tuple(_compared(replay, mine, rival) for replay in replays for rival in rivals)
+    compared = tuple(
+        (_compared_by_hours if rival in by_hours else _compared)(replay, mine, rival)
+        for replay in replays
+        for rival in rivals
+    )
     return Decision(all(one.won for one in compared), tuple(_in_words(one) for one in compared), compared)
 
 
@@ -124,7 +157,32 @@ def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
     )
 
 
+def _untold(replay: DailyWan, policies: Sequence[str]) -> list[str]:
+    days, told = set(replay.wan_bytes[policies[0]]), replay.core_hours
+    return [
+        f"core-hours of {policy} at {replay.capacity_fraction:.0%} capacity are not known; evaluate again"
+        for policy in policies
+        if set(told.get(policy, ())) != days
+    ]
+
+
+def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> Comparison:
+    """By core-hours, while the WAN bytes are not significantly more."""
+    bytes_saved = _compared(replay, policy, rival)
+    mine, theirs = replay.core_hours[policy], replay.core_hours[rival]
+    saved = np.array([theirs[day] - mine[day] for day in sorted(mine)], dtype=np.float64)
+    found, most = mean_interval(saved, confidence=CONFIDENCE), bytes_saved.upper_bytes
+    return dataclasses.replace(
+        bytes_saved,
+        won=found.lower is not None and found.lower > 0 and most is not None and most >= 0,
+        saving_hours=found.mean,
+        lower_hours=found.lower,
+    )
+
+
 def _in_words(one: Comparison) -> str:
+    if one.saving_hours is not None:
+        return _hours_in_words(one)
     verdict = "beats" if one.won else "is not significantly better than"
     surely = TOO_FEW_DAYS
     if one.lower_bytes is not None:
@@ -133,4 +191,17 @@ def _in_words(one: Comparison) -> str:
         f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves "
         f"{format_bytes(one.saving_bytes)} of WAN bytes per day ({one.saving_share:.1%}), {surely}, "
         f"over {one.n_days} days"
+    )
+
+
+def _hours_in_words(one: Comparison) -> str:
+    verdict = "saves waiting beside" if one.won else "saves no waiting without WAN bytes beside"
+    hours, n_bytes = f"{one.saving_hours:.3g} core-hours per day", format_bytes(one.saving_bytes)
+    surely = TOO_FEW_DAYS
+    if one.lower_hours is not None and one.upper_bytes is not None:
+        most = format_bytes(one.upper_bytes)
+        surely = f"at least {one.lower_hours:.3g} and at most {most} with {CONFIDENCE:.0%} confidence each"
+    return (
+        f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves {hours} and {n_bytes} of "
+        f"WAN bytes per day ({one.saving_share:.1%}), {surely}, over {one.n_days} days"
     )

@@ -9,16 +9,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from features.arrays import IntArray
-from features.results import LRU, S3FIFO, STEWARD
+from features.arrays import BoolArray, FloatArray, IntArray
+from features.results import BESIDE_A_STEWARD, LRU, S3FIFO
 from features.times import DAY_S, day_label
 from models.evaluation.bootstrap import Interval, few_days, ratio_interval
+from models.evaluation.hours import HoursPerByte, daily_hours
 from prefetch.plan import ValuePlanner
 from prefetch.plan.cycle import CYCLES_PER_AGE
 from prefetch.plan.cycle import fitting_cycle_s as within_grid
 from replay.bounds import byte_bound
 from replay.config import CacheConfig
 from replay.engine import simulate
+from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState, Planner
 from replay.policies import run_policy
 from replay.policies.policy import Policy
@@ -35,11 +37,15 @@ _IDLE = Actions(_NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replayed:
-    """One policy's replay. `requested_bytes`: sizes of the files read, summed per day of `result.daily`."""
+    """One policy's replay. `requested_bytes`: sizes of the files read, summed per day of `result.daily`.
+
+    `core_hours`: of the jobs that read them, per day; None: not known.
+    """
 
     policy: str
     result: Result
     requested_bytes: IntArray
+    core_hours: FloatArray | None = None
 
     @property
     def days(self) -> list[str]:
@@ -98,26 +104,39 @@ def replay_rivals(
     cycle_s: int,
     from_s: int,
     plan_from_s: int,
-    steward: Policy | None,
+    stewards: Mapping[str, Policy],
+    hours: HoursPerByte | None = None,
     on_done: Callable[[str], None],
 ) -> Rivals:
-    """Replay LRU, LRU with each of `planners`, `steward`, the policies `IN_LINE`, and the bound on byte hits.
+    """Replay LRU, LRU with each of `planners`, `stewards`, the policies `IN_LINE`, and the bound on bytes.
 
-    `steward` None: no order could be learned, so there is no such row.
+    `stewards`: policies that follow a learned order, by name; none if no order could be learned. `hours`: of
+    each file, by which the jobs' core-hours are counted.
 
-    All see the accesses before `from_s`, where counting begins; plans begin at `plan_from_s`. The steward,
+    All see the accesses before `from_s`, where counting begins; plans begin at `plan_from_s`. The stewards,
     the policies `IN_LINE` and the bound have as many bytes as any of the planned caches held at its peak.
     """
     results: dict[str, Result] = {}
+    core_hours: dict[str, FloatArray] = {}
     counted = partial(simulate, trace, cache, count_from_s=from_s)
+
+    def note(name: str, result: Result, hit: BoolArray) -> None:
+        results[name] = result
+        if hours is not None:
+            core_hours[name] = daily_hours(trace, result, hit, hours)
+        on_done(name)
+
     for name, planner in {LRU: None, **planners}.items():
-        results[name] = counted(planner=planner, cycle_s=cycle_s, plan_from_s=plan_from_s, policy=name)
-        on_done(name)
+        outcome = np.zeros(trace.n_accesses, np.uint8)
+        plans = counted(
+            planner=planner, cycle_s=cycle_s, plan_from_s=plan_from_s, policy=name, outcome=outcome
+        )
+        note(name, plans, (outcome & HIT) != 0)
     room = max(result.peak_usage_bytes for result in results.values())
-    in_line: dict[str, Policy | None] = {} if steward is None else {STEWARD: steward}
-    for name, policy in (in_line | dict.fromkeys(IN_LINE)).items():
-        results[name] = run_policy(name, trace, room, count_from_s=from_s, policy=policy)
-        on_done(name)
+    in_line: dict[str, Policy | None] = {**stewards, **dict.fromkeys(IN_LINE)}
+    for name, policy in in_line.items():
+        hit = np.zeros(trace.n_accesses, np.bool_)
+        note(name, run_policy(name, trace, room, count_from_s=from_s, policy=policy, hit=hit), hit)
     results[BOUND] = byte_bound(trace, room, count_from_s=from_s)
     on_done(BOUND)
     weights = {
@@ -125,13 +144,14 @@ def replay_rivals(
         for name, planner in planners.items()
         if isinstance(planner, ValuePlanner)
     }
-    by_name = {name: replayed(trace, one) for name, one in results.items()}
+    weights |= {name: weights[of] for name, of in BESIDE_A_STEWARD.items() if of in weights}
+    by_name = {name: replayed(trace, one, core_hours.get(name)) for name, one in results.items()}
     return Rivals(capacity_fraction, cycle_s, by_name, weights)
 
 
-def replayed(trace: Trace, result: Result) -> Replayed:
+def replayed(trace: Trace, result: Result, core_hours: FloatArray | None = None) -> Replayed:
     """A result of `trace` with the bytes requested per day."""
-    return Replayed(result.policy, result, _requested(trace, result))
+    return Replayed(result.policy, result, _requested(trace, result), core_hours)
 
 
 def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:
@@ -203,11 +223,13 @@ def day_rows(
             "hits": hits,
             "prefetch_bytes": prefetched,
             "wasted_bytes": wasted,
+            "core_hours": hours,
         }
         for at in rivals
         for one in at.replayed.values()
-        for day, wan, hit_bytes, hits, misses, prefetched, wasted in zip(
+        for day, hours, wan, hit_bytes, hits, misses, prefetched, wasted in zip(
             one.days,
+            [None] * len(one.days) if one.core_hours is None else one.core_hours.tolist(),
             *(column.tolist() for column in _daily(one)),
             strict=True,
         )

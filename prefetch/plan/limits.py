@@ -24,7 +24,8 @@ class PlanLimits:
     `wan_bytes_per_hour`: of demand and prefetch together; None: no limit. `quiet_hours`: first hour and the
     one after the last (UTC) in which prefetches may come; None: any. `origin_bytes`: what each origin (code)
     may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, KIT's Eq. 1.
-    `queued_share`: of the prefetched bytes, for what queued jobs read while predictions want the rest. Raises
+    `queued_share`: of the prefetched bytes, for what queued jobs read while predictions want the rest.
+    `evicts`: False where a steward makes the room, so that only what a rule keeps out is evicted. Raises
     ConfigError.
     """
 
@@ -39,6 +40,7 @@ class PlanLimits:
     origin_bytes: IntArray | None = None
     cached_fraction: float = 1.0
     queued_share: float = 1.0
+    evicts: bool = True
 
     def __post_init__(self) -> None:
         if self.cycle_s <= 0:

@@ -23,6 +23,7 @@ from replay.planner import BoolArray, CacheState, IntArray
 
 FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
+BY_A_STEWARD = Limit(0, "the cache's steward makes the room")
 
 FORBIDDEN, ELSEWHERE = -2.0, -1.0
 """Keys below any density: files that a rule keeps out go first, then those of another server."""
@@ -115,11 +116,13 @@ def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
     """
     needed, size = case.limits.evict_bytes(case.state, prefetch_bytes), case.disk.size_bytes
     goes = np.arange(order.size) < head(order, size, needed).size
-    if _is_purged(case.disk, order, goes):
+    if not case.limits.evicts or _is_purged(case.disk, order, goes):
         goes[:] = False
     goes |= case.treatment[order] == Treatment.NEVER
     places = order[goes]
     limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
+    if not case.limits.evicts:
+        limit = BY_A_STEWARD
     return Choice(places, _why_it_goes(case)[places], limit, places.size < order.size)
 
 

@@ -66,6 +66,11 @@ class ValuePlanner:
     objective: Objective = Objective.BYTES
     model_weight: Callable[[int], float] = lambda _: 1.0
 
+    @property
+    def beside_a_steward(self) -> ValuePlanner:
+        """The same, but for a cache whose steward makes the room."""
+        return dataclasses.replace(self, limits=dataclasses.replace(self.limits, evicts=False))
+
     def actions(self, state: CacheState) -> Actions:
         """What to do with a cache in `state`: the actions of `plan`, from the candidates that may be fetched.
 

@@ -10,7 +10,7 @@ from features.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
 from features.jit import bare
 from features.stream.columns import COLUMNS
 from features.stream.row import row
-from features.stream.state import D_LAST, LAST, Files, State
+from features.stream.state import D_LAST, LAST, READS, Files, State
 from replay.forest import Block, Ladder, fill, hit_rates, new_block
 from replay.lanes import LANES
 
@@ -134,19 +134,24 @@ def _is_fresh(known: Known, file: int, now_s: float) -> bool:
 
 @bare
 def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
-    """Write the values of the first `n` stale files."""
-    values, block = known.values, rule.block
-    if rule.share > 0:
+    """Write the values of the first `n` stale files. One that was never read has no age, only its rate."""
+    values, block, of = known.values, rule.block, known.state.file
+    has_rates = rule.share > 0
+    for lane in range(n):
+        has_rates |= of[values.stale[lane], READS] == 0
+    if has_rates:
         for lane in range(n):
             row(known.state, known.files, values.stale[lane], now_s, values.x)
             fill(rule.ladder.forest, values.x, block, lane)
         hit_rates(rule.ladder, block, n)
     for lane in range(n):
         file = values.stale[lane]
-        age_s = max(YOUNGEST_S, now_s - known.state.file[file, LAST])
-        values.value[file] = -(1 - rule.share) * np.log(age_s)
-        if rule.share > 0:
-            values.value[file] += rule.share * np.log(block.rate[lane])
+        share = 1.0 if of[file, READS] == 0 else rule.share
+        values.value[file] = 0.0
+        if share < 1:
+            values.value[file] = -(1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
+        if share > 0:
+            values.value[file] += share * np.log(block.rate[lane])
 
 
 @bare

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from features.arrays import BoolArray
 from features.errors import ConfigError
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.fifo import fifo
@@ -66,12 +67,14 @@ def run_policy(
     *,
     count_from_s: int | None = None,
     policy: Policy | PartPolicy | None = None,
+    hit: BoolArray | None = None,
 ) -> Result:
     """Replay `trace` under the policy called `name`, counting from `count_from_s` (None: everything).
 
     `policy` is the policy of that name if it is not built in. Files are evicted at the access that needs the
     room; for watermarks and plans see `replay.engine`. A `PartPolicy` gives bytes of parts of files. The peak
-    usage is that of the whole replay. Raises ConfigError for an unknown name, InputError for an empty window.
+    usage is that of the whole replay. `hit`: bool per access, all False; hits of whole files are marked.
+    Raises ConfigError for an unknown name, InputError for an empty window.
     """
     if policy is None:
         name = canonical(name)
@@ -90,7 +93,7 @@ def run_policy(
             counted=counted,
             seconds=time.perf_counter() - started,
         )
-    hit = np.zeros(trace.n_accesses, np.bool_)
+    hit = np.zeros(trace.n_accesses, np.bool_) if hit is None else hit
     done = policy(trace, capacity_bytes, hit)
     seconds = time.perf_counter() - started
     if isinstance(done, Ahead):

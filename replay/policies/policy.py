@@ -15,13 +15,15 @@ from replay.trace import Trace
 class Prefetched(NamedTuple):
     """Files that a policy fetched ahead, [k] each: when, their bytes, and when they were read or evicted.
 
-    `ended_s`: the largest integer while a file is on disk unread.
+    `ended_s`: the largest integer while a file is on disk unread. `refetched`: int64[r, 2], time and bytes of
+    each first miss of a file that a plan had evicted.
     """
 
     at_s: IntArray
     n_bytes: IntArray
     ended_s: IntArray
     is_read: BoolArray
+    refetched: IntArray = np.zeros((0, 2), np.int64)
 
     def placed(self, count_from_s: int) -> Placed:
         """What counts: also files that came before `count_from_s` and were unread on disk then."""
@@ -29,7 +31,13 @@ class Prefetched(NamedTuple):
         at_s, n_bytes = np.maximum(self.at_s[counts], count_from_s), self.n_bytes[counts]
         order = np.argsort(at_s, kind="stable")
         is_read = self.is_read[counts]
-        return Placed(at_s[order], n_bytes[order], int(n_bytes[is_read].sum()), int(n_bytes[~is_read].sum()))
+        return Placed(
+            at_s[order],
+            n_bytes[order],
+            prefetch_read_bytes=int(n_bytes[is_read].sum()),
+            wasted_bytes=int(n_bytes[~is_read].sum()),
+            refetch_bytes=int(self.refetched[self.refetched[:, 0] >= count_from_s, 1].sum()),
+        )
 
 
 class Ahead(NamedTuple):

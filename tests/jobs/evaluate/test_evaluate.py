@@ -74,7 +74,7 @@ def answer(site: Path) -> dict[str, Any]:
 
 def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer: dict[str, Any]) -> None:
     found = {(row["policy"], row["capacity_fraction"]): row for row in answer["rows"]}
-    policies = {*SCORERS, "lru", "steward", "s3fifo", "clairvoyant", "bound"}
+    policies = {*SCORERS, "lru", "steward", "steward+plan", "s3fifo", "clairvoyant", "bound"}
     assert set(found) == {(policy, share) for policy in policies for share in (0.1, 0.2)}
     assert (answer["first_day"], answer["last_day"]) == ("2026-03-09", "2026-03-12")
     assert answer["model_version"] is None
@@ -86,7 +86,13 @@ def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer:
             assert bound <= row["wan_bytes"]
             assert row["byte_gap_closed"] == pytest.approx((lru - row["wan_bytes"]) / (lru - bound))
             assert row["byte_gap_closed_lower"] is row["byte_gap_closed_upper"] is None
-            assert row["cycle"] == ("6h" if policy in SCORERS else None)
+            assert row["cycle"] == ("6h" if policy in {*SCORERS, "steward+plan"} else None)
+            assert (row["core_hours"] is None) == (policy == "bound")
+        pair, alone = found["steward+plan", share], found["steward", share]
+        assert pair["wan_bytes"] != alone["wan_bytes"]
+        # With one distance for all origins, hours are spent as bytes are missed.
+        saved_bytes = pair["byte_hit_ratio"] - alone["byte_hit_ratio"]
+        assert (pair["core_hours"] < alone["core_hours"]) == (saved_bytes > 0)
 
 
 def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) -> None:

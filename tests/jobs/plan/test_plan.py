@@ -77,6 +77,21 @@ def rows(tables: Tables, action: str) -> list[dict[str, Any]]:
     return sorted((row for row in found if row["action"] == action), key=lambda row: row["rank"])
 
 
+def test_a_plan_beside_a_steward_leaves_the_room_to_it_but_not_what_a_rule_keeps_out(tables: Tables) -> None:
+    full = [held(i, ago_s=7200 + i) for i in range(92)]
+    alone = run(tables, full)
+    assert alone.evict > 0
+    beside = CACHE.model_copy(update={"steward": True})
+    summary = run(tables, full, cache=beside)
+    assert (summary.evict, rows(tables, "evict")) == (0, [])
+    assert summary.bound_by["evict"] == "the cache's steward makes the room"
+    assert (summary.pin, summary.prefetch) == (alone.pin, alone.prefetch)
+    never = RuleSettings(action="never", names=(lfn(7),))
+    ruled = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"rules": (never,)})})
+    run(tables, full, settings=ruled, cache=beside)
+    assert [row["did"] for row in rows(tables, "evict")] == [f"cms:{lfn(7)}"]
+
+
 def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables) -> None:
     summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
     planned = {

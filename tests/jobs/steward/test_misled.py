@@ -47,7 +47,7 @@ def configured(folder: Path, *, state: str, more: str = "") -> Path:
     )
     (folder / "conf" / "caches" / "xc1.toml").write_text(
         f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
-        f'capacity = "{20 * SIZE}B"\n'
+        f'capacity = "{20 * SIZE}B"\nsteward = true\n'
     )
     with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
         journal.make()

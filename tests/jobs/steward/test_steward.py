@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
     for name, kind in (("xc1", f'"directory"\norigin = "{tmp_path}/origin"'), ("far", '"xcache"')):
         url = f"{tmp_path}/cache" if name == "xc1" else "root://x:1"
         (tmp_path / "conf" / "caches" / f"{name}.toml").write_text(
-            f'name = "{name}"\nkind = {kind}\nurl = "{url}"\ncapacity = "{20 * SIZE}B"\n'
+            f'name = "{name}"\nkind = {kind}\nurl = "{url}"\ncapacity = "{20 * SIZE}B"\nsteward = true\n'
         )
     with contextlib.closing(Journal(f"{tmp_path}/journal.db")) as journal:
         journal.make()
@@ -82,6 +82,9 @@ def test_a_second_steward_is_refused_and_told_of_the_first(
 def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -> None:
     far = settings.caches["far"].model_copy(update={"gstream": tmp_path})
     with pytest.raises(ConfigError, match=r"caches\.far\.namespace"):
+        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+    far = settings.caches["far"].model_copy(update={"steward": False})
+    with pytest.raises(ConfigError, match=r"caches\.far\.steward"):
         steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
     far = settings.caches["far"].model_copy(update={"namespace": tmp_path})
     with pytest.raises(ConfigError, match=r"caches\.far\.gstream"):

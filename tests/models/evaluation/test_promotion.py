@@ -17,11 +17,13 @@ from features.results import (
     S3FIFO,
     S3FIFO_PLAN,
     STEWARD,
+    STEWARD_CHAMPION,
+    STEWARD_PLAN,
 )
 from features.units import TOO_FEW_DAYS
 from models.evaluation import bootstrap
 from models.evaluation.bootstrap import BOUNDED_DAYS, few_days, mean_interval, ratio_interval
-from models.evaluation.promotion import DailyWan, decide, decide_order
+from models.evaluation.promotion import DailyWan, decide, decide_order, decide_pair
 
 TB = 10**12
 
@@ -200,3 +202,57 @@ def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch)
 def test_a_bootstrap_needs_days() -> None:
     with pytest.raises(ValueError, match="need days"):
         mean_interval([], block=7)
+
+
+def beside(
+    *, lru: float = 3, counts: float = 3, steward_tb: float = 0.1, hours: float = 50, champion: float = 50
+) -> DailyWan:
+    """Days of a pair that saves so many TB a day, and core-hours against steward and champion."""
+    draw = np.random.default_rng(7)
+    days = [f"2026-03-{i + 1:02}" for i in range(28)]
+    saves = {LRU: lru, S3FIFO_PLAN: counts, STEWARD: steward_tb, STEWARD_CHAMPION: 0.1}
+    wan = {STEWARD_PLAN: {day: int((10 + draw.normal()) * TB) for day in days}}
+    for name, saving in saves.items():
+        mine = wan[STEWARD_PLAN]
+        wan[name] = {day: int(mine[day] + (saving + 0.1 * draw.normal()) * TB) for day in days}
+    waits = {STEWARD_PLAN: 0.0, STEWARD: hours, STEWARD_CHAMPION: champion}
+    told = {name: {day: 900 + more + 5 * draw.normal() for day in days} for name, more in waits.items()}
+    return DailyWan(0.1, wan, told)
+
+
+def test_plans_beside_a_steward_win_by_what_jobs_do_not_wait() -> None:
+    found = decide_pair([beside()], has_champion=True)
+    assert found.promote
+    assert {one.policy for one in found.comparisons} == {STEWARD_PLAN}
+    assert [one.against for one in found.comparisons] == [LRU, S3FIFO_PLAN, STEWARD, STEWARD_CHAMPION]
+    assert [one.saving_hours is None for one in found.comparisons] == [True, True, False, False]
+    by_hours = found.comparisons[2]
+    assert by_hours.saving_hours == pytest.approx(50, rel=0.1)
+    assert by_hours.lower_hours is not None and 45 < by_hours.lower_hours < by_hours.saving_hours
+    assert "core-hours per day" in found.reasons[2]
+    assert decide_pair([beside(champion=-50)], has_champion=False).promote
+
+
+@pytest.mark.parametrize(
+    ("loses", "against"),
+    [
+        ({"lru": 0.0}, LRU),
+        ({"counts": -1.0}, S3FIFO_PLAN),
+        ({"steward_tb": -0.5}, STEWARD),
+        ({"hours": 0.0}, STEWARD),
+        ({"champion": -20.0}, STEWARD_CHAMPION),
+    ],
+)
+def test_a_pair_that_loses_one_comparison_is_refused(loses: dict[str, float], against: str) -> None:
+    found = decide_pair([beside(), beside(**loses)], has_champion=True)
+    assert not found.promote
+    assert [one.against for one in found.comparisons if not one.won] == [against]
+
+
+def test_an_evaluation_that_knows_no_hours_decides_nothing_about_a_pair() -> None:
+    whole = beside()
+    short = {name: dict(list(days.items())[1:]) for name, days in whole.core_hours.items()}
+    for told in ({}, short):
+        found = decide_pair([DailyWan(0.1, whole.wan_bytes, told)], has_champion=False)
+        assert (found.promote, found.comparisons) == (False, ())
+        assert "core-hours of steward+plan at 10% capacity are not known" in found.reasons[0]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from features.results import LRU, STEWARD
 from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
+from models.evaluation.hours import HoursPerByte
 from models.evaluation.rivals import (
     BOUND,
     IN_LINE,
@@ -22,6 +23,7 @@ from models.evaluation.rivals import (
 )
 from replay.config import CacheConfig
 from replay.engine import simulate
+from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.policies.lru import lru
@@ -32,6 +34,7 @@ START_S = 20_000 * DAY_S + 500
 CYCLE_S = 6 * 3600
 FROM_S = 20_003 * DAY_S
 NONE = np.zeros(0, np.int64)
+HOURS = HoursPerByte(np.linspace(1e-3, 2e-3, 60), np.full(60, 5e-4))
 
 
 class Fetcher:
@@ -60,7 +63,8 @@ def rivals(seed: int) -> tuple[Trace, Rivals]:
         cycle_s=CYCLE_S,
         from_s=FROM_S,
         plan_from_s=FROM_S,
-        steward=lru,
+        stewards={STEWARD: lru},
+        hours=HOURS,
         on_done=lambda name: None,
     )
 
@@ -86,6 +90,25 @@ def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for
             assert sum(row[name] for row in mine) == getattr(one.result, name)
         assert {row["scored_by"] for row in mine} == {"m/1" if policy == "lru+x" else None}
     assert at.replayed["lru+x"].result.prefetch_bytes > 0
+
+
+def test_the_hours_of_each_day_are_those_of_its_reads() -> None:
+    reads, at = rivals(6)
+    outcome = np.zeros(reads.n_accesses, np.uint8)
+    simulate(reads, CacheConfig(int(0.2 * reads.footprint_bytes)), count_from_s=FROM_S, outcome=outcome)
+    hit = np.zeros(reads.n_accesses, np.bool_)
+    lru(reads, at.replayed[STEWARD].result.capacity_bytes, hit)
+    for policy, hits in ((LRU, (outcome & HIT) != 0), (STEWARD, hit)):
+        by_day: dict[int, float] = {}
+        for when, item, was_hit in zip(reads.time_s.tolist(), reads.item.tolist(), hits, strict=True):
+            if when >= FROM_S:
+                per_byte = float((HOURS.hit if was_hit else HOURS.missed)[item])
+                of_read = per_byte * int(reads.size_bytes[item])
+                by_day[when // DAY_S] = by_day.get(when // DAY_S, 0.0) + of_read
+        found = at.replayed[policy].core_hours
+        assert found is not None
+        assert found.tolist() == pytest.approx([by_day[day] for day in sorted(by_day)])
+    assert at.replayed[BOUND].core_hours is None
 
 
 def test_lru_is_the_one_of_simulate_and_the_gap_is_measured_from_it_to_the_bound() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from features.results import STEWARD
 from models.evaluation.rivals import day_rows, replay_rivals
 from models.evaluation.weight import choose_weight
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
@@ -64,7 +65,7 @@ def test_an_evaluation_records_the_weight_of_its_plans_and_the_capacity() -> Non
         cycle_s=HOUR_S,
         from_s=START_S + 6 * DAY_S,
         plan_from_s=START_S + 6 * DAY_S,
-        steward=lru,
+        stewards={STEWARD: lru},
         on_done=lambda name: None,
     )
     rows = day_rows([rivals], model_version="m/1", scored_by={"lru+x": "m/1"})

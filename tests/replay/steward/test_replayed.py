@@ -16,7 +16,7 @@ from replay.steward.replayed import NO_DELAY, XCACHE, Delays, InBlocks, Replayed
 from replay.story import Story
 from replay.trace import Trace
 
-HOUR_S = 3600
+HOUR_S, DAY_S = 3600, 86_400.0
 
 
 def world(seed: int, *, n: int = 3000, m: int = 200, n_datasets: int = 7) -> tuple[Trace, Story]:
@@ -109,6 +109,20 @@ def test_delays_cost_little_and_never_room(name: str) -> None:
     late = hits(trace, replayed(story, name, Delays(60, 60, 0.05, 5, 600)), capacity).sum()
     assert late == pytest.approx(prompt, rel=0.1)
     assert late != prompt
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_file_that_was_never_read_goes_by_its_rate(share: float) -> None:
+    """Of a file that a plan brought, the learned order knows no age: its chances alone say when it goes."""
+    for chance, goes in ((-30.0, True), (30.0, False)):
+        ladder = one_split("n_reads", 0.5, chance, -9.0)
+        order = new_order("learned", 1000, [Order(0.0, ladder, share)])
+        for file in range(4):
+            order.add(0, 0, 10)
+            if file < 3:
+                order.read(file, 0, 100.0 * file, is_held=False)
+            order.stored(file, 10, 100.0 * file)
+        assert (order.victims(10, 30 * DAY_S, np.zeros(4, np.bool_)) == [3]) == goes
 
 
 def test_a_steward_that_is_always_late_leaves_plain_lru() -> None:

@@ -24,10 +24,11 @@ from planted_region import (
 )
 
 from features.errors import ModelError
-from features.results import PROMOTIONS
+from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
 from features.stream.columns import COLUMNS
 from jobs.evaluate import promote
 from jobs.evaluate.decisions import Promotion, last_decision
+from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
@@ -37,6 +38,7 @@ from models.serving.order import load_order
 
 pytestmark = MLFLOW_WARNINGS
 CAPACITY = 100_000_000
+CACHE = CacheSettings(name="xc1", kind="xcache", url="root://xc1:1094", capacity=CAPACITY)
 
 
 def decide(store: Tables, at: Mlflow, now_s: int) -> Promotion:
@@ -105,6 +107,43 @@ def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflo
     assert serving(own) == (FIRST, None)
     serve(store, own, 2, steward=FIRST)  # by hand
     assert load_order(registry(own), "emea", CAPACITY, named=on_record(store)) is None
+
+
+def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_its_order(
+    own: Mlflow, tmp_path: Path
+) -> None:
+    def decided(
+        at: float, *, order_saving: int, hours: float, caches: tuple[bool, ...] = (True,)
+    ) -> Promotion:
+        store = Tables(str(tmp_path / f"tables-{at}"))
+        evaluate(store, SECOND, 40 * DAY, saving=300, champion=None, order_saving=order_saving, hours=hours)
+        named = [CACHE.model_copy(update={"steward": has}) for has in caches]
+        site = Settings.load(env={}).model_copy(
+            update={"caches": {str(i): one for i, one in enumerate(named)}}
+        )
+        return promote.decide(
+            store,
+            region="emea",
+            mlflow=own,
+            max_age_s=90 * DAY,
+            now_s=int(at),
+            min_days=21,
+            judged=promote.plan_policies(site),
+        )
+
+    won = decided(1, order_saving=200, hours=9.0)
+    assert (won.action, won.may_evict) == ("promote", True)
+    assert {one.policy for one in won.comparisons} == {STEWARD_PLAN, STEWARD}
+    waits = decided(2, order_saving=200, hours=0.0)
+    assert (waits.action, waits.may_evict) == ("refuse", True)
+    assert any(one.startswith("saves no waiting") for one in waits.reasons)
+    alone = decided(3, order_saving=0, hours=9.0)
+    assert (alone.action, alone.may_evict) == ("refuse", False)
+    assert any("which may not evict" in one for one in alone.reasons)
+    mixed = decided(4, order_saving=200, hours=9.0, caches=(True, False))
+    assert {one.policy for one in mixed.comparisons} == {CHALLENGER_PLAN, STEWARD_PLAN, STEWARD}
+    plain = decided(5, order_saving=0, hours=0.0, caches=())
+    assert (plain.action, plain.may_evict) == ("promote", False)
 
 
 def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlflow, tmp_path: Path) -> None:

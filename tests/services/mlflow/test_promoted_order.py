@@ -55,7 +55,7 @@ def site(folder: Path, at: Mlflow, policy: str = "auto") -> Settings:
     )
     (folder / "conf" / "caches" / "xc1.toml").write_text(
         f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
-        'capacity = "100MB"\n'
+        'capacity = "100MB"\nsteward = true\n'
     )
     return Settings.load(folder / "conf", tables=str(folder / "tables"), env={})
 

@@ -20,7 +20,6 @@ from models.serving.names import model_name
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.policies.lru import lru
-from replay.policies.policy import Policy
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS
@@ -34,7 +33,7 @@ class Idle:
         return Actions(none, none, none, none)
 
 
-def walked(days: int, steward: Policy | None = lru) -> Rivals:
+def walked(days: int, *stewards: str) -> Rivals:
     """A replay of `days` days after one of warming, by planners that plan nothing."""
     rng = np.random.default_rng(3)
     time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
@@ -45,13 +44,13 @@ def walked(days: int, steward: Policy | None = lru) -> Rivals:
         "cycle_s": DAY,
         "from_s": DAY,
         "plan_from_s": DAY,
-        "steward": steward,
+        "stewards": dict.fromkeys(stewards, lru),
     }
     return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
 
 
 def test_without_an_order_there_is_no_row_of_a_steward() -> None:
-    found = walked(days=3, steward=None)
+    found = walked(days=3)
     assert STEWARD not in found.replayed
     assert {LRU, S3FIFO} <= found.replayed.keys()
 
@@ -78,7 +77,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert known.champion is not None
     assert (known.candidate, known.champion.version) == (SECOND, FIRST)
 
-    rivals = walked(days=22)
+    rivals = walked(22, STEWARD)
     record(settings, known, [rivals], last_day_s=22 * DAY)
     store = Tables(settings.tables.root)
     rows = store.read_arrow(EVALUATIONS, as_of=as_of_label(23 * DAY), owner="emea").to_pylist()

@@ -20,6 +20,7 @@ from features.results import (
     S3FIFO,
     S3FIFO_PLAN,
     STEWARD,
+    STEWARD_PLAN,
 )
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
@@ -204,10 +205,12 @@ def evaluate(
     saving: int,
     champion: str | None,
     order_saving: int | None = None,
+    hours: float | None = None,
 ) -> None:
     """A made-up evaluation of 28 days: the challenger saves `saving` bytes a day against every rival.
 
-    `order_saving`: its order of eviction does that; None: it was not replayed.
+    `order_saving`: its order of eviction does that; None: it was not replayed. `hours`: core-hours a day that
+    its plans save beside a steward, about, with the WAN bytes of the order; None: not replayed.
     """
     rng = np.random.default_rng(as_of_s)
     mine = 1000 + rng.integers(0, 100, 28)
@@ -216,14 +219,17 @@ def evaluate(
         plans[CHAMPION_PLAN] = champion
     if order_saving is not None:
         plans |= {S3FIFO: None, STEWARD: None}
+    if hours is not None:
+        plans |= {STEWARD_PLAN: challenger}
     rows = []
     for policy, scored_by in plans.items():
         wan = mine if policy == CHALLENGER_PLAN else mine + saving + rng.integers(-10, 11, 28)
-        if policy == STEWARD:
-            wan = mine + saving - int(order_saving or 0)
+        if policy in (STEWARD, STEWARD_PLAN):
+            wan = mine + saving - int(order_saving or 0) - (200 if policy == STEWARD_PLAN else 0)
+        waits = 90.0 + rng.random(28) - (hours or 0.0) * (policy == STEWARD_PLAN)
         for i, wan_bytes in enumerate(wan.tolist()):
             zero = dict.fromkeys(("hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"), 0)
             where = {"capacity_fraction": 0.1, "on_day": day_label(as_of_s - (28 - i) * 86400)}
             what = {"model_version": challenger, "policy": policy, "scored_by": scored_by}
-            rows.append({**what, **where, "wan_bytes": wan_bytes, **zero})
+            rows.append({**what, **where, "wan_bytes": wan_bytes, **zero, "core_hours": float(waits[i])})
     store.replace_rows(EVALUATIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "emea"))

@@ -69,7 +69,7 @@ class Site:
         (self.conf / "caches" / "cache.toml").write_text(
             f'name = "cache"\nkind = "xcache"\nurl = "{self.servers.cache_url}"\n'
             f'capacity = "{capacity_bytes}B"\nwatermarks = [0.5, {self._high}]\n'
-            f'namespace = "{self.servers.namespace}"\ngstream = "{self.captures}"\n'
+            f'namespace = "{self.servers.namespace}"\ngstream = "{self.captures}"\nsteward = true\n'
         )
 
     @property
