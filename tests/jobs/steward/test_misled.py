@@ -22,6 +22,7 @@ from jobs.steward import steward
 from prefetch.actions import Action
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Item, Journal
+from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 
 SIZE = 1 << 16
@@ -67,7 +68,7 @@ def pin(folder: Path, names: list[str]) -> None:
     """Pin files for an hour, as a push does for a plan."""
     at_s = int(time.time())
     items = [
-        Item(f"pin{name}", "xc1", at_s, f"t:{name}", name, Action.PIN, rank, SIZE, 0, at_s + 3600)
+        Item(f"p{name}", "xc1", at_s, f"t:{name}", name, Action.PIN, rank, SIZE, 0, at_s + 3600, basis=KNOWN)
         for rank, name in enumerate(names, 1)
     ]
     with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
