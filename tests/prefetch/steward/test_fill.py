@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from features.errors import TargetUnavailable
+from prefetch.steward import fill
 from prefetch.steward.fill import Disks, Files, Implausible, Inflow, usage
 
 
@@ -47,6 +48,13 @@ def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
     disks = Disks([tmp_path], tmp_path)
     tmp_path.rmdir()
     with pytest.raises(TargetUnavailable, match="cannot see how full"):
+        disks.used_bytes(0, [])
+
+
+def test_another_file_system_at_its_place_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disks = Disks([tmp_path], tmp_path)
+    monkeypatch.setattr(fill, "_device", lambda folder: -1)
+    with pytest.raises(TargetUnavailable, match="another file system is mounted"):
         disks.used_bytes(0, [])
 
 
