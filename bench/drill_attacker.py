@@ -114,6 +114,13 @@ class Disk(threading.Thread):
         self._ending.set()
         self.join()
 
+    @property
+    def alarms_now(self) -> dict[str, str]:
+        """What the steward reported last; raises what ended the looks at the disk."""
+        if self.fault is not None:
+            raise self.fault
+        return self.alarms[-1][1] if self.alarms else {}
+
     def inode(self, name: str) -> int | None:
         """The file that a name leads to now."""
         with contextlib.suppress(FileNotFoundError):
@@ -313,7 +320,7 @@ class Drill:
                 break
             self.site.read(name)
         if not eventually(lambda: self._evicts_since(began), RECOVERS_WITHIN_S):
-            self.broken.append(f"a minute after the attack too much is on disk: {self.disk.alarms[-1][1]}")
+            self.broken.append(f"a minute after the attack too much is on disk: {self.disk.alarms_now}")
         self.phases.append(Phase("nobody attacks any more", began, time.monotonic(), 0, False))
 
     def _evicts_since(self, at_s: float) -> bool:
@@ -328,7 +335,7 @@ class Drill:
         self.site.configure(capacity_bytes=KEPT_BYTES // 10)
         began = time.monotonic()
         self._begin()
-        eventually(lambda: "steward-implausible" in self.disk.alarms[-1][1], 20)
+        eventually(lambda: "steward-implausible" in self.disk.alarms_now, 20)
         time.sleep(10)
         self.phases.append(Phase(TOO_SMALL, began, time.monotonic(), 0, False))
 
