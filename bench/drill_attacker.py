@@ -60,6 +60,8 @@ PUBLISHED_EVERY_S = 75.0
 RSS_MORE_BYTES = 48 * MIB
 """What a steward of so few files may take more than when it began."""
 SEED_FILES = 12
+LOG_CHARS = 20_000
+"""Of the stewards' logs, that are printed where a promise is broken."""
 
 
 class Gone(NamedTuple):
@@ -525,6 +527,8 @@ def main() -> int:
                 drill.end()
             rows = [row(drill, phase) for phase in drill.phases]
             broken = judged(drill, rows)
+            if broken:
+                print(site.log("steward")[-LOG_CHARS:], file=sys.stderr)
     except NoServer as error:
         print(f"not done: {error}")
         return 1
