@@ -60,6 +60,8 @@ PUBLISHED_EVERY_S = 75.0
 RSS_MORE_BYTES = 48 * MIB
 """What a steward of so few files may take more than when it began."""
 SEED_FILES = 12
+LOG_CHARS = 20_000
+"""Of the stewards' logs, that are printed where a promise is broken."""
 
 
 class Gone(NamedTuple):
@@ -113,6 +115,13 @@ class Disk(threading.Thread):
         """Look no more."""
         self._ending.set()
         self.join()
+
+    @property
+    def alarms_now(self) -> dict[str, str]:
+        """What the steward reported last; raises what ended the looks at the disk."""
+        if self.fault is not None:
+            raise self.fault
+        return self.alarms[-1][1] if self.alarms else {}
 
     def inode(self, name: str) -> int | None:
         """The file that a name leads to now."""
@@ -313,7 +322,7 @@ class Drill:
                 break
             self.site.read(name)
         if not eventually(lambda: self._evicts_since(began), RECOVERS_WITHIN_S):
-            self.broken.append(f"a minute after the attack too much is on disk: {self.disk.alarms[-1][1]}")
+            self.broken.append(f"a minute after the attack too much is on disk: {self.disk.alarms_now}")
         self.phases.append(Phase("nobody attacks any more", began, time.monotonic(), 0, False))
 
     def _evicts_since(self, at_s: float) -> bool:
@@ -328,7 +337,7 @@ class Drill:
         self.site.configure(capacity_bytes=KEPT_BYTES // 10)
         began = time.monotonic()
         self._begin()
-        eventually(lambda: "steward-implausible" in self.disk.alarms[-1][1], 20)
+        eventually(lambda: "steward-implausible" in self.disk.alarms_now, 20)
         time.sleep(10)
         self.phases.append(Phase(TOO_SMALL, began, time.monotonic(), 0, False))
 
@@ -518,6 +527,8 @@ def main() -> int:
                 drill.end()
             rows = [row(drill, phase) for phase in drill.phases]
             broken = judged(drill, rows)
+            if broken:
+                print(site.log("steward")[-LOG_CHARS:], file=sys.stderr)
     except NoServer as error:
         print(f"not done: {error}")
         return 1
