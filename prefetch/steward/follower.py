@@ -24,6 +24,9 @@ MOST_OPEN: Final = 20_000
 """Opens that are followed, the newest; no server has so many at once."""
 _SMALLEST_BLOCK_BYTES: Final = 4096
 """Of `pfc.blocksize`. A prefetch asks for a byte of each block."""
+_CHECKED_EVERY_S: Final = 10.0
+_UNSEEN_FOR_S: Final = 3600.0
+"""An open that is only reported, and that nothing else shows, lasts for so long."""
 _CLOSE_COMES_WITHIN_S: Final = 60.0
 _OPEN_COMES_WITHIN_S: Final = 3.0
 """A short read may be reported closed before it is reported open: only the open says who reads."""
@@ -73,8 +76,10 @@ class Follower:
     Files become known, and their bytes change, only by what `disk` shows when a report names them. Reads by
     our own touches and prefetches do not count: an open becomes a read when its close reports more bytes than
     they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
-    f-stream reported no open for it. Where `readers` are told apart and `reports_opens` is true, closes of
-    the g-stream wait for opens. `n_unfounded`: reports of files that are not on disk.
+    f-stream reported no open for it. An open that the server's process does not show ends (`is_open`; None:
+    it cannot be seen): else forged ones would keep files for ever. Where `readers` are told apart and
+    `reports_opens` is true, closes of the g-stream wait for opens. `n_unfounded`: reports of files that are
+    not on disk.
     """
 
     def __init__(
@@ -84,12 +89,14 @@ class Follower:
         *,
         ours_last_s: float,
         disk: Disk,
+        is_open: Callable[[str], bool | None] = lambda name: None,
         readers: Readers,
         reports_opens: Callable[[], bool],
     ) -> None:
         self.disk = disk
         self.n_unfounded = 0
-        self._book, self._steward = book, steward
+        self._book, self._steward, self._is_open = book, steward, is_open
+        self._checked_s = 0.0
         self._ours_last_s = ours_last_s
         self._readers, self._reports_opens = readers, reports_opens
         self._waiting: deque[tuple[float, int, FileClose]] = deque()
@@ -146,16 +153,30 @@ class Follower:
     def ripen(self, now_s: float) -> None:
         """Count the reads of files that have been open for long, and end what was closed unheard."""
         self._take_waiting(now_s)
+        unfounded = self._unfounded(now_s)
         for key, use in list(self._uses.items()):
             if now_s - use.seen_s > self._ours_last_s:
                 self._count(use, now_s)
-            if now_s > use.until_s:
+            if now_s > use.until_s or use.file in unfounded:
                 self._end(key)
         for file in [file for file, until_s in self._closing.items() if now_s > until_s]:
             del self._closing[file]
         to_look, self._to_look = self._to_look, {}
         for file, used_s in to_look.items():
             self._look(file, used_s, now_s)
+
+    def _unfounded(self, now_s: float) -> set[int]:
+        """Files that are reported open and are not, looked for now and then."""
+        if abs(now_s - self._checked_s) < _CHECKED_EVERY_S:
+            return set()
+        self._checked_s = now_s
+        found = set[int]()
+        for file, keys in self._of_file.items():
+            age_s = now_s - max(self._uses[key].seen_s for key in keys)
+            is_open = self._is_open(self._book.name(file))
+            if age_s > (_UNSEEN_FOR_S if is_open is None else _CHECKED_EVERY_S) and not is_open:
+                found.add(file)
+        return found
 
     def _opened(self, key: Key, opened: Opened, packet: Packet, now_s: float) -> None:
         if opened.for_writing or (file := self._number(opened.lfn, opened.size_bytes)) is None:

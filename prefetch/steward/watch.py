@@ -80,6 +80,7 @@ class Watch:
             steward,
             ours_last_s=timeout_s,
             disk=self._disk,
+            is_open=lambda name: opens.has(name) if self._canary.sees_opens else None,
             readers=readers,
             reports_opens=lambda: feed.reports_opens,
         )

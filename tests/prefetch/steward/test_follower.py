@@ -54,11 +54,13 @@ class World:
         self.steward = Steward(self.order, capacity_bytes=100 * BLOCK)
         self.book = Book(self.steward, Datasets())
         self.disk = FakeDisk()
+        self.really_open: bool | None = True
         self.follower = Follower(
             self.book,
             self.steward,
             ours_last_s=60,
             disk=self.disk,
+            is_open=lambda name: self.really_open,
             readers=Readers(kinds),
             reports_opens=lambda: True,
         )
@@ -198,6 +200,17 @@ def test_a_flood_of_closes_looks_at_a_file_once_per_step() -> None:
     world.follower.ripen(T + 2.0)
     world.follower.ripen(T + 3.0)
     assert world.disk.n_looks == 2
+
+
+def test_an_open_that_the_servers_process_does_not_show_ends() -> None:
+    for really_open, lasts_s in ((True, 10**6), (False, 15), (None, 3601)):
+        world = World()
+        world.really_open = really_open
+        world.reports("/a", T - 9, T - 8)
+        world.opens(T, "/a")
+        for after_s in (5, 15, 30, 3601, 3700):
+            world.follower.ripen(T + 1.5 + after_s)
+            assert world.is_victim("/a") == (after_s >= lasts_s)
 
 
 def test_forged_opens_are_followed_up_to_a_limit() -> None:
