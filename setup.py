@@ -50,7 +50,6 @@ setup(
         "rich>=13",
         "rucio-clients>=41.5,<42",
         "scikit-learn>=1.9,<1.10",
-        "skops>=0.13",
         "sqlalchemy>=2.0,<3",
         "stomp.py>=9,<10",
         "tenacity>=9",

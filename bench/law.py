@@ -36,12 +36,11 @@ from owned import owned  # noqa: E402
 from plan_gap import CANDIDATE_S, FRACTIONS, HORIZONS, SCALES, Region, replayed, scores  # noqa: E402
 from spell_law import SpellLaw  # noqa: E402
 
+from features.arrays import FloatArray, IntArray  # noqa: E402
 from features.times import DAY_S, parse_day  # noqa: E402
 from features.units import duration_label, parse_duration  # noqa: E402
 from models.evaluation.metrics import calibration_error, reliability  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
-from prefetch.plan.items import FloatArray  # noqa: E402
-from replay.planner import IntArray  # noqa: E402
 from replay.workload import Workload  # noqa: E402
 from replay.workload.catalogue import REREAD, knob  # noqa: E402
 from replay.workload.rhythm import Rhythm  # noqa: E402

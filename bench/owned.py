@@ -19,11 +19,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from plan_gap import Region  # noqa: E402
 
+from features.arrays import BoolArray, IntArray  # noqa: E402
 from features.jit import kernel  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
 from prefetch.plan.value import best_rate  # noqa: E402
 from replay.bounds import byte_bound  # noqa: E402
-from replay.planner import BoolArray, IntArray  # noqa: E402
 from replay.policies import run_policy  # noqa: E402
 from replay.trace import ItemArray  # noqa: E402
 

@@ -25,13 +25,12 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from features.arrays import FloatArray, IntArray  # noqa: E402
 from features.times import DAY_S  # noqa: E402
 from features.units import duration_label, parse_duration  # noqa: E402
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files  # noqa: E402
-from prefetch.plan.items import FloatArray  # noqa: E402
 from replay.compare import compare  # noqa: E402
 from replay.config import CacheConfig  # noqa: E402
-from replay.planner import IntArray  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 from replay.workload import WorkloadConfig, generate  # noqa: E402
 from replay.workload.report import trace_of  # noqa: E402

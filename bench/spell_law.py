@@ -13,10 +13,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from plan_gap import CANDIDATE_S, HORIZONS, Region  # noqa: E402
 
+from features.arrays import FloatArray, IntArray  # noqa: E402
 from features.times import DAY_S  # noqa: E402
 from prefetch.plan import Scores  # noqa: E402
-from prefetch.plan.items import FloatArray  # noqa: E402
-from replay.planner import IntArray  # noqa: E402
 from replay.workload.catalogue import ONCE, REREAD, knob  # noqa: E402
 from replay.workload.community import FAMILY, PART, families, session_lengths  # noqa: E402
 from replay.workload.config import HabitsConfig  # noqa: E402

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from features.arrays import IntArray
 from replay.config import CacheConfig
 from replay.kernels.disk import AccessLog
-from replay.planner import IntArray
 from replay.trace import IndexArray, Trace
 
 

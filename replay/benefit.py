@@ -13,12 +13,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import FloatArray, IntArray
 from features.errors import ConfigError
-from replay.planner import IntArray
-
-FloatArray = npt.NDArray[np.float64]
 
 HOUR_S = 3600
 

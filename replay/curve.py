@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import IntArray
 from features.jit import bare
 from replay.kernels.fenwick import add, build, sum_before
-from replay.planner import IntArray
 from replay.trace import ItemArray, Trace
 from replay.window import window
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.errors import ConfigError, InputError
 from features.times import DAY_S
 from replay.access_log import access_log
@@ -17,7 +18,7 @@ from replay.kernels import placing
 from replay.kernels.disk import OutcomeArray
 from replay.kernels.purge import Part, Record, run_checks, serve
 from replay.kernels.tally import HOUR_S, Tally, empty_tally
-from replay.planner import Actions, BoolArray, CacheState, IntArray, Planner, peak_inflow, sure_inflow
+from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace
 from replay.window import Window, window

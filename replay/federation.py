@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.errors import ConfigError
 from replay.config import CacheConfig
 from replay.engine import Run, drive
 from replay.kernels.tally import HOUR_S
-from replay.planner import BoolArray, IntArray, Planner
+from replay.planner import Planner
 from replay.ranges import layout_of
 from replay.result import NO_FILL, Fill, Hourly, Result
 from replay.trace import Trace

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from features.arrays import IntArray
 
 _BEFORE_HOST = r"^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?"
 _AFTER_HOST = r"[:/].*$"
@@ -20,7 +21,7 @@ def hosts_of(origins: pa.StringArray) -> pa.StringArray:
     return pc.utf8_lower(pc.replace_substring_regex(host, _AFTER_HOST, ""))
 
 
-def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> npt.NDArray[np.int64]:
+def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> IntArray:
     """Index of the first of `groups` (host patterns, for example `*.fr`) that fits each origin.
 
     Case does not matter. `len(groups)` if none fits, and for null.
@@ -28,7 +29,7 @@ def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> npt.N
     coded = hosts_of(origins).dictionary_encode()
     found = [_first(host, groups) for host in coded.dictionary.to_pylist()]
     code = coded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-    first: npt.NDArray[np.int64] = np.array([*found, len(groups)], np.int64)[code]
+    first: IntArray = np.array([*found, len(groups)], np.int64)[code]
     return first
 
 

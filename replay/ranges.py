@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from features.arrays import FloatArray
 from replay.rendezvous import scores
 
-FloatArray = npt.NDArray[np.float64]
 OwnerArray = npt.NDArray[np.object_]
 
 SPACE = 2**32

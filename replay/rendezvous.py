@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from features.arrays import FloatArray
+
 KeyArray = npt.NDArray[np.uint64]
-FloatArray = npt.NDArray[np.float64]
 
 
 def key_of(text: str) -> int:

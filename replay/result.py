@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.times import DAY_S
 from replay.kernels.tally import (
     FETCHED,
@@ -20,7 +21,6 @@ from replay.kernels.tally import (
     tally_bytes,
     tally_hits,
 )
-from replay.planner import BoolArray, IntArray
 from replay.trace import Trace
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -116,7 +115,7 @@ def listed_from(catalogue: Statements, n_files: int, *, cycle_s: int) -> IntArra
 def _codes(column: pa.ChunkedArray, words: pa.Array | None) -> IntArray:
     if words is not None:
         return numbers(column, words).astype(np.int64)
-    values: npt.NDArray[np.int64] = np.asarray(pc.fill_null(column.cast(pa.int64()), -1).to_numpy())
+    values: IntArray = np.asarray(pc.fill_null(column.cast(pa.int64()), -1).to_numpy())
     if pa.types.is_timestamp(column.type):
         is_null: BoolArray = np.asarray(column.is_null())
         return np.where(is_null, -1, np.maximum(values // MICROS, 0))

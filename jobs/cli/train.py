@@ -44,7 +44,8 @@ def train(
         str | None, typer.Option(help="time of the training, for example 2026-03-01; nothing later is used")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="fit every learner of [training] learners; the best serves")
+        bool,
+        typer.Option("--compare", help="fit every learner of [training] learners; the best LightGBM serves"),
     ] = False,
     search_minutes: Annotated[
         float,

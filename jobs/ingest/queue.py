@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import IntArray
 from features.errors import InputError
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
 from features.times import day_label, parse_as_of
@@ -19,7 +20,6 @@ from jobs.store.keys import Key, MomentKey
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables, read_partitions
 from prefetch.plan.known import KnownWork
-from replay.planner import IntArray
 
 SOURCE = "queued_jobs"
 _LOOK_BACK_S = FURTHEST_S + 7 * 86400

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import IntArray
 from features.errors import StaleInputError
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, PLANS, RECEIPTS
@@ -20,7 +21,6 @@ from prefetch.actions import Action, ItemState
 from prefetch.plan.control import is_control
 from prefetch.plan.cycle import OLDEST_S
 from replay.config import CacheConfig
-from replay.planner import IntArray
 from replay.trace import Trace
 
 BLOCK_BYTES = 2**20

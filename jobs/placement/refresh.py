@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import FloatArray, IntArray
 from features.errors import ConfigError, StaleInputError
 from features.schema import CONTENTS, FILES, PREDICTIONS
 from features.times import DAY_S, as_of_label
@@ -27,8 +28,7 @@ from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
 from prefetch.plan.federation import belongs
-from replay.planner import IntArray
-from replay.rendezvous import FloatArray, keys_of
+from replay.rendezvous import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, IntArray
 from features.errors import StaleInputError
 from features.names import parse_name
 from features.schema import CONTENTS, PLANS
@@ -27,7 +28,7 @@ from prefetch.journal.journal import Journal
 from prefetch.plan import Files
 from prefetch.plan.federation import belongs
 from prefetch.target import Held
-from replay.planner import BoolArray, CacheState, IntArray, peak_inflow, sure_inflow
+from replay.planner import CacheState, peak_inflow, sure_inflow
 
 UNKNOWN_SCOPE = "unknown"
 

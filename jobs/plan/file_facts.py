@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, IntArray
 from features.schema import ACCESSES, FILES
 from features.times import DAY_S, day_label
 from jobs.settings.plan import PlanSettings
@@ -18,7 +19,6 @@ from prefetch.plan import Files, Objective, treatments
 from prefetch.plan.control import is_control
 from replay.benefit import BenefitModel, BytesRead, cost
 from replay.origins import first_fit
-from replay.planner import BoolArray, IntArray
 
 READ_SHARE_DAYS = 7
 _FACTS = ["did", "dataset", "tier", "origins"]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from features.arrays import IntArray
 from jobs.settings.plan import PlanSettings
 from prefetch.journal.items import Try
 from prefetch.push.origins import Sources
 from replay.origins import first_fit
-from replay.planner import IntArray
 
 NO_LIMIT = 2**62
 _HOUR_S = 3600

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import IntArray
 from features.errors import InputError, StaleInputError
 from features.names import names_of
 from features.schema import CONTENTS, PLANS, PREDICTIONS
@@ -28,7 +29,6 @@ from prefetch.plan import Judgement
 from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
 from prefetch.plan.explain import Explanation, explain
 from prefetch.target import Held
-from replay.planner import IntArray
 
 
 @dataclasses.dataclass(frozen=True)

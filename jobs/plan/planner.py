@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import IntArray
 from features.errors import StaleInputError
 from features.schema import PREDICTIONS
 from features.times import as_of_label
@@ -20,7 +21,6 @@ from jobs.store.tables import Tables
 from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
 from prefetch.plan.known import KnownWork, with_known
 from prefetch.plan.scores import NEVER_S
-from replay.planner import IntArray
 
 KEPT_BOUNDARIES = 256
 """Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from features.arrays import IntArray
 from features.units import format_bytes
 from jobs.report import study_plots
 from jobs.report.page import Figure, Section
 from jobs.text import percent
-from replay.planner import IntArray
 from replay.study.study import Study
 from replay.study.verdicts import age_text
 

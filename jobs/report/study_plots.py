@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from features.arrays import FloatArray, IntArray
 from features.times import DAY_S, as_of_label, day_label
 from features.units import format_bytes
 from jobs.report.drawing import STYLE, Plot, Point, dated
 from jobs.text import count, percent
-from replay.benefit import FloatArray
 from replay.curve import Curve
-from replay.planner import IntArray
 from replay.study.days import running_mean
 from replay.study.shapes import Lifetimes, Ranks, Sizes
 from replay.study.study import Ideal

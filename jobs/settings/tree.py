@@ -122,6 +122,13 @@ class TrainingSettings(Section):
     order: bool
     spool: str = pydantic.Field(min_length=1)
 
+    @pydantic.field_validator("learners")
+    @classmethod
+    def _one_can_serve(cls, names: tuple[LearnerName, ...]) -> tuple[LearnerName, ...]:
+        if not any(name.startswith("lightgbm") for name in names):
+            raise ValueError("name lightgbm or lightgbm_monotone too: only their models serve")
+        return names
+
 
 class MlflowSettings(Section):
     """Where runs and models are recorded, and which models make predictions."""

@@ -89,8 +89,8 @@ def train_and_record(
     `demand_sources` (default: all); if they are too few, the answer has the reason.
 
     Only labels matured by `until_s` count; with too few of them recency serves the horizon. With `compare`
-    every learner of the settings is fitted, and for each horizon the one with the least log loss on
-    validation rows serves; else LightGBM does. What serves is fitted again on all rows and becomes the
+    every learner of the settings is measured, and for each horizon the LightGBM with the least log loss on
+    validation rows serves; else the plain one does. What serves is fitted again on all rows and becomes the
     region's `candidate`. `search_s`: seconds for the search of LightGBM's settings, which competes too.
     Metrics are also written to tables (`jobs.train.deliver`). Raises StaleInputError (no features or labels),
     ModelError (no horizon has enough), ServiceError (MLflow is unavailable: the training waits in the spool

@@ -19,7 +19,7 @@ from features.stream.columns import GAPS, HALF_LIVES_S, HOUR_S
 from models.learning.learners import WithKnobs
 
 RECENCY = "recency"
-"""Name of the score that serves where labels are few, and its flavour in a bundle: it needs no file."""
+"""Name of the score that serves where labels are few; a bundle has no file of it."""
 WINDOWS_S = tuple(hours * HOUR_S for hours in (1, 6, 24, 72, 168, 336, 720))
 """Windows that S3-FIFO's counts are taken over."""
 _LAST_GAPS = tuple(f"gap_{k}_s" for k in range(GAPS))

@@ -1,4 +1,4 @@
-"""Learners: each turns a matrix and labels into a scorer that can be stored in its library's own format."""
+"""Learners turn a matrix and labels into a scorer; LightGBM, whose models are stored and serve."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from typing import Protocol
 import lightgbm as lgb
 import numpy as np
 import pandas as pd
-import skops.io
-from sklearn.base import ClassifierMixin
-from sklearn.ensemble import HistGradientBoostingClassifier
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from features.arrays import FloatArray
 from models.learning.forest import forest_of, probabilities
@@ -29,23 +25,6 @@ class Scorer(Protocol):
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """One score per row; higher means likelier to be read."""
-        ...
-
-
-class Fitted(Scorer, Protocol):
-    """A trained scorer of (uncalibrated) probabilities that can be stored."""
-
-    @property
-    def flavour(self) -> str:
-        """The MLflow flavour of its format: lightgbm or sklearn."""
-        ...
-
-    def payload(self) -> bytes:
-        """The model in its library's own format; `models.learning.stored` brings it back."""
-        ...
-
-    def importance(self) -> Mapping[str, float]:
-        """Gain per column, summing to 1; empty where the library has none."""
         ...
 
 
@@ -136,11 +115,6 @@ class FittedLightGBM:
     def _forest(self) -> Forest:
         return forest_of(self.payload().decode(), self.booster.feature_name())
 
-    @property
-    def flavour(self) -> str:
-        """lightgbm."""
-        return "lightgbm"
-
     def score(self, x: pd.DataFrame) -> FloatArray:
         """Probabilities before calibration."""
         return probabilities(self._forest, x.to_numpy(dtype=np.float32))
@@ -149,73 +123,16 @@ class FittedLightGBM:
         """LightGBM's text format, UTF-8."""
         return str(self.booster.model_to_string()).encode()
 
+    @staticmethod
+    def of_payload(payload: bytes) -> FittedLightGBM:
+        """The scorer of a `payload()`, or of what `models.serving.native` checked: no other is safe."""
+        return FittedLightGBM(lgb.Booster(model_str=payload.decode()))
+
     def importance(self) -> Mapping[str, float]:
         """Share of the total gain by column."""
         gains = self.booster.feature_importance("gain")
         total = float(gains.sum()) or 1.0
         return {n: float(g) / total for n, g in zip(self.booster.feature_name(), gains, strict=True)}
-
-
-@dataclasses.dataclass(frozen=True)
-class HistBoosting(WithKnobs):
-    """Histogram gradient boosting of scikit-learn."""
-
-    trees: int = 150
-    leaves: int = 31
-    min_rows: int = 100
-    rate: float = 0.05
-    l2: float = 10.0
-    seed: int = 1
-    name: str = "hist_boosting"
-
-    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
-        """Fit by binary log loss, without early stopping."""
-        model = HistGradientBoostingClassifier(
-            max_iter=self.trees,
-            max_leaf_nodes=self.leaves,
-            min_samples_leaf=self.min_rows,
-            learning_rate=self.rate,
-            l2_regularization=self.l2,
-            categorical_features=[name for name in CATEGORICAL if name in x.columns] or None,
-            early_stopping=False,
-            random_state=self.seed,
-        )
-        with threadpool_limits(1):
-            return FittedSklearn(model.fit(_without_empty(x), y))
-
-
-@dataclasses.dataclass(frozen=True)
-class FittedSklearn:
-    """A fitted classifier of scikit-learn."""
-
-    model: ClassifierMixin
-
-    @property
-    def flavour(self) -> str:
-        """sklearn."""
-        return "sklearn"
-
-    def score(self, x: pd.DataFrame) -> FloatArray:
-        """Probabilities before calibration."""
-        with threadpool_limits(1):  # Spark's tasks are the parallel part
-            return np.asarray(self.model.predict_proba(x)[:, 1], dtype=np.float64)
-
-    def payload(self) -> bytes:
-        """skops' format."""
-        return bytes(skops.io.dumps(self.model))
-
-    def importance(self) -> Mapping[str, float]:
-        """Share of the impurity reduction by column, for a forest; empty for other models."""
-        gains = getattr(self.model, "feature_importances_", None)
-        if gains is None:
-            return {}
-        return dict(zip(self.model.feature_names_in_, (float(g) for g in gains), strict=True))
-
-
-def _without_empty(x: pd.DataFrame) -> pd.DataFrame:
-    """`x` with 0 in columns that have no value, which histogram boosting cannot bin."""
-    empty = [name for name in x.columns if x[name].isna().all()]
-    return x.assign(**dict.fromkeys(empty, np.float32(0))) if empty else x
 
 
 def _direction(column: str) -> int:

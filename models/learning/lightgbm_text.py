@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import FloatArray, IntArray
 from features.errors import ModelError
 
 _END = "end of trees\n"
@@ -49,8 +49,6 @@ _CATEGORY_FIELDS = {"cat_boundaries": _N_INTS, "cat_threshold": _N_INTS}
 _SINGLE_FIELDS = {"num_leaves": r"\d{1,6}", "num_cat": r"\d{1,6}", "is_linear": r"0", "shrinkage": _N_FLOATS}
 _CATEGORICAL, _MISSING_SHIFT, _N_MISSING = 1, 2, 3
 """Of a decision type: the bit of a categorical split; above two bits, the kinds of missing values."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def checked_text(text: str, columns: Sequence[str]) -> str:
@@ -153,11 +151,11 @@ def _single(block: str, name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _ints(text: str) -> Ints:
+def _ints(text: str) -> IntArray:
     return np.array(text.split(" "), dtype=np.int64)
 
 
-def _floats(text: str) -> npt.NDArray[np.float64]:
+def _floats(text: str) -> FloatArray:
     return np.array(text.split(" "), dtype=np.float64)
 
 

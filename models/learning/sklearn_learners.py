@@ -1,4 +1,4 @@
-"""Learners of scikit-learn to compare with boosting: a random forest and logistic regression."""
+"""Learners of scikit-learn, which `train --compare` measures beside LightGBM; their models are not stored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import warnings
 
 import numpy as np
 import pandas as pd
+from sklearn.base import ClassifierMixin
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -17,10 +18,50 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncod
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from features.arrays import FloatArray, IntArray
-from models.learning.learners import CATEGORICAL, FittedSklearn, WithKnobs
+from models.learning.learners import CATEGORICAL, WithKnobs
 
 _MISSING = 1.1
 """Value of a missing time: longer than the longest one seen, which is 1 after scaling."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SklearnScorer:
+    """A fitted classifier of scikit-learn."""
+
+    model: ClassifierMixin
+
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """Probabilities before calibration."""
+        with threadpool_limits(1):  # horizons are the parallel part
+            return np.asarray(self.model.predict_proba(x)[:, 1], dtype=np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class HistBoosting(WithKnobs):
+    """Histogram gradient boosting of scikit-learn."""
+
+    trees: int = 150
+    leaves: int = 31
+    min_rows: int = 100
+    rate: float = 0.05
+    l2: float = 10.0
+    seed: int = 1
+    name: str = "hist_boosting"
+
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> SklearnScorer:
+        """Fit by binary log loss, without early stopping."""
+        model = HistGradientBoostingClassifier(
+            max_iter=self.trees,
+            max_leaf_nodes=self.leaves,
+            min_samples_leaf=self.min_rows,
+            learning_rate=self.rate,
+            l2_regularization=self.l2,
+            categorical_features=[name for name in CATEGORICAL if name in x.columns] or None,
+            early_stopping=False,
+            random_state=self.seed,
+        )
+        with threadpool_limits(1):
+            return SklearnScorer(model.fit(_without_empty(x), y))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +75,7 @@ class Forest(WithKnobs):
     seed: int = 1
     name: str = "forest"
 
-    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> SklearnScorer:
         """Fit by Gini impurity, on a sample with the class shares of `y`."""
         keep = _sampled_rows(y, self.max_rows, self.seed)
         model = RandomForestClassifier(
@@ -44,7 +85,7 @@ class Forest(WithKnobs):
             n_jobs=1,
             random_state=self.seed,
         )
-        return FittedSklearn(model.fit(x.iloc[keep], y[keep]))
+        return SklearnScorer(model.fit(x.iloc[keep], y[keep]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +98,7 @@ class Logistic(WithKnobs):
     c: float = 0.01
     name: str = "logistic"
 
-    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedSklearn:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> SklearnScorer:
         """Fit by L2-penalised log loss."""
         known = [str(name) for name in x.columns if x[name].notna().any()]
         numbers = make_pipeline(
@@ -76,7 +117,13 @@ class Logistic(WithKnobs):
         model = make_pipeline(columns, LogisticRegression(C=self.c, max_iter=300))
         with threadpool_limits(1), warnings.catch_warnings():  # one thread: the same model again
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return FittedSklearn(model.fit(x, y))
+            return SklearnScorer(model.fit(x, y))
+
+
+def _without_empty(x: pd.DataFrame) -> pd.DataFrame:
+    """`x` with 0 in columns that have no value, which histogram boosting cannot bin."""
+    empty = [name for name in x.columns if x[name].isna().all()]
+    return x.assign(**dict.fromkeys(empty, np.float32(0))) if empty else x
 
 
 def _sampled_rows(y: FloatArray, n_rows: int, seed: int) -> IntArray:

@@ -16,6 +16,7 @@ from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from features.stream.readers import KINDS
 from features.times import as_of_label, parse_as_of
 from features.units import duration_label
+from models.learning.baselines import RECENCY
 from models.learning.calibration import Knots
 from models.serving.drift import Reference
 from replay.story import MOST_KINDS
@@ -29,14 +30,14 @@ _MOST_BYTES = 1 << 63
 
 @dataclasses.dataclass(frozen=True)
 class HorizonModel:
-    """One horizon's model without its trees. `trained_until_s`: end of the latest label used, s since 1970.
+    """One horizon's model without its trees. `learner`: recency, or the name of a LightGBM.
 
-    `scores`: the distribution of its probabilities over the rows it was fitted on.
+    `trained_until_s`: end of the latest label used, s since 1970; `scores`: the distribution of its
+    probabilities over the rows it was fitted on.
     """
 
     horizon_s: int
     learner: str
-    flavour: str
     calibration: Knots
     reads: Knots
     trained_until_s: int
@@ -183,6 +184,7 @@ def _check_numbers(bundle: Bundle) -> None:
     for at_s in (bundle.until_s, *(model.trained_until_s for model in bundle.models)):
         parse_as_of(as_of_label(at_s))
     for model in bundle.models:
+        _need(model.learner != RECENCY or "recency_s" in bundle.columns, "recency without its column")
         _check_knots(model.calibration, most=1.0)
         _check_knots(model.reads, most=_MOST_READS)
     for reference in (*bundle.spread.values(), *(model.scores for model in bundle.models)):

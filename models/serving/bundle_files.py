@@ -13,15 +13,16 @@ from pathlib import Path, PurePosixPath
 from features.errors import ModelError
 from features.stream.columns import COLUMNS
 from features.units import duration_label, format_bytes
+from models.learning.baselines import RECENCY
 from models.learning.order import Rungs, ladder_of
 from models.serving.bundle import Bundle, OrderModel
-from models.serving.native import MODEL_FILES, read_native
+from models.serving.native import MODEL_FILE, read_native
 from replay.forest import Ladder
 
 BUNDLE_FOLDER, BUNDLE_FILE = "bundle", "bundle.json"
 ORDER_FOLDER = "order"
 MAX_FILE_BYTES = 512 << 20
-"""Of one file: a forest of 60 trees on 100 000 rows takes about a tenth."""
+"""Of one file: 10 000 trees of 31 leaves take about a tenth."""
 MAX_BUNDLE_BYTES = 2 << 30
 _MAX_FILES = 400
 _ABOUT_A_MODEL = {
@@ -31,7 +32,7 @@ _ABOUT_A_MODEL = {
 """What MLflow puts beside a model, for other readers; nothing of it is read here."""
 _NAME = re.compile(
     rf"{BUNDLE_FILE}|{ORDER_FOLDER}/\d{{1,9}}[a-z]\.lgb"
-    rf"|\d{{1,9}}[a-z]/({'|'.join(sorted({*MODEL_FILES.values(), *_ABOUT_A_MODEL}))})"
+    rf"|\d{{1,9}}[a-z]/({'|'.join(sorted({MODEL_FILE, *_ABOUT_A_MODEL}))})"
 )
 _BLOCK_BYTES = 1 << 20
 
@@ -45,8 +46,8 @@ def check_listing(sizes: Mapping[str, int]) -> None:
         raise ModelError(f"the model bundle has no {BUNDLE_FILE}; train again")
     if strangers := sorted(name for name in sizes if not _NAME.fullmatch(name)):
         raise ModelError(
-            f"the model bundle holds {strangers[0][:80]!r}, which training never writes: it was changed, "
-            "so it is not read; train again"
+            f"the model bundle holds {strangers[0][:80]!r}, which training does not write: it was changed, "
+            "or an older cachecast trained it; it is not read, so train again"
         )
     largest = max(sizes, key=lambda name: sizes[name])
     total = sum(sizes.values())
@@ -72,7 +73,8 @@ def read_bundle(folder: Path) -> tuple[Bundle, dict[int, bytes]]:
     """The bundle in `folder`, and by horizon its checked models. Raises ModelError."""
     bundle = read_about(folder)
     models = {
-        one.horizon_s: read_native(one.flavour, folder / one.within, bundle.columns) for one in bundle.models
+        one.horizon_s: b"" if one.learner == RECENCY else read_native(folder / one.within, bundle.columns)
+        for one in bundle.models
     }
     return bundle, models
 

@@ -28,7 +28,6 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     import mlflow.artifacts
     import mlflow.lightgbm
     import mlflow.pyfunc
-    import mlflow.sklearn
     from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
     from mlflow.exceptions import MlflowException
     from mlflow.models import infer_signature

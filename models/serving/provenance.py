@@ -15,10 +15,9 @@ def code_version() -> dict[str, str]:
     return found | ({"git_sha": sha} if sha else {})
 
 
-def requirements(flavour: str) -> list[str]:
-    """Requirements for `pip install` to load a model of this flavour, pinned to the present versions."""
-    own = {"lightgbm": ["lightgbm"], "sklearn": ["scikit-learn", "skops"]}[flavour]
-    return [f"{name}=={importlib.metadata.version(name)}" for name in [*own, "numpy", "pandas"]]
+def requirements() -> list[str]:
+    """Requirements for `pip install` to load a model, pinned to the present versions."""
+    return [f"{name}=={importlib.metadata.version(name)}" for name in ("lightgbm", "numpy", "pandas")]
 
 
 def _git_sha(folder: Path) -> str | None:

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from features.arrays import Float32Array, FloatArray
 from features.schema import PREDICTIONS, arrow_schema
+from models.learning.baselines import RECENCY, Recency
 from models.learning.fit import probability_and_reads
 from models.learning.frame import arrow_matrix
-from models.learning.learners import Scorer
-from models.learning.stored import load_payload
+from models.learning.learners import FittedLightGBM, Scorer
 from models.serving.bundle import Bundle, HorizonModel
 
 ROWS_AT_A_TIME = 10_000
@@ -31,7 +31,7 @@ PREDICTION_SCHEMA = pa.schema(
 class ServedModels:
     """A region's models as bytes, to be sent to Spark's workers.
 
-    `payloads`: by horizon, each in its library's format, empty for recency; `version`: of the bundle in
+    `payloads`: by horizon, in LightGBM's format, empty for recency; `version`: of the bundle in
     MLflow; `digest`: of its files, None if these models were not loaded from there.
     """
 
@@ -41,11 +41,14 @@ class ServedModels:
     digest: str | None = None
 
     def load(self) -> LoadedModels:
-        """Load the models into memory. Raises ModelError for an unknown flavour."""
-        fitted = [
-            (one, load_payload(one.flavour, self.payloads[one.horizon_s])) for one in self.bundle.models
-        ]
-        return LoadedModels(self.bundle, tuple(fitted), self.version, self.digest)
+        """Load the models into memory."""
+        fitted = tuple((one, self._scorer(one)) for one in self.bundle.models)
+        return LoadedModels(self.bundle, fitted, self.version, self.digest)
+
+    def _scorer(self, model: HorizonModel) -> Scorer:
+        if model.learner == RECENCY:
+            return Recency()
+        return FittedLightGBM.of_payload(self.payloads[model.horizon_s])
 
     def only(self, horizons_s: Iterable[int]) -> ServedModels:
         """Leave out the models of other horizons."""

@@ -2,9 +2,9 @@
 
     <spool>/<training id>/
         training.json           name, parameters, tags, and per run: name, parameters, tags, metrics
-        runs/<number>/…         one run's files: plots, importance.csv, model/ in its native MLflow flavour
+        runs/<number>/…         one run's files: plots, and for LightGBM importance.csv and model/
         bundle/bundle.json      what `models.serving.bundle` says
-        bundle/<horizon>/       that horizon's model in its native MLflow flavour; none if recency serves it
+        bundle/<horizon>/       that horizon's model in MLflow's LightGBM flavour; none if recency serves it
         bundle/order/           the trees of the order of eviction; none if too little was known
 
 A folder is written under a hidden name and renamed when complete: a crash leaves no half training.
@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from features import strict_json
 from features.errors import ModelError
-from models.learning.learners import Fitted
+from models.learning.learners import FittedLightGBM
 from models.learning.order import Rungs
 from models.serving.bundle import Bundle
 from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, write_order
@@ -94,7 +94,7 @@ class Spool:
         tags: Mapping[str, str],
         metrics: Mapping[str, float],
         figures: Mapping[str, Figure],
-        fitted: Fitted | None = None,
+        fitted: FittedLightGBM | None = None,
         example: pd.DataFrame | None = None,
     ) -> None:
         """Keep a run with its plots (by file name), and with its model if one is given."""
@@ -108,11 +108,11 @@ class Spool:
         where = str(folder.relative_to(self._folder))
         self._runs.append(RunRecord(name, _texts(params), dict(tags), dict(metrics), where))
 
-    def add_to_bundle(self, within: str, fitted: Fitted, example: pd.DataFrame) -> None:
+    def add_to_bundle(self, within: str, fitted: FittedLightGBM, example: pd.DataFrame) -> None:
         """Keep the model that serves the horizon `within`. Raises ModelError if it cannot be loaded again."""
         folder = self._folder / BUNDLE_FOLDER / within
         save_native(fitted, folder, example)
-        read_native(fitted.flavour, folder, list(example.columns))
+        read_native(folder, list(example.columns))
 
     def add_order(self, rungs: Rungs) -> None:
         """Keep the trees of the order of eviction. Raises ModelError if they cannot be loaded again."""
@@ -171,7 +171,7 @@ def read(folder: Path) -> Training:
         ) from None
 
 
-def _write_importance(fitted: Fitted, path: Path) -> None:
+def _write_importance(fitted: FittedLightGBM, path: Path) -> None:
     if gains := fitted.importance():
         rows = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
         path.write_text("column,gain_share\n" + "".join(f"{name},{gain:.6g}\n" for name, gain in rows))

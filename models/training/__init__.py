@@ -1,1 +1,1 @@
-"""Measures learners and baselines on held-out days, and keeps the best learner of each horizon."""
+"""Measures learners and baselines on held-out days, and keeps the best LightGBM of each horizon."""

@@ -10,7 +10,7 @@ from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.baselines import RECENCY, Baseline
 from models.learning.fit import CalibratedModel, fit_calibrated
 from models.learning.frame import Known, Sample
-from models.learning.learners import Learner
+from models.learning.learners import Learner, LightGBM
 from models.training.slices import Holding, Slice, holdings, slices
 
 
@@ -63,13 +63,13 @@ def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluat
 
 
 def best(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The evaluation with the least log loss on validation rows (never test), and what serves without one.
+    """What serves: the LightGBM with the least log loss on validation rows (never test).
 
-    The first learner serves if none could be validated, and recency if no learner is among them.
+    The first LightGBM serves if none could be validated, and recency if none is among them.
     """
-    losses = [(e.model.validation_log_loss, e) for e in evaluations if e.model]
+    learned = [e for e in evaluations if isinstance(e.learner, LightGBM)]
+    losses = [(e.model.validation_log_loss, e) for e in learned if e.model]
     validated = [(loss, evaluation) for loss, evaluation in losses if loss is not None]
     if validated:
         return min(validated, key=lambda pair: pair[0])[1]
-    learned = [e for e in evaluations if e.learner]
     return learned[0] if learned else next(e for e in evaluations if e.name == RECENCY)

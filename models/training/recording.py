@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from features.errors import ModelError
 from features.units import duration_label
 from models.evaluation.figures import calibration_figure, precision_recall_figure, roc_figure
-from models.learning.baselines import RECENCY, Recency
+from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample
-from models.learning.learners import Fitted, FittedLightGBM, FittedSklearn
+from models.learning.learners import FittedLightGBM
 from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
 from models.serving.spool import Spool
@@ -58,8 +57,7 @@ def record(
 ) -> tuple[list[ModelReport], HorizonModel]:
     """Keep a run per evaluation, and `serving`, the model that serves: see `to_serve`.
 
-    The best learner has the least log loss on validation rows; the test days only measure it. Raises
-    ModelError if nothing can store the model.
+    No model of scikit-learn is kept. Raises ModelError if what serves could not be read again.
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
@@ -70,23 +68,17 @@ def record(
             tags={**tags, "serves": str(evaluation is chosen).lower()},
             metrics={**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)},
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
-            fitted=portable(evaluation.model),
+            fitted=_trees(evaluation.model),
             example=_example(part.train.sample),
         )
-    fitted = portable(serving)
-    if fitted is not None:
-        spool.add_to_bundle(within, fitted, _example(part.everything.sample))
-    elif serving.name != RECENCY:
-        raise ModelError(f"MLflow has no flavour for a model of {serving.name}; train with another learner")
+    if (trees := _trees(serving)) is not None:
+        spool.add_to_bundle(within, trees, _example(part.everything.sample))
     reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
-    return reports, horizon_model(serving, part.everything, fitted.flavour if fitted else RECENCY)
+    return reports, horizon_model(serving, part.everything)
 
 
-def portable(model: CalibratedModel | None) -> Fitted | None:
-    """The fitted model if MLflow has a flavour for it, else None."""
-    if model is None or not isinstance(model.scorer, FittedLightGBM | FittedSklearn):
-        return None
-    return model.scorer
+def _trees(model: CalibratedModel | None) -> FittedLightGBM | None:
+    return model.scorer if model and isinstance(model.scorer, FittedLightGBM) else None
 
 
 def to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
@@ -100,13 +92,12 @@ def to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
     return refitted(chosen.learner, chosen.model, part.test, everything)
 
 
-def horizon_model(model: CalibratedModel, known: Known, flavour: str) -> HorizonModel:
+def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:
     """The bundle's entry for `model`, which was fitted on `known`."""
     probability, _ = model.predict(known.sample.x)
     return HorizonModel(
         horizon_s=known.horizon_s,
         learner=model.name,
-        flavour=flavour,
         calibration=model.calibration,
         reads=model.reads,
         trained_until_s=known.until_s,

@@ -1,4 +1,4 @@
-"""Training of a model per horizon: learners and baselines are measured, and the best learner is kept."""
+"""Training of a model per horizon: learners and baselines are measured, and the best LightGBM is kept."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from features.units import duration_label
 from models.learning.baselines import Recency, Untrained, baselines
 from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
-from models.learning.learners import HistBoosting, Learner, LightGBM, Scorer
-from models.learning.sklearn_learners import Forest, Logistic
+from models.learning.learners import Learner, LightGBM, Scorer
+from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
 from models.parallel import each
 from models.progress import OnProgress
 from models.serving.bundle import Bundle, HorizonModel
@@ -37,8 +37,8 @@ class Effort:
     """What is compared, and how much time it may take.
 
     `test_share`: the last part of the as_ofs, used for the test; `learners`: names of `LEARNERS`, of which
-    the best serves; `search_s`: seconds for the search of LightGBM's settings, divided among the horizons, 0
-    for no search; `search_trials`: most trials per horizon.
+    the best LightGBM serves; `search_s`: seconds for the search of its settings, divided among the horizons,
+    0 for no search; `search_trials`: most trials per horizon.
     """
 
     test_share: float
@@ -161,7 +161,7 @@ def fit_in_memory(
         except ModelError as error:
             chosen, by_recency[duration_label(horizon_s)] = Recency(), str(error)
         model = fit_calibrated(chosen, known.sample, horizon_s=horizon_s)
-        return horizon_model(model, known, "in memory"), model.scorer
+        return horizon_model(model, known), model.scorer
 
     fitted, dropped = _by_horizon(spec, until_s, fit, lambda *_: None)
     columns = (*spec.numeric_columns, *spec.categorical_columns)

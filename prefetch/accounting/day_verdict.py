@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.times import DAY_S
 from prefetch.actions import Action
 from replay.config import CacheConfig
 from replay.engine import Run, drive, simulate
 from replay.kernels.disk import HIT
-from replay.planner import Actions, BoolArray, CacheState, IntArray
+from replay.planner import Actions, CacheState
 from replay.result import Result
 from replay.trace import ItemArray, Trace
 from replay.window import window

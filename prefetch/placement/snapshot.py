@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features import strict_json
+from features.arrays import FloatArray, IntArray
 from features.errors import InputError
 from replay.rendezvous import KeyArray, key_of, keys_of
 
@@ -41,9 +42,9 @@ _ARRAYS = (
 class Fractions(NamedTuple):
     """For n items and c caches: size in bytes, -1 where not known; shares of it, float[n, c]."""
 
-    size_bytes: npt.NDArray[np.int64]
-    cached: npt.NDArray[np.float64]
-    predicted: npt.NDArray[np.float64]
+    size_bytes: IntArray
+    cached: FloatArray
+    predicted: FloatArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Snapshot:
     dataset_keys: KeyArray
     placed: npt.NDArray[np.uint8]
     item_keys: KeyArray
-    size_bytes: npt.NDArray[np.int64]
+    size_bytes: IntArray
     first_row: npt.NDArray[np.uint32]
     row_cache: npt.NDArray[np.uint8]
     cached: npt.NDArray[np.float32]

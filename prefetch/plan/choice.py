@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefetch.plan.items import FloatArray
-from replay.planner import BoolArray, IntArray
+from features.arrays import BoolArray, FloatArray, IntArray
 
 
 def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, wanted: BoolArray) -> IntArray:

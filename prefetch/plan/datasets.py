@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from prefetch.plan.choice import head
-from prefetch.plan.items import FloatArray
 from prefetch.plan.scores import Files, Scores
 from prefetch.plan.valued import Valued
-from replay.planner import BoolArray, IntArray
 
 
 def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:

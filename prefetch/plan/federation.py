@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from replay.planner import BoolArray
+from features.arrays import BoolArray
 from replay.ranges import layout_of
 
 

@@ -7,12 +7,10 @@ import enum
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from prefetch.actions import Action
-from replay.planner import Actions, BoolArray, IntArray
-
-FloatArray = npt.NDArray[np.float64]
+from replay.planner import Actions
 
 
 class Cause(enum.IntEnum):

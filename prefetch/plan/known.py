@@ -6,9 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from prefetch.plan.items import FloatArray
+from features.arrays import FloatArray, IntArray
 from prefetch.plan.scores import NEVER_S, Scores
-from replay.planner import IntArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from features.arrays import IntArray
 from features.errors import ConfigError
 from prefetch.plan.items import Limit, least
-from replay.planner import CacheState, IntArray
+from replay.planner import CacheState
 
 FREE_FOR_ARRIVALS = 0.2
 """At least this share of the capacity stays free of pins (the purge must always find candidates).

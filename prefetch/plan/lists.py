@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from prefetch.actions import Action
 from prefetch.plan.choice import best_first, head, steady, within_groups, worst_first
 from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
@@ -19,7 +20,7 @@ from prefetch.plan.limits import PlanLimits
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Files, Scores
 from prefetch.plan.valued import Valued
-from replay.planner import BoolArray, CacheState, IntArray
+from replay.planner import CacheState
 
 FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")

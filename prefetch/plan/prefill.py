@@ -9,12 +9,12 @@ import dataclasses
 
 import numpy as np
 
+from features.arrays import IntArray
 from prefetch.actions import Action
 from prefetch.plan.choice import best_first, head
 from prefetch.plan.items import Limit, Plan, joined, least
 from prefetch.plan.lists import Case, Choice, affordable
 from prefetch.plan.rules import Treatment
-from replay.planner import IntArray
 
 ROOM = Limit(0, "what may be pinned, less what is")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, IntArray
 from features.errors import ConfigError
 from replay.admission import refused
-from replay.planner import BoolArray, IntArray
 
 
 class Treatment(enum.IntEnum):

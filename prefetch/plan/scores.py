@@ -7,9 +7,8 @@ import functools
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from features.errors import InputError
-from prefetch.plan.items import FloatArray
-from replay.planner import BoolArray, IntArray
 
 UNKNOWN = -1
 NEVER_S = -(2**60)

@@ -16,10 +16,9 @@ import functools
 
 import numpy as np
 
+from features.arrays import FloatArray, IntArray
 from prefetch.plan.cycle import OLDEST_S
-from prefetch.plan.items import FloatArray
 from prefetch.plan.scores import KEPT, Files, Scores
-from replay.planner import IntArray
 
 YOUNGEST_S = 60
 """The last use counts as at least this long ago."""

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from prefetch.actions import Action
-from prefetch.plan.items import Cause, FloatArray, Plan
+from prefetch.plan.items import Cause, Plan
 from prefetch.plan.scores import NEVER_S, UNKNOWN, Files, Scores, places
 from prefetch.plan.value import Objective, blended, hit_rate, recency, saved_per_hit
-from replay.planner import BoolArray, CacheState, IntArray
+from replay.planner import CacheState
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

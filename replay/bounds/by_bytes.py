@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.jit import bare
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.farthest import Positions, add, discard, expect, farthest, no_positions
-from replay.planner import BoolArray, IntArray
 from replay.result import Result, summarise
 from replay.trace import Requests, Trace
 from replay.window import window

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from features.jit import bare
-from replay.kernels.heap import FloatArray
-from replay.planner import BoolArray, IntArray
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Trace
 from replay.window import window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replay.planner import BoolArray, IntArray
+from features.arrays import BoolArray, IntArray
 from replay.trace import ItemArray, Trace
 
 

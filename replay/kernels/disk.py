@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from features.arrays import BoolArray, IntArray
 from features.jit import bare
 from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED
-from replay.planner import BoolArray, IntArray
 from replay.trace import IndexArray, ItemArray
 
 OutcomeArray = npt.NDArray[np.uint8]

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import IntArray
 from features.jit import bare
 from replay.kernels.ahead import fetch
-from replay.planner import IntArray
 
 _WORD_BITS = 64
 _LOG2_WORD_BITS = 6

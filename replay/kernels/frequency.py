@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray
 from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
-from replay.kernels.heap import Entry, FloatArray, Heap, fill, no_entries, push, replace
-from replay.planner import BoolArray
+from replay.kernels.heap import Entry, Heap, fill, no_entries, push, replace
 from replay.trace import IndexArray, Trace
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import FloatArray
 from features.jit import bare
 from replay.trace import IndexArray
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Entry(NamedTuple):

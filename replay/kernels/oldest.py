@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from features.arrays import BoolArray
 from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
-from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from features.arrays import IntArray
 from features.jit import bare
 from replay.kernels.disk import (
     ABSENT,
@@ -31,7 +32,6 @@ from replay.kernels.disk import (
     set_flag,
     use_by_touch,
 )
-from replay.planner import IntArray
 
 
 class PrefetchBudget(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import IntArray
 from features.jit import bare
-from replay.planner import IntArray
 from replay.trace import IndexArray
 
 # Entries of Ring.sums and Ghosts.sums.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.jit import kernel
-from replay.planner import BoolArray, IntArray
 from replay.trace import ItemArray
 
 HOUR_S = 3600

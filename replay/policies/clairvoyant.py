@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray
 from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.farthest import Positions, add, discard, farthest, no_positions
-from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from features.arrays import BoolArray
 from replay.kernels.frequency import Value, least_valuable
-from replay.planner import BoolArray
 from replay.trace import Trace
 
 

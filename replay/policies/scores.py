@@ -8,12 +8,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from features.errors import ConfigError, InputError
 from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
-from replay.kernels.heap import Entry, FloatArray, Heap, arrange, fill, no_entries, push, replace
-from replay.planner import BoolArray, IntArray
+from replay.kernels.heap import Entry, Heap, arrange, fill, no_entries, push, replace
 from replay.policies.policy import Policy
 from replay.trace import IndexArray, ItemArray, Trace
 

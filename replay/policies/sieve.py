@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from features.arrays import BoolArray
 from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
-from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 
 # A file's state; READ: since the hand last passed it.

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from features.arrays import BoolArray
 from features.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.ring import COUNT, USED, Ghosts, Ring, empty_ring, forget, no_ghosts, pop, push, remember
-from replay.planner import BoolArray
 from replay.trace import IndexArray, Trace
 
 # The paper's choice of Kin and Kout, as shares of bytes instead of pages.

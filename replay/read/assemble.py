@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from features.arrays import IntArray
 from features.errors import InputError
-from replay.planner import IntArray
 from replay.read.choice import Choice, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
 from replay.read.order import in_order

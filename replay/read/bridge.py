@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.planner import BoolArray
+from features.arrays import BoolArray
 
 
 def values_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:

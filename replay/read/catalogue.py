@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from features.arrays import BoolArray, IntArray
 from features.errors import InputError, SchemaError
-from replay.planner import BoolArray, IntArray
 from replay.read.source import Source, column_names
 from replay.read.values import UNKNOWN, codes_of, least, refuse_null
 

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from features.arrays import BoolArray
 from features.errors import InputError, SchemaError
-from replay.planner import BoolArray
 from replay.read.bridge import array_of
 from replay.read.roles import Roles
 from replay.read.rows import Rows, narrowed, pick

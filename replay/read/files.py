@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from features.arrays import BoolArray, IntArray
 from features.errors import InputError
 from features.jit import kernel
-from replay.planner import BoolArray, IntArray
 from replay.read.bridge import array_of
 from replay.read.catalogue import with_catalogue
 from replay.read.roles import Roles

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray
 from features.errors import InputError, SchemaError
-from replay.planner import BoolArray
 from replay.read.bridge import array_of, values_of
 from replay.read.roles import Roles
 from replay.read.rows import Rows, pick

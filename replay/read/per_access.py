@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from replay.planner import IntArray
+from features.arrays import IntArray
 from replay.read.rows import Rows, pick
 from replay.read.source import Source
 from replay.read.times import read_closes

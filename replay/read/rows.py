@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from replay.planner import BoolArray, IntArray
+from features.arrays import BoolArray, IntArray
 
 Rows: TypeAlias = IntArray | None
 """Row numbers, in order; None: all rows as they are, which takes no memory."""

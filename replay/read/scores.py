@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import FloatArray, IntArray
 from features.errors import InputError, SchemaError
-from replay.planner import IntArray
 from replay.read.bridge import values_of
 from replay.read.kinds import kind_of
 from replay.read.source import Source, column_names, parquet
@@ -19,8 +18,6 @@ from replay.read.text import read_csv
 from replay.read.times import read_ticks
 from replay.read.values import encode, refuse_null
 from replay.trace import Trace
-
-ScoreArray = npt.NDArray[np.float64]
 
 _COLUMNS = ("as_of", "item", "score")
 
@@ -34,10 +31,10 @@ class TableScores(NamedTuple):
     boundaries: IntArray
     start: IntArray
     item: IntArray
-    score: ScoreArray
+    score: FloatArray
     n_items: int
 
-    def at(self, k: int) -> ScoreArray:
+    def at(self, k: int) -> FloatArray:
         """float64[m]: each file's score from boundary `k` on; 0 for a file without a row."""
         scores = np.zeros(self.n_items)
         rows = slice(int(self.start[k]), int(self.start[k + 1]))
@@ -68,13 +65,13 @@ def read_scores(path: Path, trace: Trace) -> TableScores:
     return TableScores(boundaries, np.append(first, order.size), item[order], score[order], trace.n_items)
 
 
-def _scores(source: Source) -> ScoreArray:
+def _scores(source: Source) -> FloatArray:
     column = source.take("score")
     refuse_null(source, column, "score")
     kind = column.type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise SchemaError(f"{source.label}: score is {kind}; it must be numbers")
-    score: ScoreArray = values_of(column.cast(pa.float64()))
+    score: FloatArray = values_of(column.cast(pa.float64()))
     if not np.isfinite(score).all():
         row = int(np.flatnonzero(~np.isfinite(score))[0])
         raise InputError(f"{source.where(row)} has score {score[row]}; correct or drop the row")

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, IntArray
 from features.errors import InputError, SchemaError
 from features.times import DAY_S
-from replay.planner import IntArray
 from replay.read.bridge import valid, values_of
 from replay.read.rows import Rows, pick
 from replay.read.source import Source
@@ -54,7 +54,7 @@ def read_ticks(source: Source, name: str, time_unit: str) -> Ticks:
     return ticks
 
 
-def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, npt.NDArray[np.bool_]]:
+def read_closes(source: Source, name: str, time_unit: str) -> tuple[Ticks, BoolArray]:
     """Like `read_ticks` without its checks, and which rows have no time; their ticks are undefined."""
     column = source.take(name)
     if pa.types.is_dictionary(column.type):

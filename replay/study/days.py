@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from replay.benefit import FloatArray
-from replay.planner import IntArray
+from features.arrays import FloatArray, IntArray
 
 MEAN_DAYS = 14
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import IntArray
 from features.names import MAX_NAME_CHARS, RULES, UNFIT
 from replay.origins import first_fit
-from replay.planner import IntArray
 from replay.trace import ItemArray, Trace
 
 EVERYTHING, OTHER, REST, UNKNOWN = "all", "other", "the rest", "unknown"

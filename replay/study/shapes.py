@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from features.times import DAY_S
-from replay.benefit import FloatArray
-from replay.planner import BoolArray, IntArray
 from replay.study.use import Use, total_by
 
 BINS_PER_DECADE = 2

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
+from features.arrays import BoolArray, IntArray
 from features.jit import kernel
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import BYPASSED, HIT
-from replay.planner import BoolArray, IntArray
 from replay.result import Result
 from replay.trace import ItemArray, Trace
 

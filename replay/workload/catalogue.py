@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.planner import BoolArray, IntArray
+from features.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.config import CategoryConfig, WorkloadConfig
-from replay.workload.rhythm import FloatArray
 
 REREAD, ONCE, DORMANT = range(3)
 _NEVER = np.inf

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features.arrays import BoolArray, FloatArray, IntArray
 from features.errors import ConfigError
-from replay.planner import BoolArray, IntArray
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, dataset_sizes, origins
 from replay.workload.config import CategoryConfig, HabitsConfig, WorkloadConfig
 from replay.workload.interest import Interest
-from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.rhythm import Rhythm
 
 FAMILY = 12
 """Datasets of one group and campaign that follow each other; a session moves on within them."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replay.planner import IntArray
+from features.arrays import FloatArray, IntArray
 from replay.workload.catalogue import REREAD, Datasets, knob
 from replay.workload.config import WorkloadConfig
-from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.rhythm import Rhythm
 
 SETTLE_DAYS = 0.5
 """Days from the first file of a dataset until it is complete and announced."""

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.arrays import BoolArray, IntArray
 from features.errors import ConfigError
-from replay.planner import BoolArray, IntArray
 from replay.workload.catalogue import Datasets
 from replay.workload.config import WorkloadConfig
 

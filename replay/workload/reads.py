@@ -6,12 +6,11 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from replay.planner import IntArray
+from features.arrays import FloatArray, IntArray
 from replay.workload.catalogue import Catalogue
 from replay.workload.config import WorkloadConfig
-from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.rhythm import Rhythm
 from replay.workload.tasks import Tasks
 
 _DAY_US = 86_400_000_000
@@ -105,9 +104,7 @@ def make_reads(
     )
 
 
-def _work(
-    tasks: Tasks, task: npt.NDArray[np.int64], position: IntArray, rng: np.random.Generator
-) -> FloatArray:
+def _work(tasks: Tasks, task: IntArray, position: IntArray, rng: np.random.Generator) -> FloatArray:
     progress = (position + rng.random(task.size)) / tasks.n_files[task]
     progress = np.abs(progress + _SHUFFLE * rng.standard_normal(task.size))
     work: FloatArray = tasks.start[task] + progress * tasks.length[task]

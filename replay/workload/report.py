@@ -6,11 +6,10 @@ import dataclasses
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import BoolArray, IntArray
 from replay.config import CacheConfig
 from replay.engine import simulate
-from replay.planner import BoolArray, IntArray
 from replay.result import Result
 from replay.trace import Trace
 from replay.workload.config import EXTENSIVE, PER_DAY, Published
@@ -133,5 +132,5 @@ class _Produced:
 
     @cached_property
     def _reads(self) -> IntArray:
-        reads: npt.NDArray[np.int64] = np.bincount(self._trace.item, minlength=self.workload.n_files)
+        reads: IntArray = np.bincount(self._trace.item, minlength=self.workload.n_files)
         return reads

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from features.arrays import FloatArray
 from replay.workload.config import WorkloadConfig
-
-FloatArray = npt.NDArray[np.float64]
 
 _BUSIEST_HOUR = 14
 

@@ -12,13 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.planner import IntArray
+from features.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
 from replay.workload.interest import SETTLE_DAYS
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
 from replay.workload.reads import PackedReads
-from replay.workload.rhythm import FloatArray
 from replay.workload.tasks import Tasks
 
 ROWS_AT_ONCE = 1 << 20
@@ -165,9 +164,9 @@ class Workload:
         return _coded(pc.binary_join_element_wise(kind, padded(used, 8), ""), code)
 
     @cached_property
-    def _read_whole(self) -> npt.NDArray[np.bool_]:
+    def _read_whole(self) -> BoolArray:
         once = self.catalogue.datasets.role == ONCE
-        whole: npt.NDArray[np.bool_] = once[self.tasks.dataset]
+        whole: BoolArray = once[self.tasks.dataset]
         return whole
 
     @cached_property

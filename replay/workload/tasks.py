@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay.planner import BoolArray, IntArray
+from features.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, knob
 from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
 from replay.workload.interest import SETTLE_DAYS
-from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.rhythm import Rhythm
 
 PRODUCER = -1
 """The user of passes by production."""

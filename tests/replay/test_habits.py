@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from features.arrays import FloatArray, IntArray
 from features.errors import ConfigError
-from replay.planner import IntArray
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.catalogue import ONCE, REREAD
 from replay.workload.report import trace_of
-from replay.workload.rhythm import FloatArray, Rhythm
+from replay.workload.rhythm import Rhythm
 
 FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SMALL = {"scale": 0.3}

@@ -86,6 +86,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "plan.objective",
             "'byte' should be 'bytes', 'requests' or 'cpu_hours'",
         ),
+        ('[training]\nlearners = ["forest"]\n', "training.learners", "only their models serve"),
         ("[rucio]\npassword = 1234\n", "rucio.password", "valid string; see conf/base.toml"),
         (
             '[caches.x]\nname = "x"\nkind = "xcache"\n',

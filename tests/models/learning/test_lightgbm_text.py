@@ -10,9 +10,8 @@ import pandas as pd
 import pytest
 
 from features.errors import ModelError
-from models.learning.learners import LightGBM
+from models.learning.learners import FittedLightGBM, LightGBM
 from models.learning.lightgbm_text import checked_text
-from models.learning.stored import load_payload
 
 COLUMNS = ["recency_s", "n_reads", "tier"]
 
@@ -37,7 +36,7 @@ def text(rows: pd.DataFrame) -> str:
 def test_a_checked_text_scores_as_the_whole(rows: pd.DataFrame, text: str) -> None:
     checked = checked_text(text, COLUMNS)
     assert "parameters" not in checked
-    whole, part = (load_payload("lightgbm", one.encode()).score(rows) for one in (text, checked))
+    whole, part = (FittedLightGBM.of_payload(one.encode()).score(rows) for one in (text, checked))
     np.testing.assert_array_equal(whole, part)
 
 
@@ -47,7 +46,7 @@ def test_every_text_of_the_learner_passes(rows: pd.DataFrame, *, monotone: bool,
     learner = LightGBM(trees=3, min_rows=min_rows, monotone=monotone)
     fitted = learner.fit(rows, label)
     checked = checked_text(fitted.payload().decode(), COLUMNS)
-    np.testing.assert_array_equal(load_payload("lightgbm", checked.encode()).score(rows), fitted.score(rows))
+    np.testing.assert_array_equal(FittedLightGBM.of_payload(checked.encode()).score(rows), fitted.score(rows))
 
 
 @pytest.mark.parametrize(

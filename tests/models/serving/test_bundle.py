@@ -42,7 +42,6 @@ def bundle() -> Bundle:
     model = HorizonModel(
         horizon_s=3600,
         learner="lightgbm",
-        flavour="lightgbm",
         calibration=Knots("platt", (0.0, 1.0), (0.1, 0.9)),
         reads=IDENTITY,
         trained_until_s=7200,
@@ -109,6 +108,10 @@ FORGED: dict[str, Change] = {
     "a horizon of nothing": lambda raw: MODEL(raw).update(horizon_s=0),
     "a horizon beyond reason": lambda raw: MODEL(raw).update(horizon_s=10**30),
     "a horizon twice": lambda raw: raw["models"].append(raw["models"][0]),
+    "recency without its column": lambda raw: (
+        MODEL(raw).update(learner="recency"),
+        raw.update(columns=["tier"], spread={}),
+    ),
     "no horizon": lambda raw: raw["models"].clear(),
     "a horizon of truth": lambda raw: MODEL(raw).update(horizon_s=True),
     "a time of no calendar": lambda raw: raw.update(until_s=10**15),
