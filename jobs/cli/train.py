@@ -64,9 +64,11 @@ def train(
     if (compare and resume) or (search_minutes and not compare):
         raise InputError("--search-minutes needs --compare, and --compare needs --as-of")
     if as_of is None:
+        from jobs.store.tables import Tables
         from jobs.train import deliver
 
-        answers = deliver.run(settings)
+        tables_of_site, spool = Tables(settings.tables.root), settings.training.spool
+        answers = deliver.resume(tables_of_site, spool=spool, mlflow=settings.mlflow)
     else:
         until_s = parse_as_of(as_of)
         ready.to_train(settings, until_s=until_s)
