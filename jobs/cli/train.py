@@ -67,8 +67,9 @@ def train(
         from jobs.store.tables import Tables
         from jobs.train import deliver
 
-        tables_of_site, spool = Tables(settings.tables.root), settings.training.spool
-        answers = deliver.resume(tables_of_site, spool=spool, mlflow=settings.mlflow)
+        answers = deliver.resume(
+            Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow
+        )
     else:
         until_s = parse_as_of(as_of)
         ready.to_train(settings, until_s=until_s)
