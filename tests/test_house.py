@@ -44,10 +44,11 @@ def test_the_table_of_commands_says_what_each_command_says() -> None:
         assert load(name).help.strip().splitlines()[0] == listed.help, name
 
 
-def test_the_help_lists_every_command_without_importing_any() -> None:
+def test_the_help_of_the_program_and_of_every_command_loads_no_job() -> None:
     code = (
-        "import sys\nfrom jobs.cli.main import app\n"
+        "import sys\nfrom jobs.cli.main import COMMANDS, app, load\n"
         "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "assert [load(name) for name in COMMANDS]\n"
         "heavy = {'pyspark', 'mlflow', 'numba', 'numpy', 'pyarrow', 'pydantic'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

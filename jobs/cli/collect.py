@@ -10,12 +10,7 @@ import typer
 
 from features.units import parse_bytes, parse_duration
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json
-
-with lazily():
-    from jobs.ingest import collect as job
-    from jobs.operate import prometheus
 
 
 def collect(
@@ -34,6 +29,9 @@ def collect(
 
     Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
+    from jobs.ingest import collect as job
+    from jobs.operate import prometheus
+
     answer = job.run(
         host=host,
         port=port,

@@ -9,10 +9,6 @@ import typer
 from features.errors import InputError
 from features.times import parse_as_of
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
-
-with lazily():
-    from jobs import cycle as job
 
 
 def cycle(
@@ -31,12 +27,15 @@ def cycle(
     as_json: options.Json = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
-    settings = options.load(conf, tables=tables)
+    settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
+    inputs = [_input(text) for text in pull or []]
+    from jobs import cycle as job
+
     with console.progress("cycle", quiet=as_json) as advance:
         answer = job.run(
             settings,
-            as_of_s=parse_as_of(as_of),
-            inputs=[_input(text) for text in pull or []],
+            as_of_s=as_of_s,
+            inputs=inputs,
             train=train,
             on_progress=advance,
         )

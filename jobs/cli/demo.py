@@ -10,13 +10,9 @@ from typing import Annotated
 import typer
 
 from jobs.cli import console
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
 from jobs.progress import Advance
 from jobs.text import Row
-
-with lazily():
-    from jobs.demo import run as job
 
 
 class Terminal:
@@ -51,6 +47,8 @@ def demo(
 
     From raw records to what each pushed file earned.
     """
+    from jobs.demo import run as job
+
     answer = job.run(out, seed=seed, conf=conf, tables=tables, screen=Terminal(quiet=as_json))
     if as_json:
         console.show(answer, as_json=True)

@@ -11,13 +11,6 @@ from features.times import parse_day
 from features.units import parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.cli.lazy import lazily
-
-with lazily():
-    from jobs.evaluate import evaluate as job
-    from jobs.evaluate import ready
-    from jobs.evaluate import trace as of_trace
-    from jobs.report import export
 
 AUTO = "auto"
 FRACTIONS = "0.05,0.1,0.2"
@@ -70,6 +63,9 @@ def evaluate(
     Features, trainings, predictions and plans are made as the service would have made them then. With
     --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
     """
+    from jobs.evaluate import ready
+    from jobs.report import export
+
     from_s, to_s = parse_day(since), None if until is None else parse_day(until)
     fractions = parsing.shares(capacity_fraction)
     export.prepare(out)
@@ -78,10 +74,14 @@ def evaluate(
     file = parsing.trace_file(trace, roles, time_unit, kind, sort, site, until)
     with console.progress("evaluation", quiet=as_json) as advance:
         if file is not None:
+            from jobs.evaluate import trace as of_trace
+
             answer = of_trace.run(file, beside, from_s=from_s, fractions=fractions, on_progress=advance)
         else:
             settings = options.load(conf, tables=tables)
             ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+            from jobs.evaluate import evaluate as job
+
             answer = job.run(
                 settings,
                 accesses=accesses,

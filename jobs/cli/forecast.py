@@ -9,12 +9,8 @@ import typer
 
 from jobs import text
 from jobs.cli import console
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Json
 from jobs.cli.parsing import counts, spans
-
-with lazily():
-    from jobs.train import forecast as job
 
 
 def forecast(
@@ -34,11 +30,13 @@ def forecast(
 
     For each dataset and horizon: how likely it is read again, and how often.
     """
-    ahead = counts(horizons)
+    ahead, judged = counts(horizons), None if cuts is None else spans(cuts)
+    from jobs.train import forecast as job
+
     with console.progress("forecast", quiet=as_json):
         answer = (
             job.run(series=series, as_of=as_of, horizons=ahead, out=out)
-            if cuts is None
-            else job.judge(series=series, as_of=as_of, horizons=ahead, cuts=spans(cuts), out=out)
+            if judged is None
+            else job.judge(series=series, as_of=as_of, horizons=ahead, cuts=judged, out=out)
         )
     console.show(answer, as_json=as_json, columns=text.FORECAST_COLUMNS)

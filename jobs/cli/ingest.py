@@ -10,12 +10,7 @@ import typer
 
 from features.times import DAY_S, parse_as_of, parse_day
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Force, Json, TablesRoot
-
-with lazily():
-    from jobs.ingest import pull as pulling
-    from jobs.ingest import scan as scanning
 
 
 def pull(
@@ -35,8 +30,10 @@ def pull(
 
     Rows that are refused are counted in the table rejects, with their reason.
     """
+    from jobs.ingest import pull as job
+
     with console.progress(f"pulling {source}", quiet=as_json):
-        answer = pulling.run(
+        answer = job.run(
             options.load(conf, tables=tables),
             source=source,
             path=input,
@@ -65,8 +62,10 @@ def scan(
 
     The inventory goes into the table contents, the reads that cinfo files remember into accesses.
     """
+    from jobs.ingest import scan as job
+
     with console.progress(f"scanning {cache}", quiet=as_json):
-        answer = scanning.run(
+        answer = job.run(
             options.load(conf, tables=tables),
             namespace=namespace,
             spaces=space or [],

@@ -10,11 +10,7 @@ from typing import Annotated
 import typer
 
 from jobs.cli import console
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Json, TablesRoot
-
-with lazily():
-    from jobs.operate import new_site as job
 
 SOURCE = "rucio_traces"
 
@@ -49,6 +45,8 @@ def init(
 
     Asks for what is not given as an option; without a terminal it asks nothing. Names the next commands.
     """
+    from jobs.operate import new_site as job
+
     ask = _Asking(not yes and not as_json and sys.stdin.isatty())
     cache = ask("Cache: root://HOST:PORT, or a folder (empty: none yet)", cache)
     is_folder = bool(cache) and not job.is_server(cache)

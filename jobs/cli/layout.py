@@ -17,7 +17,7 @@ from jobs.text import Row, as_row, text
 READABLE = 24
 """No text column is narrower than this, unless all its cells are."""
 TALL = 4
-"""Lines that a row of a grid may take."""
+"""Lines that a row of a grid may take, and a few more where words are long."""
 _EDGES = 3
 """Characters of the lines and spaces around a cell."""
 _WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")
@@ -25,35 +25,35 @@ _WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
-@dataclasses.dataclass(frozen=True)
-class _Column:
-    header: str
-    cells: Sequence[str]
-    is_numeric: bool
-
-    @property
-    def least(self) -> int:
-        """The narrowest width at which no word or number is broken."""
-        narrowest = cell_len if self.is_numeric else _narrowest
-        return max(_longest_word(self.header), *map(narrowest, self.cells))
-
-    @property
-    def full(self) -> int:
-        """The width at which nothing is wrapped."""
-        return max(cell_len(self.header), *map(cell_len, self.cells))
-
-
 def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[RenderableType]:
     """`rows`, which have the same keys, for a screen of `width` characters, with units.
 
     No word is broken: a grid that has no room becomes a block of lines per row.
     """
-    columns = [_column(key, rows) for key in rows[0]]
-    widths = _widths(columns, width)
-    if widths is not None and _height(columns, widths) <= TALL:
-        return [_grid(columns, widths, title)]
-    heading: list[RenderableType] = [Text(paragraph(title, width=width), style="italic")] if title else []
-    return [*heading, *(line for row in rows for line in _block(row, width))]
+    columns = {key: [text(key, row[key]) for row in rows] for key in rows[0]}
+    numeric = {key for key in columns if all(isinstance(row[key], int | float | None) for row in rows)}
+    full = {key: max(map(cell_len, cells)) for key, cells in columns.items()}
+    narrow = {key: full[key] if key in numeric else _narrowest(cells) for key, cells in columns.items()}
+    headers = {key: key.replace("_", " ") for key in columns}
+    least = {key: max(narrow[key], _longest_word(header)) for key, header in headers.items()}
+    room = width - _EDGES * len(columns) - 1
+    if sum(least.values()) > room:
+        heading: list[RenderableType] = [Text(paragraph(title, width=width), style="italic")] if title else []
+        return [*heading, *(line for row in rows for line in _block(row, width))]
+    grid = Table(title=title or None, title_justify="left")
+    is_tight = sum(max(full[key], cell_len(header)) for key, header in headers.items()) > room
+    for key, header in headers.items():
+        gives_way = is_tight and least[key] < full[key]
+        grid.expand |= gives_way
+        grid.add_column(
+            Text(header),
+            justify="right" if key in numeric else "left",
+            width=least[key] if is_tight else None,
+            ratio=least[key] if gives_way else None,
+        )
+    for cells in zip(*columns.values(), strict=True):
+        grid.add_row(*map(Text, cells))
+    return [grid]
 
 
 def facts(row: Row, *, width: int, indent: str = "") -> Iterator[Text]:
@@ -80,43 +80,6 @@ def paragraph(plain: str, *, width: int) -> str:
     """`plain`, wrapped between words; its indentation grows below the first line."""
     indent = plain[: len(plain) - len(plain.lstrip())]
     return "\n".join(_wrapped(plain.lstrip(), width, indent, f"{indent}  "))
-
-
-def _column(key: str, rows: Sequence[Row]) -> _Column:
-    is_numeric = all(isinstance(row[key], int | float | None) for row in rows)
-    return _Column(key.replace("_", " "), [text(key, row[key]) for row in rows], is_numeric)
-
-
-def _widths(columns: Sequence[_Column], width: int) -> list[int] | None:
-    """The width of each column; the widest give way first. None: there is no room."""
-    room = width - _EDGES * len(columns) - 1
-    least = [column.least for column in columns]
-    if sum(least) > room:
-        return None
-    widths = [min(column.full, room) for column in columns]
-    for _ in range(sum(widths) - room):
-        widest = max(
-            (i for i, kept in enumerate(least) if widths[i] > kept), key=lambda i: (widths[i] - least[i], -i)
-        )
-        widths[widest] -= 1
-    return widths
-
-
-def _height(columns: Sequence[_Column], widths: Sequence[int]) -> int:
-    return max(
-        len(_wrapped(cell, width, "", ""))
-        for column, width in zip(columns, widths, strict=True)
-        for cell in column.cells
-    )
-
-
-def _grid(columns: Sequence[_Column], widths: Sequence[int], title: str) -> Table:
-    grid = Table(title=title or None, title_justify="left")
-    for column, width in zip(columns, widths, strict=True):
-        grid.add_column(Text(column.header), justify="right" if column.is_numeric else "left", width=width)
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        grid.add_row(*(Text("\n".join(_wrapped(c, w, "", ""))) for c, w in zip(cells, widths, strict=True)))
-    return grid
 
 
 def _sentences(key: str, value: object) -> list[str]:
@@ -152,5 +115,7 @@ def _longest_word(plain: str) -> int:
     return max(map(cell_len, _WITHIN_NUMBER.sub(_UNBROKEN, plain).split(" ")), default=0)
 
 
-def _narrowest(cell: str) -> int:
-    return min(cell_len(cell), max(_longest_word(cell), READABLE))
+def _narrowest(cells: Sequence[str]) -> int:
+    """The width at which no word of `cells` is broken, and none takes many more than `TALL` lines."""
+    longest = max(map(cell_len, cells))
+    return min(longest, max(READABLE, longest // TALL, *map(_longest_word, cells)))

@@ -9,12 +9,6 @@ import typer
 
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.cli.lazy import lazily
-
-with lazily():
-    from jobs.leaderboard import entries
-    from jobs.leaderboard import leaderboard as job
-    from jobs.report import leaderboard_page
 
 FRACTIONS = "0.01,0.02,0.05,0.1,0.2,0.4"
 
@@ -36,9 +30,15 @@ def leaderboard(
 
     What learns, learns from the days before those that count. A run that was stopped goes on where it was.
     """
+    from jobs.leaderboard import entries
+
     named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
+    fractions = parsing.shares(capacity_fraction)
+    from jobs.leaderboard import leaderboard as job
+    from jobs.report import leaderboard_page
+
     with console.progress("leaderboard", quiet=as_json) as advance:
-        answer = job.run(named, fractions=parsing.shares(capacity_fraction), out=out, on_progress=advance)
+        answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
     if as_json:
         console.show(answer, as_json=True)
         return

@@ -8,11 +8,7 @@ from typing import Annotated
 import typer
 
 from jobs.cli import console
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Json, TablesRoot
-
-with lazily():
-    from jobs.local import up as deployment
 
 Out = Annotated[Path, typer.Option(help="folder of the deployment: settings, tables, logs, secrets")]
 _OUT = Path("local-out")
@@ -30,8 +26,10 @@ def up(
 
     Airflow, MLflow, the placement service, the collector and an XCache; run again, it starts what is missing.
     """
+    from jobs.local import up as job
+
     with console.progress("up", quiet=as_json) as advance:
-        answer = deployment.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
+        answer = job.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
     if as_json:
         console.show(answer, as_json=True)
         return
@@ -48,7 +46,9 @@ def down(out: Out = _OUT, as_json: Json = False) -> None:
 
     The folder stays.
     """
-    console.show(deployment.down(out), as_json=as_json)
+    from jobs.local import up as job
+
+    console.show(job.down(out), as_json=as_json)
 
 
 def _show_where(out: Path) -> None:

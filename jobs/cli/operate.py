@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,15 +12,12 @@ from rich.markup import escape
 from features.times import as_of_label, parse_as_of, parse_day
 from jobs import text
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
 
-with lazily():
-    from jobs.operate import caches as cache_list
-    from jobs.operate import doctor as checks
-    from jobs.operate import probes, prometheus, stewards, unlocking
-    from jobs.operate import status as state
-    from jobs.spark import code_zip
+if TYPE_CHECKING:
+    from jobs.operate.probes import Check
+    from jobs.operate.status import CacheStatus, Status
+    from jobs.operate.stewards import Figures
 
 
 def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -28,10 +25,13 @@ def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Exit code 1 if there is an alarm.
     """
+    from jobs.operate import prometheus
+    from jobs.operate import status as job
+
     settings = options.load(conf, tables=tables)
-    found = state.run(settings, now_s=int(time.time()))
+    found = job.run(settings, now_s=int(time.time()))
     if settings.metrics.folder:
-        prometheus.leave(Path(settings.metrics.folder), "state", state.samples(found))
+        prometheus.leave(Path(settings.metrics.folder), "state", job.samples(found))
     if as_json:
         console.show(found, as_json=True)
     else:
@@ -40,9 +40,11 @@ def status(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
         raise typer.Exit(1)
 
 
-def _show(found: state.Status) -> None:
+def _show(found: Status) -> None:
+    from jobs.operate.status import champion_line
+
     console.out.print(f"[bold]{escape(found.region)}[/bold] at {found.at}", highlight=False)
-    console.sentence(f"champion: {state.champion_line(found)}")
+    console.sentence(f"champion: {champion_line(found)}")
     scored = f"{text.count(found.predictions)} at {found.predictions_at} by {found.scored_by}"
     console.sentence(f"predictions: {scored if found.predictions_at else 'none'}")
     if found.caches:
@@ -53,7 +55,7 @@ def _show(found: state.Status) -> None:
         console.line("no alarm")
 
 
-def _cache(one: state.CacheStatus) -> dict[str, object]:
+def _cache(one: CacheStatus) -> dict[str, object]:
     """A cache in few columns, each with the time of what it says."""
     held = f"{text.text('held_bytes', one.held_bytes)} of {text.text('bytes', one.capacity_bytes)}"
     fill = "" if one.fill_share is None else f" ({text.percent(one.fill_share)})"
@@ -68,7 +70,7 @@ def _cache(one: state.CacheStatus) -> dict[str, object]:
     }
 
 
-def _steward(found: stewards.Figures) -> str:
+def _steward(found: Figures) -> str:
     """The order followed, how full the cache is, and what that has earned."""
     used, most, evicted, saved = (
         text.text("bytes", n_bytes)
@@ -79,7 +81,7 @@ def _steward(found: stewards.Figures) -> str:
     return f"{_order(found)}: {used} of {most}, {hour}, {saved} saved against LRU"
 
 
-def _order(found: stewards.Figures) -> str:
+def _order(found: Figures) -> str:
     """The order followed, and the version of the learned one that may be."""
     if found.version is None or found.version_since_s is None:
         return found.following
@@ -107,12 +109,14 @@ def caches(
 
     Airflow maps its tasks over them.
     """
-    wanted = cache_list.Wanted(
+    from jobs.operate import caches as job
+
+    wanted = job.Wanted(
         pushed_at_s=None if pushed_at is None else parse_as_of(pushed_at),
         unjudged_s=None if unjudged is None else parse_day(unjudged),
         with_rse=with_rse,
     )
-    console.show(cache_list.listed(options.load(conf, tables=tables), wanted), as_json=as_json)
+    console.show(job.listed(options.load(conf, tables=tables), wanted), as_json=as_json)
 
 
 def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -120,13 +124,15 @@ def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Exit code 1 if something does not.
     """
-    found = checks.run(options.load(conf, tables=tables))
+    from jobs.operate import doctor as job
+
+    found = job.run(options.load(conf, tables=tables))
     console.show(found if as_json else [_check(one) for one in found], as_json=as_json)
     if any(check.state == "bad" for check in found):
         raise typer.Exit(1)
 
 
-def _check(one: probes.Check) -> dict[str, str]:
+def _check(one: Check) -> dict[str, str]:
     return {"part": one.part, "state": one.state, "found": f"{one.configured}: {one.detail}"}
 
 
@@ -135,7 +141,9 @@ def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Shows who held it. A local folder needs no unlocking.
     """
-    console.show(unlocking.run(options.load(conf, tables=tables)), as_json=as_json)
+    from jobs.operate import unlocking as job
+
+    console.show(job.run(options.load(conf, tables=tables)), as_json=as_json)
 
 
 def rooms(out: Annotated[Path, typer.Option(help="zip file to write")], as_json: Json = False) -> None:
@@ -143,5 +151,7 @@ def rooms(out: Annotated[Path, typer.Option(help="zip file to write")], as_json:
 
     See docs/cluster.md.
     """
+    from jobs.spark import code_zip
+
     path = code_zip.write(out)
     console.show({"rooms": str(path), "size_bytes": path.stat().st_size}, as_json=as_json)

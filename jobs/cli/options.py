@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.lazy import lazily
-
-with lazily():
-    from jobs.settings import tree
+if TYPE_CHECKING:
+    from jobs.settings.tree import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +56,11 @@ Workers = Annotated[int | None, typer.Option(min=1, help="parallel replays; defa
 Out = Annotated[Path | None, typer.Option(help="also write the answer: .html, .svg, .csv, .parquet or .json")]
 
 
-def load(conf: Path | None, *, tables: str | None = None) -> tree.Settings:
+def load(conf: Path | None, *, tables: str | None = None) -> Settings:
     """The settings of this run; `tables`: root of the tables. Raises ConfigError."""
-    settings = tree.Settings.load(conf, tables=tables)
+    from jobs.settings.tree import Settings
+
+    settings = Settings.load(conf, tables=tables)
     where = conf or os.environ.get("CACHECAST_CONF") or "no file: the defaults"
     _log.info("settings from %s; tables at %s", where, settings.tables.root)
     return settings

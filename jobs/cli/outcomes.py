@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,11 +11,10 @@ from features.errors import InputError
 from features.times import day_label, parse_as_of, parse_day
 from jobs import text
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, TablesRoot
 
-with lazily():
-    from jobs.outcomes import history, items
+if TYPE_CHECKING:
+    from jobs.outcomes.history import History
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
 _STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
@@ -40,6 +39,8 @@ def outcomes(
 
     Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
     """
+    from jobs.outcomes import history, items
+
     settings = options.load(conf, tables=tables)
     if as_of is not None and day is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
@@ -61,7 +62,7 @@ def _day(text: str | None) -> str | None:
     return None if text is None else day_label(parse_day(text))
 
 
-def _show(found: history.History, cache: str) -> None:
+def _show(found: History, cache: str) -> None:
     if found.plans:
         console.show(found.plans, as_json=False, title="plans", columns=_PLAN_COLUMNS)
         console.show(found.models, as_json=False, title="model versions", columns=_MODEL_COLUMNS)

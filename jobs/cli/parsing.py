@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from features.errors import InputError
 from features.times import DAY_S, parse_as_of, parse_day
-from jobs.cli.lazy import lazily
 
-with lazily():
-    from jobs.store import traces
+if TYPE_CHECKING:
+    from jobs.store.traces import Beside, TraceFile
 
 _MOST_SPAN = 100_000
 
@@ -79,9 +79,11 @@ def columns(text: str) -> dict[str, str]:
     return {role.strip(): name.strip() for role, _, name in pairs}
 
 
-def beside(roles: dict[str, str]) -> traces.Beside:
+def beside(roles: dict[str, str]) -> Beside:
     """The columns that say more of an access, taken out of `roles`."""
-    return traces.Beside(**{role: roles.pop(role) for role in traces.BESIDE if role in roles})
+    from jobs.store.traces import BESIDE, Beside
+
+    return Beside(**{role: roles.pop(role) for role in BESIDE if role in roles})
 
 
 def trace_file(
@@ -92,11 +94,13 @@ def trace_file(
     sort: bool,
     site: str | None,
     until: str | None,
-) -> traces.TraceFile | None:
+) -> TraceFile | None:
     """The trace that these options describe; None if there is none. Raises InputError."""
+    from jobs.store.traces import TraceFile
+
     if path is None:
         if roles or sort or (time_unit, kind) != ("s", "auto"):
             raise InputError("options that describe a trace need one; give --trace")
         return None
     end_s = None if until is None else parse_day(until) + DAY_S
-    return traces.TraceFile(path, roles, time_unit, kind, sort, site, end_s)
+    return TraceFile(path, roles, time_unit, kind, sort, site, end_s)

@@ -8,13 +8,7 @@ import typer
 
 from features.times import parse_as_of
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import AsOf, Conf, Json, TablesRoot
-
-with lazily():
-    from jobs.overview import pages
-    from jobs.placement import refresh
-    from jobs.placement import serve as service
 
 
 def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -22,7 +16,9 @@ def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Js
 
     By predicted popularity, and by what the caches hold.
     """
-    answer = refresh.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of))
+    from jobs.placement import refresh as job
+
+    answer = job.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of))
     console.show(answer, as_json=as_json)
 
 
@@ -37,5 +33,8 @@ def serve(
 
     Runs until it is stopped; run it as a service.
     """
+    from jobs.overview import pages
+    from jobs.placement import serve as job
+
     settings = options.load(conf)
-    service.run(settings, pages.Pages(settings), host=host, port=port, log=console.log)
+    job.run(settings, pages.Pages(settings), host=host, port=port, log=console.log)

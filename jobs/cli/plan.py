@@ -9,12 +9,7 @@ import typer
 
 from features.times import parse_as_of
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import AsOf, Cache, Conf, Force, Json, TablesRoot
-
-with lazily():
-    from jobs.plan import never_cache as blacklist
-    from jobs.plan import plan as planning
 
 
 def plan(
@@ -32,12 +27,14 @@ def plan(
 
     From the cache's own inventory and the region's predictions; every item has a reason.
     """
+    from jobs.plan import plan as job
+
     settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
     if explain is None:
-        answer = planning.run(settings, cache=cache, as_of_s=as_of_s, force=force)
+        answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force)
         console.show_warning(answer, as_json=as_json)
     else:
-        why = planning.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
+        why = job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
         console.show(why, as_json=as_json)
 
 
@@ -52,4 +49,6 @@ def never_cache(
 
     A cache reads the file when it starts.
     """
-    console.show(blacklist.run(options.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)
+    from jobs.plan import never_cache as job
+
+    console.show(job.run(options.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)

@@ -10,13 +10,8 @@ import typer
 
 from features.times import parse_as_of
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, MaybeAsOf, TablesRoot
 from jobs.cli.push import end
-
-with lazily():
-    from jobs.ingest import queue as queues
-    from jobs.push import prefill as job
 
 
 def prefill(
@@ -39,6 +34,8 @@ def prefill(
 
     The next plans hold these files until the task has read them.
     """
+    from jobs.push import prefill as job
+
     request = job.Request(
         dataset or [],
         [] if files is None else job.listed(files),
@@ -74,7 +71,9 @@ def queue(
 
     Plans from then on take these reads into account.
     """
-    answer = queues.run(
+    from jobs.ingest import queue as job
+
+    answer = job.run(
         options.load(conf, tables=tables),
         name=name,
         source=input,

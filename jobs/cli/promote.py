@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from features.errors import InputError
-from features.results import STEWARD
 from jobs import text
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json, TablesRoot
-
-with lazily():
-    from jobs.evaluate import promote as job
 
 if TYPE_CHECKING:
     from models.evaluation.promotion import Comparison
@@ -39,6 +34,9 @@ def promote(
     """
     if why and rollback:
         raise InputError("give either --why or --rollback")
+    from features.results import STEWARD
+    from jobs.evaluate import promote as job
+
     run = job.why if why else job.rollback if rollback else job.promote
     settings = options.load(conf, tables=tables)
     answer = run(settings)

@@ -10,16 +10,12 @@ import typer
 from features.errors import InputError, UnprovenError
 from features.times import parse_as_of
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Force, Json, TablesRoot
 from jobs.progress import Advance
 
 if TYPE_CHECKING:
+    from jobs.settings.tree import Settings
     from prefetch.push.push import PushSummary
-
-with lazily():
-    from jobs.push import push as job
-    from jobs.settings import tree
 
 
 def push(
@@ -52,6 +48,8 @@ def push(
     run resumes the first and repeats nothing. Exit code 1 if items were withheld, or if items failed and none
     was done.
     """
+    from jobs.push import push as job
+
     mode = _mode({"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel})
     settings = options.load(conf, tables=tables)
     as_of_s = None if as_of is None else parse_as_of(as_of)
@@ -96,7 +94,9 @@ def _mode(options: Mapping[str, bool]) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _looked(settings: tree.Settings, mode: str | None, *, cache: str, as_of_s: int | None) -> object:
+def _looked(settings: Settings, mode: str | None, *, cache: str, as_of_s: int | None) -> object:
+    from jobs.push import push as job
+
     if mode == "--status":
         return job.status(settings, cache=cache, as_of_s=as_of_s)
     if mode == "--cancel":
@@ -105,7 +105,7 @@ def _looked(settings: tree.Settings, mode: str | None, *, cache: str, as_of_s: i
 
 
 def _pushed(
-    settings: tree.Settings,
+    settings: Settings,
     mode: str | None,
     *,
     cache: str,
@@ -114,6 +114,8 @@ def _pushed(
     force: bool,
     unproven: bool,
 ) -> PushSummary:
+    from jobs.push import push as job
+
     if mode is None:
         moment = _one_plan(as_of_s)
         return job.run(

@@ -13,13 +13,6 @@ from features.times import parse_day
 from features.units import parse_bytes, parse_duration
 from jobs import text
 from jobs.cli import console, options, parsing
-from jobs.cli.lazy import lazily
-
-with lazily():
-    from jobs.report import export
-    from jobs.simulate import curve as curve_job
-    from jobs.simulate import fleet as fleet_job
-    from jobs.simulate import replay_trace, site_replay
 
 FRACTIONS = "0.01,0.05,0.1,0.2"
 TRACE_POLICIES = "lru,s3fifo,clairvoyant"
@@ -83,6 +76,8 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
+    from jobs.report import export
+
     settings = options.load(conf, tables=tables)
     export.prepare(out)
     roles = parsing.columns(columns)
@@ -95,8 +90,10 @@ def replay(
             raise InputError(
                 "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
             )
+        from jobs.simulate import fleet as job
+
         with console.progress("replay", quiet=as_json):
-            fleet = fleet_job.run(
+            fleet = job.run(
                 settings, file, caches=caches, first_day_s=first_day_s, last_day_s=last_day_s, site=site
             )
         console.notes(fleet.notes)
@@ -106,6 +103,8 @@ def replay(
     policies = _names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES))
     if file is not None and purge_interval and not watermarks:
         raise InputError("--purge-interval needs --watermarks")
+    from jobs.simulate import replay_trace
+
     wanted = replay_trace.Caches(
         policies=policies,
         capacities=_capacities(capacity),
@@ -122,6 +121,8 @@ def replay(
         if file is not None:
             answer = replay_trace.run(file, wanted, count_from_s=first_day_s, on_progress=advance)
         else:
+            from jobs.simulate import site_replay
+
             answer = site_replay.run(
                 settings,
                 wanted,
@@ -163,10 +164,13 @@ def curve(
 
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
+    from jobs.report import export
+    from jobs.simulate import curve as job
+
     settings = options.load(conf, tables=tables)
     export.prepare(out)
     with console.progress("curve", quiet=as_json) as advance:
-        answer = curve_job.run(
+        answer = job.run(
             settings,
             parsing.trace_file(trace, parsing.columns(columns), time_unit, kind, sort, site, until),
             hit_ratios=parsing.shares(hit_ratio),

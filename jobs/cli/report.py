@@ -11,12 +11,6 @@ from features.errors import InputError
 from features.times import DAY_S, parse_day
 from features.units import parse_bytes
 from jobs.cli import console, options, parsing
-from jobs.cli.lazy import lazily
-
-with lazily():
-    from jobs.report import build
-    from jobs.simulate import study
-    from jobs.store import traces
 
 
 def report(
@@ -50,10 +44,15 @@ def report(
     if trace is None:
         if any((capacity, capacity_fraction, watermarks, columns, sort, site, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")
+        from jobs.report import build
+
         console.show(build.run(settings, out=out), as_json=as_json)
         return
     if capacity and capacity_fraction:
         raise InputError("give either --capacity or --capacity-fraction")
+    from jobs.simulate import study
+    from jobs.store import traces
+
     end_s = None if until is None else parse_day(until) + DAY_S
     file = traces.TraceFile(trace, parsing.columns(columns), time_unit, kind, sort, site, end_s)
     with console.progress("study", quiet=as_json) as advance:

@@ -8,11 +8,7 @@ import typer
 
 from features.units import parse_duration
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Force, Json
-
-with lazily():
-    from jobs.push import rucio_sync
 
 app = typer.Typer(
     help="Report to Rucio what the caches hold, and keep their RSEs safe.",
@@ -36,6 +32,8 @@ def setup_rse(
     as_json: Json = False,
 ) -> None:
     """Make the RSE of a cache: volatile, not writable, not deletable, read only; or make it so again."""
+    from jobs.push import rucio_sync
+
     answer = rucio_sync.set_up(options.load(conf), cache=cache, prefix=prefix, algorithm=algorithm)
     console.show(answer, as_json=as_json)
 
@@ -47,6 +45,8 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Look whether the RSEs of the caches are misused, or could be; exit code 1 if something is bad."""
+    from jobs.push import rucio_sync
+
     checks = rucio_sync.check(options.load(conf), cache=cache)
     console.show(checks, as_json=as_json)
     if any(one.state == "bad" for one in checks):
@@ -66,6 +66,8 @@ def sync(
     as_json: Json = False,
 ) -> None:
     """Bring the replicas at a cache's RSE in step with the complete files that the cache holds now."""
+    from jobs.push import rucio_sync
+
     with console.progress(f"telling Rucio of {cache}", quiet=as_json):
         answer = rucio_sync.sync(
             options.load(conf),

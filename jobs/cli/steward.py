@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Cache, Conf, Json, TablesRoot
 
-with lazily():
-    from jobs.operate import prometheus, stewards
-    from jobs.steward import steward as job
+if TYPE_CHECKING:
+    from prefetch.steward.figures import Figures
 
 
 def steward(
@@ -29,10 +27,13 @@ def steward(
 
     Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
     """
+    from jobs.operate import prometheus, stewards
+    from jobs.steward import steward as job
+
     settings = options.load(conf, tables=tables)
     folder = settings.metrics.folder
 
-    def leave(found: stewards.Figures) -> None:
+    def leave(found: Figures) -> None:
         if folder:
             prometheus.leave(Path(folder), f"steward-{found.cache}", stewards.samples(found))
 

@@ -10,14 +10,8 @@ from features.errors import InputError
 from features.times import parse_as_of
 from jobs import text
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Day, Json, OneAsOf, TablesRoot
 from jobs.cli.parsing import moments
-
-with lazily():
-    from jobs.train import deliver, ready, training
-    from jobs.train import features as feature_job
-    from jobs.train import predict as predict_job
 
 
 def features(
@@ -31,11 +25,15 @@ def features(
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
+    from jobs.train import ready
+
     settings = options.load(conf, tables=tables)
     as_ofs = moments(as_of, day, settings.features.cycle)
     ready.to_compute(settings, as_ofs=as_ofs)
+    from jobs.train import features as job
+
     with console.progress("features", quiet=as_json):
-        answer = feature_job.run(settings, as_ofs=as_ofs)
+        answer = job.run(settings, as_ofs=as_ofs)
     console.show(answer, as_json=as_json)
 
 
@@ -59,16 +57,25 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
+    from jobs.train import ready
+
     settings = options.load(conf, tables=tables)
     if resume == (as_of is not None):
         raise InputError("give either --as-of or --resume")
     if (compare and resume) or (search_minutes and not compare):
         raise InputError("--search-minutes needs --compare, and --compare needs --as-of")
     if as_of is None:
-        answers = deliver.run(settings)
+        from jobs.store.tables import Tables
+        from jobs.train import deliver
+
+        answers = deliver.resume(
+            Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow
+        )
     else:
         until_s = parse_as_of(as_of)
         ready.to_train(settings, until_s=until_s)
+        from jobs.train import training
+
         with console.progress("training", quiet=as_json) as advance:
             answers = [
                 training.run(
@@ -113,9 +120,13 @@ def predict(
 
     At one decision time (--as-of), or at every cycle of a day (--day).
     """
+    from jobs.train import ready
+
     settings = options.load(conf, tables=tables)
     as_ofs = moments(as_of, day, settings.features.cycle)
     ready.to_predict(settings, as_ofs=as_ofs, alias=alias)
+    from jobs.train import predict as job
+
     with console.progress("predictions", quiet=as_json):
-        answer = predict_job.run(settings, as_ofs=as_ofs, alias=alias)
+        answer = job.run(settings, as_ofs=as_ofs, alias=alias)
     console.show_warning(answer, as_json=as_json)

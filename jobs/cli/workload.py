@@ -9,11 +9,7 @@ import typer
 
 from features.times import parse_day
 from jobs.cli import console, options
-from jobs.cli.lazy import lazily
 from jobs.cli.options import Conf, Json
-
-with lazily():
-    from jobs.simulate import workload as job
 
 
 def workload(
@@ -47,6 +43,8 @@ def workload(
 
     The shipped scenarios are calibrated to published figures; site and archive have the habits of users.
     """
+    from jobs.simulate import workload as job
+
     with console.progress("workload", quiet=as_json) as advance:
         answer = job.run(
             options.load(conf, tables=tables),

@@ -10,11 +10,10 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from features.errors import ConfigError
+from features.faults import validated
 from features.results import LRU
 from jobs.leaderboard.forecasts import Errors
 from jobs.report.leaderboard_page import CEILINGS
-from jobs.settings.faults import first_fault
 from jobs.settings.layers import read_file
 from jobs.settings.values import Section, Share
 from jobs.text import Row, percent
@@ -72,11 +71,7 @@ class _Claims(Section):
 
 def read_claims(path: Path = SHIPPED) -> tuple[Claim, ...]:
     """The claims of a TOML file. Raises ConfigError."""
-    try:
-        return _Claims.model_validate(read_file(path)).claim
-    except pydantic.ValidationError as error:
-        fault = first_fault(_Claims, error)
-        raise ConfigError(str(path), f"{fault.what}; docs/leaderboard.md lists the keys") from None
+    return validated(_Claims, read_file(path), where=str(path), see="docs/leaderboard.md").claim
 
 
 def compared(claims: Sequence[Claim], rows: Sequence[Row], errors: Mapping[str, Errors]) -> list[Row]:

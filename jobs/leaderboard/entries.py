@@ -7,13 +7,12 @@ import functools
 import hashlib
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pydantic
 
-from features.errors import ConfigError, InputError
+from features.errors import InputError
+from features.faults import validated
 from features.times import DAY_S, parse_day
-from jobs.settings.faults import first_fault
 from jobs.settings.layers import read_file
 from jobs.settings.values import Name, Section, Share
 from jobs.simulate import workload
@@ -89,12 +88,7 @@ class Contest:
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a TOML file; their paths are relative to it. Raises ConfigError."""
-    values: Any = read_file(path)
-    try:
-        entries = _Entries.model_validate(values).trace
-    except pydantic.ValidationError as error:
-        fault = first_fault(_Entries, error)
-        raise ConfigError(str(path), f"{fault.what}; docs/leaderboard.md lists the keys") from None
+    entries = validated(_Entries, read_file(path), where=str(path), see="docs/leaderboard.md").trace
     return tuple(
         one if one.path is None else one.model_copy(update={"path": path.parent / one.path})
         for one in entries

@@ -50,7 +50,7 @@ def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
     since = day_label(day_s - settings.plan.horizon)
     if tables.exists(RECEIPTS):
         for key in tables.snapshot(RECEIPTS).select(since=since, until=day_label(day_s), owner=cache):
-            plan_items.account(tables, cache=cache, as_of_s=parse_as_of(key[1]))
+            plan_items.run(settings, cache=cache, as_of_s=parse_as_of(key[1]))
     return day_verdict.run(tables, settings, cache=cache, day_s=day_s)
 
 

@@ -35,15 +35,11 @@ class OutcomeSummary:
 
 
 def run(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
-    """Account the outcomes of one plan's files; raises as `account`."""
-    return account(Tables(settings.tables.root), cache=settings.cache(cache).name, as_of_s=as_of_s)
-
-
-def account(tables: Tables, *, cache: str, as_of_s: int) -> OutcomeSummary:
     """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
 
     Raises StaleInputError without receipts.
     """
+    tables, cache = Tables(settings.tables.root), settings.cache(cache).name
     key = MomentKey.at(as_of_s, cache)
     if not tables.exists(RECEIPTS):
         raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")

@@ -16,11 +16,11 @@ from typing import Literal
 import pydantic
 
 from features.errors import ConfigError
+from features.faults import of_keys
 from features.redaction import secrets_of
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from features.units import duration_label
 from jobs.settings.airflow import AirflowSettings
-from jobs.settings.faults import of_keys
 from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
 from jobs.settings.queue import QueueSettings

@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeVar
 import pydantic
 
 from features.errors import ConfigError, InputError
+from features.faults import Keys, first_fault
 from features.units import parse_bytes, parse_duration
-from jobs.settings.faults import Keys, first_fault
 from jobs.settings.layers import SHIPPED, Layered
 
 

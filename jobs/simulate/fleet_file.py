@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pydantic
 
 from features.errors import ConfigError
-from jobs.settings.faults import first_fault
+from features.faults import validated, with_defaults
 from jobs.settings.layers import read_file
 from jobs.settings.values import Bytes, Name, Seconds, Section, Share
 from replay.config import CacheConfig
@@ -79,20 +78,9 @@ class Fleet(Section):
 
 def load_fleet(path: Path) -> Federation:
     """The caches that the file describes. Raises ConfigError."""
-    values = read_file(path)
+    values = with_defaults(read_file(path), "defaults", "caches")
+    fleet = validated(Fleet, values, where=str(path), see="docs/xcache-mode.md")
     try:
-        return Fleet.model_validate(_with_defaults(values)).federation
-    except pydantic.ValidationError as error:
-        fault = first_fault(Fleet, error)
-        raise ConfigError(str(path), f"{fault.what}; docs/xcache-mode.md lists the keys") from None
+        return fleet.federation
     except ValueError as error:
         raise ConfigError(f"{path}: caches", f"{error}; rename one") from None
-
-
-def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` with the table `defaults` merged into each of `caches`; malformed values stay as they are."""
-    defaults, caches = values.get("defaults", {}), values.get("caches")
-    if not isinstance(defaults, dict) or not isinstance(caches, list):
-        return values
-    others = {key: value for key, value in values.items() if key != "defaults"}
-    return others | {"caches": [defaults | one if isinstance(one, dict) else one for one in caches]}

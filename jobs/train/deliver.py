@@ -8,7 +8,7 @@ from pathlib import Path
 from features.errors import InputError, ServiceError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from features.schema import Table
-from jobs.settings.tree import MlflowSettings, Settings
+from jobs.settings.tree import MlflowSettings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import patiently
@@ -62,11 +62,6 @@ def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> Train
     training.remove()
     kept = {name: answer[name] for name in ("dropped", "by_recency", "order", "no_order")}
     return TrainingAnswer(version=done.version, models=reports_with_runs, **kept)
-
-
-def run(settings: Settings) -> list[TrainingAnswer]:
-    """Upload the trainings that wait because MLflow was unavailable; raises as `resume`."""
-    return resume(Tables(settings.tables.root), spool=settings.training.spool, mlflow=settings.mlflow)
 
 
 def resume(tables: Tables, *, spool: str, mlflow: MlflowSettings) -> list[TrainingAnswer]:

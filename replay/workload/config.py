@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from features.errors import ConfigError
+import pydantic
+from pydantic import Field
+
+from features.faults import of_keys, validated, with_defaults
 
 PRODUCTION, ANALYSIS = "production", "analysis"
 MAX_ACCESSES = 1 << 30
 """The most reads that the arrays of a workload can hold."""
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-_MOST = (
-    ("sigma", 10),
-    (("hours", "hours_median"), 100 * 366 * 24),
-    (("days", "days_median"), 100 * 366),
-    ("files_median", MAX_ACCESSES),
-    (("n_users", "n_groups", "n_campaigns"), MAX_ACCESSES),
-    ("_bytes", 2**55),
-    (("factor", "scale"), 10**6),
-)
-"""The most that a key can be, by the end of its name: what is larger fits no date, size or array."""
-_FIRST, _LAST = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1970, 2100))
-_TYPES = {"int": (int,), "float": (int, float), "str": (str,), "dt.datetime": (dt.datetime,)}
-_ABOVE_ZERO = (
-    *("days", "_median", "size_bytes", "scale", "factor", "value"),
-    *("n_users", "n_groups", "n_campaigns"),
-)
 EXTENSIVE = ("accesses", "files", "bytes")
 PER_DAY = ("accesses_per_day", "bytes_per_day")
-METRICS = (
-    *EXTENSIVE,
-    *PER_DAY,
-    "mean_size_bytes",
-    "reread_share",
-    "origin_share",
-    "hit_ratio",
-    "byte_hit_ratio",
-)
 """Metrics of published figures: EXTENSIVE ones grow with days and scale, PER_DAY ones with scale only."""
 
+# Larger values fit no date, size or array.
+_CENTURY_DAYS = 100 * 366
+_FIRST, _LAST = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1970, 2100))
+Count = Annotated[int, Field(gt=0, le=MAX_ACCESSES)]
+Days = Annotated[int, Field(gt=0, le=_CENTURY_DAYS)]
+Hours = Annotated[float, Field(ge=0, le=24 * _CENTURY_DAYS)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Sigma = Annotated[float, Field(ge=0, le=10)]
+Bytes = Annotated[float, Field(ge=0, le=2**55)]
+Factor = Annotated[float, Field(gt=0, le=10**6)]
+_A_LIST = Field(strict=False, min_length=1)
 
-@dataclasses.dataclass(frozen=True)
-class CategoryConfig:
+
+def _printable(name: str) -> str:
+    if not name or not name.isprintable():
+        raise ValueError(f"{name!r} is no name; it must be printable, and not empty")
+    return name
+
+
+class _Table(pydantic.BaseModel):
+    """A table of a scenario's file; no value is converted, and unknown keys are errors."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class CategoryConfig(_Table):
     """One category of files, and how it is read.
 
     A period of the scenario has `accesses` reads of `files` files; `unread_share` of the catalogue's files
@@ -63,33 +61,38 @@ class CategoryConfig:
     """
 
     name: str
-    files: int
-    accesses: int
-    mean_size_bytes: float
-    size_sigma: float
-    files_median: float
-    files_sigma: float
-    mc_share: float
-    unread_share: float
-    once_share: float
-    activity: str
-    popularity_sigma: float
-    partial_share: float
-    close_share: float
-    close_hours: float
-    pass_hours_median: float
-    pass_hours_sigma: float
-    read_share: float
-    return_days_median: float = math.nan
-    return_sigma: float = math.nan
-    gap_sigma: float = 0.0
-    closeness_sigma: float = 0.0
-    decay_days: float = math.inf
-    steady_share: float = 0.0
+    files: Count
+    accesses: Count
+    mean_size_bytes: Annotated[Bytes, Field(gt=0)]
+    size_sigma: Sigma
+    files_median: Annotated[float, Field(gt=0, le=MAX_ACCESSES)]
+    files_sigma: Sigma
+    mc_share: Share
+    unread_share: ShareBelowOne
+    once_share: Share
+    activity: Literal["production", "analysis"]
+    popularity_sigma: Sigma
+    partial_share: Share
+    close_share: Share
+    close_hours: Hours
+    pass_hours_median: Annotated[Hours, Field(gt=0)]
+    pass_hours_sigma: Sigma
+    read_share: Share
+    return_days_median: Annotated[float, Field(gt=0, le=_CENTURY_DAYS)] = math.nan
+    return_sigma: Sigma = math.nan
+    gap_sigma: Sigma = 0.0
+    closeness_sigma: Sigma = 0.0
+    decay_days: Annotated[float, Field(gt=0, le=_CENTURY_DAYS)] = math.inf
+    steady_share: Share = 0.0
+
+    @pydantic.model_validator(mode="after")
+    def _is_read(self) -> CategoryConfig:
+        if self.files > self.accesses:
+            raise ValueError(f"{self.accesses} accesses of {self.files} files: each is read at least once")
+        return self
 
 
-@dataclasses.dataclass(frozen=True)
-class HabitsConfig:
+class HabitsConfig(_Table):
     """Groups of users who read in sessions; without it, passes over a dataset return on their own.
 
     Reads begin `warm_days` before the start, and those before it are dropped. Each dataset belongs to one of
@@ -99,68 +102,82 @@ class HabitsConfig:
     goes on to the next one of the group with probability `session_share`, on average `session_hours` later.
     """
 
-    warm_days: int
-    n_groups: int
-    n_campaigns: int
-    group_sigma: float
-    campaign_sigma: float
-    user_sigma: float
-    pace_sigma: float
-    session_share: float
-    session_hours: float
+    warm_days: Days
+    n_groups: Count
+    n_campaigns: Count
+    group_sigma: Sigma
+    campaign_sigma: Sigma
+    user_sigma: Sigma
+    pace_sigma: Sigma
+    session_share: ShareBelowOne
+    session_hours: Hours
 
 
-@dataclasses.dataclass(frozen=True)
-class OriginConfig:
+class OriginConfig(_Table):
     """A site (RSE) or host that files come from, its share of the files, and its region."""
 
     name: str
-    share: float
+    share: Share
     region: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Published:
-    """A published figure of the scenario's period; `metric` is one of METRICS.
+class Published(_Table):
+    """A published figure of the scenario's period.
 
     It is about one `category` or `region`, or about all. Hit ratios are those of an XCache of
     `capacity_bytes` with watermarks `low` and `high`. `note` states assumptions.
     """
 
-    metric: str
-    value: float
+    metric: Literal[
+        "accesses",
+        "files",
+        "bytes",
+        "accesses_per_day",
+        "bytes_per_day",
+        "mean_size_bytes",
+        "reread_share",
+        "origin_share",
+        "hit_ratio",
+        "byte_hit_ratio",
+    ]
+    value: Annotated[float, Field(gt=0)]
     category: str = ""
     region: str = ""
-    capacity_bytes: float = 0.0
+    capacity_bytes: Bytes = 0.0
     low: float = 0.90
     high: float = 0.95
     note: str = ""
 
+    @pydantic.model_validator(mode="after")
+    def _has_a_cache(self) -> Published:
+        if self.metric.endswith("hit_ratio") and not self.capacity_bytes > 0:
+            raise ValueError(f"{self.metric} needs a capacity_bytes above 0")
+        return self
 
-@dataclasses.dataclass(frozen=True)
-class WorkloadConfig:
+
+class WorkloadConfig(_Table):
     """The parameters of a region's accesses, which comments in conf/workloads/*.toml explain.
 
     The categories' `accesses` and `files` are for `period_days` and scale 1; `days` at `scale` are generated.
     """
 
-    seed: int
-    start: dt.datetime
-    days: int
-    period_days: int
-    scale: float
+    seed: Annotated[int, Field(ge=0)]
+    start: Annotated[pydantic.AwareDatetime, Field(ge=_FIRST, lt=_LAST)]
+    days: Days
+    period_days: Days
+    scale: Factor = 1.0
     experiment: str
-    size_scale: float
-    min_size_bytes: int
-    sites: tuple[str, ...]
-    n_users: int
-    fresh_share: float
-    new_version_share: float
-    night_factor: float
-    weekend_factor: float
-    origins: tuple[OriginConfig, ...]
-    categories: tuple[CategoryConfig, ...]
-    published: tuple[Published, ...] = ()
+    size_scale: Factor
+    min_size_bytes: Annotated[int, Field(gt=0, le=2**55)]
+    sites: Annotated[tuple[Annotated[str, pydantic.AfterValidator(_printable)], ...], _A_LIST]
+    n_users: Count
+    fresh_share: Share
+    new_version_share: Share
+    night_factor: Factor
+    weekend_factor: Factor
+    origins: Annotated[tuple[OriginConfig, ...], _A_LIST]
+    categories: Annotated[tuple[CategoryConfig, ...], _A_LIST]
+    published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
     habits: HabitsConfig | None = None
 
     @property
@@ -179,121 +196,34 @@ class WorkloadConfig:
 
         The table `category` has defaults for all categories; `days` defaults to `period_days`, `scale` to 1.
         """
-        known = dict(values)
-        common = known.pop("category", {})
-        known.setdefault("days", known.get("period_days"))
-        known.setdefault("scale", 1.0)
-        known["sites"] = _texts(known.get("sites", ()), f"{where}: sites")
-        known["origins"] = _rows(OriginConfig, known.get("origins", ()), f"{where}: origins")
-        rows = known.get("categories", ())
-        known["categories"] = _rows(CategoryConfig, rows, f"{where}: categories", common)
-        if "habits" in known:
-            known["habits"] = _rows(HabitsConfig, [known["habits"]], f"{where}: habits")[0]
-        known["published"] = _rows(Published, known.get("published", ()), f"{where}: published")
-        config: WorkloadConfig = _build(cls, known, where)
-        _check(config, where)
-        return config
+        known = with_defaults(values, "category", "categories")
+        known.setdefault("days", known.get("period_days", 1))
+        return validated(cls, known, where=where, see="conf/workloads/demo.toml")
 
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> WorkloadConfig:
+        asked = self.growth * sum(category.accesses for category in self.categories)
+        if asked > MAX_ACCESSES:
+            raise of_keys(f"{asked:.3g} accesses are more than {MAX_ACCESSES}; lower days or scale", "scale")
+        listed = sum(self.growth * one.files / (1 - one.unread_share) for one in self.categories)
+        if listed > MAX_ACCESSES:
+            told = f"{listed:.3g} files, those never read with them, are more than {MAX_ACCESSES}"
+            raise of_keys(f"{told}; lower unread_share, days or scale", "scale")
+        return self
 
-def _texts(values: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-        raise ConfigError(where, "is no list of strings; write it as those in conf/workloads")
-    for value in values:
-        if not value or not value.isprintable():
-            raise ConfigError(where, f"{value!r} is no name; it must be printable, and not empty")
-    return tuple(values)
-
-
-def _rows(kind: type[Any], rows: Any, where: str, common: Mapping[str, Any] = _NOTHING) -> tuple[Any, ...]:
-    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
-        raise ConfigError(where, "is not a list of tables; see conf/workloads for examples")
-    return tuple(_build(kind, {**common, **row}, f"{where}[{i}]") for i, row in enumerate(rows))
-
-
-def _build(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    fields = dataclasses.fields(kind)
-    needed = {field.name for field in fields if field.default is dataclasses.MISSING}
-    unknown, missing = sorted(set(values) - {f.name for f in fields}), sorted(needed - set(values))
-    if unknown:
-        raise ConfigError(where, f"unknown key {', '.join(unknown)}; remove it")
-    if missing:
-        raise ConfigError(where, f"missing key {', '.join(missing)}; add it")
-    for field in fields:
-        if field.name in values and field.type in _TYPES:
-            _check_value(field.name, values[field.name], _TYPES[field.type], where)
-    return kind(**values)
-
-
-def _check_value(name: str, value: Any, types: tuple[type, ...], where: str) -> None:
-    """Check a value's type and, by the end of its name, its range: shares, sigmas, sizes."""
-    if type(value) not in types:
-        raise ConfigError(f"{where}: {name}", f"{value!r} is not {' or '.join(t.__name__ for t in types)}")
-    if name.endswith("share") and not 0 <= value <= 1:
-        raise ConfigError(f"{where}: {name}", f"{value} must be within 0 … 1")
-    if name.endswith(("sigma", "hours", "seed")) and value < 0:
-        raise ConfigError(f"{where}: {name}", f"{value} must not be negative")
-    if name.endswith(_ABOVE_ZERO) and not value > 0:
-        raise ConfigError(f"{where}: {name}", f"{value} must be above 0")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{where}: {name}", f"{value} is no number that can be reckoned with")
-    for ends, most in _MOST:
-        if name.endswith(ends) and value > most:
-            raise ConfigError(f"{where}: {name}", f"{value} must be at most {most}")
-
-
-def _check(config: WorkloadConfig, where: str) -> None:
-    for key in ("sites", "origins", "categories"):
-        if not getattr(config, key):
-            raise ConfigError(f"{where}: {key}", "is empty; give at least one")
-    if config.start.tzinfo is None:
-        raise ConfigError(f"{where}: start", "has no time zone; end it with Z")
-    if not _FIRST <= config.start < _LAST:
-        raise ConfigError(f"{where}: start", f"{config.start} must be from 1970 to 2099")
-    for category in config.categories:
-        here = f"{where}: {category.name}"
-        if not 0 < category.files <= category.accesses:
-            counts = f"{category.accesses} accesses of {category.files} files"
-            raise ConfigError(here, f"{counts}: files must be above 0, and each is read at least once")
-        if category.activity not in (PRODUCTION, ANALYSIS):
-            raise ConfigError(f"{here}: activity", f"{category.activity!r} must be production or analysis")
-        if category.unread_share == 1:
-            raise ConfigError(f"{here}: unread_share", "1 leaves no file that is read; give less than 1")
-    _check_habits(config, where)
-    _check_amounts(config, where)
-    for figure in config.published:
-        if figure.metric not in METRICS:
-            message = f"unknown metric {figure.metric!r}; known: {', '.join(METRICS)}"
-            raise ConfigError(f"{where}: published", message)
-        if figure.metric.endswith("hit_ratio") and not figure.capacity_bytes > 0:
-            raise ConfigError(f"{where}: published", f"{figure.metric} needs a capacity_bytes above 0")
-
-
-def _check_habits(config: WorkloadConfig, where: str) -> None:
-    habits = config.habits
-    if habits is None:
-        for category in config.categories:
-            if math.isnan(category.return_days_median + category.return_sigma):
-                told = "missing key return_days_median or return_sigma; add both, or [habits]"
-                raise ConfigError(f"{where}: {category.name}", told)
-        return
-    if habits.n_groups > config.n_users:
-        told = f"{habits.n_groups} groups have more members than the {config.n_users} users; lower it"
-        raise ConfigError(f"{where}: habits: n_groups", told)
-    if habits.session_share == 1:
-        raise ConfigError(f"{where}: habits: session_share", "1 ends no session; give less than 1")
-    for category in config.categories:
-        if category.close_share == 1:
-            raise ConfigError(f"{where}: {category.name}: close_share", "1 ends no spell; give less than 1")
-        if not category.close_hours > 0:
-            told = f"{category.close_hours} is no median of gaps; it must be above 0 with [habits]"
-            raise ConfigError(f"{where}: {category.name}: close_hours", told)
-
-
-def _check_amounts(config: WorkloadConfig, where: str) -> None:
-    asked = config.growth * sum(category.accesses for category in config.categories)
-    if asked > MAX_ACCESSES:
-        raise ConfigError(where, f"{asked:.3g} accesses are more than {MAX_ACCESSES}; lower days or scale")
-    listed = sum(config.growth * one.files / (1 - one.unread_share) for one in config.categories)
-    if listed > MAX_ACCESSES:
-        told = f"{listed:.3g} files, those never read with them, are more than {MAX_ACCESSES}"
-        raise ConfigError(f"{where}: unread_share", f"{told}; lower it, days or scale")
+    @pydantic.model_validator(mode="after")
+    def _returns(self) -> WorkloadConfig:
+        """Passes return by each category's own law, or by users' habits, which need other keys."""
+        habits = self.habits
+        if habits is not None and habits.n_groups > self.n_users:
+            told = f"{habits.n_groups} groups have more members than the {self.n_users} users; lower it"
+            raise of_keys(told, "habits.n_groups")
+        for i, one in enumerate(self.categories):
+            at = f"categories.{i}"
+            if habits is None and math.isnan(one.return_days_median + one.return_sigma):
+                raise of_keys("return_days_median or return_sigma is missing; add both, or [habits]", at)
+            if habits is not None and one.close_share == 1:
+                raise of_keys("1 ends no spell; give less than 1", f"{at}.close_share")
+            if habits is not None and not one.close_hours > 0:
+                raise of_keys("0 is no median of gaps; give more, or drop [habits]", f"{at}.close_hours")
+        return self

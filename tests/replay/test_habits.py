@@ -240,10 +240,10 @@ def front_over_rear(workload: Workload) -> float:
     ("change", "told"),
     [
         ({"n_groups": 1000}, "n_groups: 1000 groups have more members"),
-        ({"session_share": 1.0}, "session_share: 1 ends no session"),
+        ({"session_share": 1.0}, "session_share: 1.0 should be less than 1"),
         ({"close_share": 1.0}, "close_share: 1 ends no spell"),
-        ({"close_hours": 0.0}, "close_hours: 0.0 is no median"),
-        ({"warm_days": 0}, "warm_days: 0 must be above 0"),
+        ({"close_hours": 0.0}, "close_hours: 0 is no median"),
+        ({"warm_days": 0}, "warm_days: 0 should be greater than 0"),
     ],
     ids=str,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def test_a_seed_decides_every_byte(
 ) -> None:
     again = generate(config)
     assert again.accesses(raw=True).equals(accesses) and again.files().equals(files)
-    other = generate(dataclasses.replace(config, seed=2))
+    other = generate(config.model_copy(update={"seed": 2}))
     assert not other.accesses(raw=True).equals(accesses) and not other.files().equals(files)
     assert month.accesses().equals(accesses.drop_columns(["scope", "name", "event_id"]))
 
@@ -141,16 +140,19 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"origins": []}, "origins: is empty"),
-        ({"days": 0}, "days: 0 must be above 0"),
-        ({"days": 1_000_000_000}, "days: 1000000000 must be at most"),
-        ({"scale": 999_999.0}, "lower days or scale"),
-        ({"seed": -1}, "seed: -1 must not be negative"),
-        ({"n_users": "many"}, "n_users: 'many' is not int"),
-        ({"fresh_share": 2}, "within 0 … 1"),
-        ({"published": [{"metric": "luck", "value": 1}]}, "unknown metric 'luck'"),
-        ({"published": [{"metric": "hit_ratio", "value": 0.5}]}, "needs a capacity_bytes"),
-        ({"categories": [1]}, "not a list of tables"),
+        ({"origins": []}, "origins: .*at least 1"),
+        ({"days": 0}, "days: 0 should be greater than 0"),
+        ({"days": 1_000_000_000}, "days: 1000000000 should be less"),
+        ({"scale": 999_999.0}, "scale: .*lower days or scale"),
+        ({"seed": -1}, "seed: -1 should be greater"),
+        ({"n_users": "many"}, "n_users: .*valid integer"),
+        ({"fresh_share": 2}, "fresh_share: 2 should be less"),
+        ({"published": [{"metric": "luck", "value": 1}]}, r"published\.0\.metric: 'luck' should be"),
+        (
+            {"published": [{"metric": "hit_ratio", "value": 0.5}]},
+            r"published\.0: .*a capacity_bytes",
+        ),
+        ({"categories": [1]}, r"categories\.0: .*dictionary"),
         ({"speed": 1}, "unknown key speed"),
     ],
     ids=str,
@@ -163,11 +165,11 @@ def test_a_wrong_key_is_named(change: dict[str, Any], told: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"speed": 1}, r"categories\[0\]: unknown key speed"),
-        ({"files": 10**9}, "read at least once"),
-        ({"activity": "play"}, "production or analysis"),
-        ({"unread_share": 1}, "no file that is read"),
-        ({"files_median": 0}, "files_median: 0 must be above 0"),
+        ({"speed": 1}, r"unknown key categories\.0\.speed"),
+        ({"files": 10**9}, r"categories\.0: .*read at least once"),
+        ({"activity": "play"}, "activity: 'play' should be 'production' or 'analysis'"),
+        ({"unread_share": 1}, "unread_share: 1 should be less than 1"),
+        ({"files_median": 0}, "files_median: 0 should be greater than 0"),
     ],
     ids=str,
 )

@@ -1,15 +1,17 @@
-"""What is wrong with settings, in words: the key, its value, and what was meant or is allowed."""
+"""Settings checked by pydantic, and what is wrong with them in words: the key, its value, what is allowed."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import typing
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import pydantic
 from pydantic_core import ErrorDetails, PydanticCustomError
+
+from features.errors import ConfigError
 
 Keys = tuple[str | int, ...]
 """The path of a setting, for example `("plan", "horizon")`."""
@@ -21,6 +23,7 @@ _SHOWN = frozenset(
 """Kinds of errors whose value is shown: no secret can have one."""
 _SHOWABLE = re.compile(r"[-+]?[0-9.]{1,20} ?[A-Za-z%]{0,5}|[a-z_]{1,12}")
 _MOST_VALUE_CHARS = 60
+ModelType = TypeVar("ModelType", bound=pydantic.BaseModel)
 
 
 class Fault(NamedTuple):
@@ -32,6 +35,27 @@ class Fault(NamedTuple):
     keys: Sequence[Keys]
     what: str
     has_remedy: bool
+
+
+def validated(model: type[ModelType], values: Mapping[str, Any], *, where: str, see: str) -> ModelType:
+    """`values` of the file `where` as `model`; `see`: the page or file that explains its keys.
+
+    Raises ConfigError, which names the file, the path of the first wrong key, and the remedy.
+    """
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        fault = first_fault(model, error)
+        raise ConfigError(where, fault.what if fault.has_remedy else f"{fault.what}; see {see}") from None
+
+
+def with_defaults(values: Mapping[str, Any], table: str, rows: str) -> dict[str, Any]:
+    """`values` with its `table` merged into each of its `rows`; malformed values stay as they are."""
+    defaults, given = values.get(table, {}), values.get(rows)
+    if not isinstance(defaults, Mapping) or not isinstance(given, Sequence):
+        return dict(values)
+    merged = [{**defaults, **one} if isinstance(one, Mapping) else one for one in given]
+    return {key: value for key, value in values.items() if key != table} | {rows: merged}
 
 
 def of_keys(what: str, *keys: str) -> PydanticCustomError:
