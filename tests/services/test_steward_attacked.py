@@ -119,6 +119,22 @@ def test_the_own_server_is_heard_after_reports_of_others(site: Site, begins_anew
     assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
 
 
+def test_opens_that_nobody_made_hold_no_file(site: Site) -> None:
+    """All old files are said to be open, until the far future too: the new ones must not go for them."""
+    names = filled(site, "n", 12) + site.files("o", 7)
+    site.steward()
+    time.sleep(2 * PATIENCE_S)
+    us, now_s = Sender.heard(site.captures), int(time.time())
+    for number in range(20):
+        opens = [opening(1000 * number + at, name, size=MIB) for at, name in enumerate(names[:12])]
+        site.forge(us.fstream(number, 2**31 - 1 if number % 2 else now_s, *opens))
+    time.sleep(PATIENCE_S)
+    for name in names[12:]:
+        site.read(name)
+    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files, {site.figures.alarms}"
+    assert {name_of(name) for name in names[12:]} <= site.held(), "new files went before old ones"
+
+
 def stopped(site: Site) -> None:
     """The collector has its lock, and writes nothing."""
     site.collector.send_signal(signal.SIGSTOP)
