@@ -21,8 +21,10 @@ from models.serving.order import ServedOrder, load_order
 
 LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""
-BEGINS_WITHIN_S: Final = 60.0
+BEGINS_WITHIN_S: Final = 10.0
 """A steward waits so long for its first look-up; what comes later is taken when it comes."""
+LEARNED_WITHIN_S: Final = 60.0
+"""One that may follow no other order than a learned one waits so long."""
 MAY_BE_LEARNED: Final = ("auto", "learned")
 """Policies that can follow a learned order."""
 
@@ -55,7 +57,8 @@ class Promoted:
         self._due = math.inf
         if settings.steward.policy in MAY_BE_LEARNED:
             self._look_up = self._begin()
-            self._look_up.join(BEGINS_WITHIN_S)
+            is_learned = settings.steward.policy == "learned"
+            self._look_up.join(LEARNED_WITHIN_S if is_learned else BEGINS_WITHIN_S)
             self.refresh()
         if self._error is not None and settings.steward.policy == "learned":
             raise self._error

@@ -15,12 +15,12 @@ from prefetch.target import CacheTarget
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet
 
-EVERY_S: Final = 300.0
+EVERY_S: Final = 60.0
 AGAIN_S: Final = 10.0
 """After a file could not be opened, or was not heard of."""
-HEARD_WITHIN_S: Final = 30.0
+HEARD_WITHIN_S: Final = 20.0
 """The streams are sent every second (opens) and, as the documentation has it, every 5 s (closes)."""
-LASTS_S: Final = 3 * EVERY_S
+LASTS_S: Final = 900.0
 """While no file can be opened, for example as the origin hangs, the last proof counts for so long."""
 
 
@@ -139,3 +139,5 @@ class _Trial(threading.Thread):
     def _look(self) -> None:
         self._opens.look()
         self.was_seen = self._opens.has(self._file)
+        if not self.was_seen and self._target.confirm(self._file).held is None:
+            self.error = f"{self._file} was removed as it was opened"
