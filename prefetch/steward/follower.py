@@ -57,7 +57,7 @@ class Key(NamedTuple):
 class Use:
     """A file that `reader` opened between `begin_s` and `end_s`, known at `seen_s`, by our clock.
 
-    `is_counted`: its read was; `until_s`: nobody has the file open any more, so that its close comes by then.
+    `holds`: it keeps the file on disk; `is_counted`: its read was; `until_s`: nobody has the file open any more, so that its close comes by then.
     """
 
     file: int
@@ -66,6 +66,7 @@ class Use:
     end_s: int
     seen_s: float
     n_blocks: int
+    holds: bool
     is_counted: bool = False
     until_s: float = math.inf
 
@@ -188,9 +189,11 @@ class Follower:
         end_s = max(packet.begin_s, packet.end_s)
         reader = self._readers.number(key.stod, key.server_id, opened.user_id)
         n_blocks = max(0, opened.size_bytes) // _SMALLEST_BLOCK_BYTES
-        self._uses[key] = Use(file, reader, packet.begin_s, end_s, now_s, n_blocks)
+        holds = self._is_open(self._book.name(file)) is not False
+        self._uses[key] = Use(file, reader, packet.begin_s, end_s, now_s, n_blocks, holds)
         self._of_file.setdefault(file, set()).add(key)
-        self._steward.opened(file)
+        if holds:
+            self._steward.opened(file)
 
     def _closed(self, key: Key, closed: Closed, now_s: float) -> None:
         use = self._uses.get(key)
@@ -202,11 +205,12 @@ class Follower:
         self._closing[use.file] = now_s + _CLOSE_COMES_WITHIN_S
 
     def _end(self, key: Key) -> None:
-        file = self._uses.pop(key).file
-        self._of_file[file].discard(key)
-        if not self._of_file[file]:
-            del self._of_file[file]
-        self._steward.closed(file)
+        use = self._uses.pop(key)
+        self._of_file[use.file].discard(key)
+        if not self._of_file[use.file]:
+            del self._of_file[use.file]
+        if use.holds:
+            self._steward.closed(use.file)
 
     def _file_close(self, event: FileClose, now_s: float) -> None:
         file = self._number(event.lfn, event.size_bytes)

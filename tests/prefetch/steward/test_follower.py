@@ -205,12 +205,24 @@ def test_a_flood_of_closes_looks_at_a_file_once_per_step() -> None:
 def test_an_open_that_the_servers_process_does_not_show_ends() -> None:
     for really_open, lasts_s in ((True, 10**6), (False, 15), (None, 3601)):
         world = World()
-        world.really_open = really_open
         world.reports("/a", T - 9, T - 8)
         world.opens(T, "/a")
+        world.really_open = really_open
         for after_s in (5, 15, 30, 3601, 3700):
             world.follower.ripen(T + 1.5 + after_s)
             assert world.is_victim("/a") == (after_s >= lasts_s)
+
+
+def test_an_open_that_is_none_holds_no_file_and_ends_no_other() -> None:
+    world = World()
+    world.reports("/a", T - 9, T - 8)
+    world.really_open = False
+    world.opens(T, "/a")
+    assert world.is_victim("/a") and list(world.follower.open_files) == [0]
+    world.really_open = True
+    world.opens(T, "/a", first_id=2)
+    world.closes(T + 1, 1)
+    assert not world.is_victim("/a")
 
 
 def test_forged_opens_are_followed_up_to_a_limit() -> None:
