@@ -57,7 +57,8 @@ class Key(NamedTuple):
 class Use:
     """A file that `reader` opened between `begin_s` and `end_s`, known at `seen_s`, by our clock.
 
-    `holds`: it keeps the file on disk; `is_counted`: its read was; `until_s`: nobody has the file open any more, so that its close comes by then.
+    `holds`: it keeps the file on disk; `is_counted`: its read was; `until_s`: nobody has the file open any
+    more, so that its close comes by then.
     """
 
     file: int
