@@ -109,6 +109,8 @@ def _write_pushes(world: PushedWorld, tables: Tables) -> None:
         "reason": pa.repeat("why", n),
         "expires_at": utc(done.time_s + 2 * DAY_S),
         "model_version": pa.array(["m/1" if t < half else "m/2" for t in done.time_s.tolist()]),
+        "model_digest": pa.nulls(n, pa.string()),
+        "needs_model": pa.nulls(n, pa.bool_()),
     }
     receipt = {
         "state": pa.repeat("done", n),
