@@ -72,7 +72,6 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/readers.py 120000
 	$(BIN)/python bench/collect.py
 	$(BIN)/python bench/plan.py
-	$(BIN)/python bench/law.py
 	@conf/deploy/system.sh bench
 	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/dags.py --strict

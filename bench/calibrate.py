@@ -1,48 +1,43 @@
-"""Check the calibrated workloads, or search the knobs that make their hit ratios.
-
-    python bench/calibrate.py                  published against produced, all scenarios, seeds 1 to 3
-    python bench/calibrate.py --search mwt2    the values to write into conf/workloads/mwt2.toml
-    python bench/calibrate.py --misses         byte miss ratios of the archive and of the regions
-    python bench/calibrate.py --misses TRACE   the same, with the archive's measured on its trace
+"""Check the calibrated workloads: published against produced, all scenarios, seeds 1 to 3; and miss ratios.
 
 The check fails if a figure of a seed deviates by more than 10 %, or a byte miss ratio of `archive`, as the
 mean of six seeds, by more than 0.06 from the archive's. Miss ratios are counted after the archive's first
-14 days, and after the first third of the other regions' days. The search looks at seed 1 only: each knob
-moves one figure, which rises or falls with it all the way, so it is bisected; two rounds, since they touch.
+14 days, and after the first third of the other regions' days.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/calibrate.py
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]  # rooms before this folder, whose replay.py is none
-
-from plan_gap import SCALES  # noqa: E402
+sys.path.insert(0, str(ROOT))  # rooms before this folder, whose replay.py is none
 
 from features.times import DAY_S  # noqa: E402
 from replay.bounds import byte_bound  # noqa: E402
 from replay.policies import run_policy  # noqa: E402
-from replay.read import read_trace  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 from replay.workload import WorkloadConfig, generate  # noqa: E402
 from replay.workload.report import CLOSE_PERCENT, Line, calibration, trace_of  # noqa: E402
 
 FOLDER = ROOT / "conf" / "workloads"
 SCENARIOS = ("mwt2", "prague", "pic", "socal", "site", "archive")
+SCALES = {
+    "mwt2": {"scale": 0.015, "days": 31},
+    "pic": {"scale": 0.25, "days": 45},
+    "socal": {"scale": 0.12, "days": 45},
+}
+"""Of the regions whose miss ratios are measured."""
 SEEDS = (1, 2, 3)
 MISS_SEEDS = (1, 2, 3, 4, 5, 6)
-CLOSE_ENOUGH_PERCENT = 0.2
 POLICIES = ("lru", "fifo", "s3fifo", "sieve", "2q", "lfu-da")
 FRACTIONS = (0.05, 0.10, 0.20)
 ARCHIVE_MISSES = {
@@ -57,45 +52,6 @@ ARCHIVE_MISSES = {
 """Byte miss ratios of the archive's records of 2025-07-09 to 08-02 at FRACTIONS of the footprint."""
 ARCHIVE_WARM_DAYS = 14
 CLOSE_MISSES = 0.06
-
-
-class Knob(NamedTuple):
-    """A key of some categories (none: of what they have in common), its range, and the figure it moves."""
-
-    categories: tuple[str, ...]
-    key: str
-    least: float
-    most: float
-    what: str
-    rises: bool = True
-
-
-KNOBS = {
-    "mwt2": (
-        Knob(("HITS", "AOD", "DAOD"), "close_share", 0.0, 1.0, "byte hit ratio at 54.98 TB"),
-        Knob((), "close_share", 0.0, 1.0, "hit ratio at 54.98 TB"),
-    ),
-    "pic": (Knob((), "popularity_sigma", 0.3, 3.0, "reread share", rises=False),),
-    "socal": (
-        Knob((), "close_share", 0.4, 0.9, "hit ratio at 40 TB"),
-        Knob((), "return_days_median", 3.0, 9.0, "hit ratio at 56 TB", rises=False),
-    ),
-    "site": (Knob(("MINIAOD",), "once_share", 0.0, 0.9, "reread share", rises=False),),
-}
-
-
-def main() -> int:
-    """Check, search or measure, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--search", choices=sorted(KNOBS))
-    parser.add_argument("--misses", nargs="?", const="", metavar="TRACE")
-    given = parser.parse_args()
-    if given.search:
-        search(given.search)
-        return 0
-    if given.misses is not None:
-        return check_misses(measured(Path(given.misses)) if given.misses else ARCHIVE_MISSES)
-    return check() | check_misses(ARCHIVE_MISSES)
 
 
 def check() -> int:
@@ -118,33 +74,25 @@ Misses = Mapping[str, tuple[float, ...]]
 """Byte miss ratios by policy, at FRACTIONS."""
 
 
-def check_misses(archive: Misses) -> int:
+def check_misses() -> int:
     """Print byte miss ratios of the archive and of the regions; 1 if `archive` is too far from the former."""
     print("\n| byte miss ratios | " + " | ".join((*POLICIES, "bound")) + " |")
     print("|---|" + "---|" * (len(POLICIES) + 1))
-    print_misses("archive's records", archive)
+    print_misses("archive's records", ARCHIVE_MISSES)
     runs = []
     for seed in MISS_SEEDS:
         workload = generate(WorkloadConfig.from_mapping(read("archive") | {"seed": seed}))
         runs.append(misses(trace_of(workload), workload.config.start_s + ARCHIVE_WARM_DAYS * DAY_S))
         print_misses(f"archive, seed {seed}", runs[-1])
-    mean = {name: tuple(np.mean([run[name] for run in runs], axis=0)) for name in archive}
+    mean = {name: tuple(np.mean([run[name] for run in runs], axis=0)) for name in ARCHIVE_MISSES}
     print_misses("archive, mean", mean)
-    worst = max(float(np.abs(np.subtract(mean[name], archive[name])).max()) for name in archive)
+    worst = max(float(np.abs(np.subtract(mean[name], ARCHIVE_MISSES[name])).max()) for name in ARCHIVE_MISSES)
     for scenario in ("site", *SCALES):
         config = WorkloadConfig.from_mapping(read(scenario) | SCALES.get(scenario, {}))
         counted_s = config.start_s + config.days * DAY_S // 3
         print_misses(scenario, misses(trace_of(generate(config)), counted_s))
     print(f"\nfarthest from the archive, mean of seeds: {worst:.3f}")
     return int(worst > CLOSE_MISSES)
-
-
-def measured(trace: Path) -> Misses:
-    """Byte miss ratios of the archive's own trace."""
-    columns = {"time": "time", "item": "path", "size": "size"}
-    real = read_trace(trace, columns=columns).trace
-    first_s = int(real.time_s[0]) // DAY_S * DAY_S
-    return misses(real, first_s + ARCHIVE_WARM_DAYS * DAY_S)
 
 
 def misses(trace: Trace, count_from_s: int) -> Misses:
@@ -164,42 +112,6 @@ def print_misses(what: str, of_policy: Misses) -> None:
     print(f"| {what} | {cells} |", flush=True)
 
 
-def search(scenario: str) -> None:
-    """Bisect the scenario's knobs in turn and print what was found."""
-    values = read(scenario)
-    for turn in (1, 2):
-        for knob in KNOBS[scenario]:
-            value, line = bisect(values, knob)
-            turned(values, knob, value)
-            where = ", ".join(knob.categories) or "category"
-            print(
-                f"round {turn}: {where} {knob.key} = {value:.4g}: {line.what} {line.produced:.4f}", flush=True
-            )
-
-
-def bisect(values: dict[str, Any], knob: Knob) -> tuple[float, Line]:
-    """The value of `knob` that brings its figure to what was published, and the figure there."""
-    low, high = knob.least, knob.most
-    for _ in range(12):
-        value = (low + high) / 2
-        turned(values, knob, value)
-        line = next(line for line in lines(values) if line.what == knob.what)
-        if abs(line.deviation_percent) < CLOSE_ENOUGH_PERCENT:
-            break
-        if (line.deviation_percent < 0) == knob.rises:
-            low = value
-        else:
-            high = value
-    return value, line
-
-
-def turned(values: dict[str, Any], knob: Knob, value: float) -> None:
-    """Set `knob` in `values`."""
-    chosen = [row for row in values["categories"] if row["name"] in knob.categories]
-    for table in chosen or [values["category"]]:
-        table[knob.key] = value
-
-
 def lines(values: dict[str, Any]) -> list[Line]:
     """The calibration of a scenario's values."""
     return calibration(generate(WorkloadConfig.from_mapping(values)))
@@ -212,6 +124,6 @@ def read(scenario: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     started = time.perf_counter()
-    code = main()
+    code = check() | check_misses()
     print(f"{time.perf_counter() - started:.0f} s")
     sys.exit(code)

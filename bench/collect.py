@@ -2,7 +2,7 @@
 
 bench/collect.py          the highest rate without loss, and the loss beyond it
 
-Sent are numbered g-stream datagrams of 446 to 448 bytes. What is missing shows twice: by the gaps in their
+Sent are numbered g-stream datagrams of 497 to 499 bytes. What is missing shows twice: by the gaps in their
 numbers, in the captures read back, and by the kernel's count of what it dropped.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/collect.py
@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+
+from monitoring import Sender, close  # noqa: E402
 
 from prefetch.xcache.gstream import PSEQ_MODULUS, read_capture  # noqa: E402
 from prefetch.xcache.numbering import Numberings  # noqa: E402
@@ -82,7 +84,9 @@ def collected(n_datagrams: int, rate: int | None) -> Told:
 
 def send(port: int, n_datagrams: int, rate: int | None) -> float:
     """Seconds it took."""
-    datagrams = [datagram(number) for number in range(PSEQ_MODULUS)]
+    cache = Sender("vm", 41104, "cache4", "XC_TEST_6", START_S, 1)
+    record = close("/store/data/l/f0000.root", 52428800, START_S + 1)
+    datagrams = [cache.gstream(record, ahead=number) + b"\0" for number in range(PSEQ_MODULUS)]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(("127.0.0.1", port))
         began = time.monotonic()
@@ -91,18 +95,6 @@ def send(port: int, n_datagrams: int, rate: int | None) -> float:
             if rate is not None and number % 50 == 0:
                 time.sleep(max(0.0, began + number / rate - time.monotonic()))
         return time.monotonic() - began
-
-
-def datagram(number: int) -> bytes:
-    """A g-stream datagram of one event, as XRootD 6.2.1 sends it."""
-    source = {"site": "XC_TEST_6", "host": "vm", "port": 41104, "inst": "cache4"}
-    stream = {"type": "C", "tbeg": START_S, "tend": START_S}
-    header = {"code": "g", "pseq": number, "stod": START_S, "sid": 1, "src": source, "gs": stream}
-    sizes = {"size": 52428800, "blk_size": 131072, "n_blks": 400, "n_blks_done": 400, "access_cnt": 1}
-    times = {"attach_t": START_S, "detach_t": START_S + 1, "remotes": ["127.0.0.1:41094"]}
-    counts = {"b_hit": 28049408, "b_miss": 26148864, "b_bypass": 0, "n_cks_errs": 0}
-    record = {"event": "file_close", "lfn": "/store/data/l/f0000.root"} | sizes | times | counts
-    return "\n".join(json.dumps(part) for part in (header, record)).encode() + b"\0"
 
 
 def main() -> None:

@@ -38,10 +38,8 @@ from drill_site import (  # noqa: E402
     Broken,
     Site,
     cache_events,
-    datagram,
     free_port,
     killed,
-    made,
     poison,
     rows_of,
     run,
@@ -50,6 +48,7 @@ from drill_site import (  # noqa: E402
     traces,
     until_listening,
 )
+from monitoring import Sender, close  # noqa: E402
 
 from features.schema import ACCESSES, PLANS, RECEIPTS, REJECTS, Table  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
@@ -73,7 +72,7 @@ class Drill:
     def __init__(self, folder: Path, days: int, seed: int) -> None:
         as_of_s = int(time.time()) // 3600 * 3600
         self.chance, self.days = random.Random(seed), days
-        self.peace, self.war = (Site(made(folder / name), days, as_of_s) for name in ("peace", "war"))
+        self.peace, self.war = (Site(folder / name, days, as_of_s) for name in ("peace", "war"))
         self.took_s: dict[str, float] = {}
         self.rows: dict[str, Outcome] = {}
 
@@ -232,14 +231,13 @@ class Drill:
         folder, port = self.war.folder / "captures", free_port()
         shutil.rmtree(folder, ignore_errors=True)
         words = ("collect", "--out", str(folder), "--port", str(port), "--roll-every", "2s")
-        n_sent, lives = 0, []
+        cache, n_sent = Sender("h", 1, "i", "s", 1, 1), 0
         for life in range(3):
             process = start(self.war, *words)
-            lives.append(process)
             until_listening(process)
             for _ in range(60):
                 n_sent += 1
-                send(datagram(n_sent), port)
+                send(cache.gstream(close(f"/f{n_sent}", 5, 2), ahead=n_sent) + b"\0", port)
                 time.sleep(0.005)
             os.killpg(process.pid, signal.SIGKILL if life < 2 else signal.SIGTERM)
             process.communicate(timeout=PATIENCE_S)

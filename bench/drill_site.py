@@ -197,18 +197,6 @@ def cache_events(site: Site) -> Iterator[bytes]:
     yield from (line.strip(b"\0") for line in lines if b'"file_close"' in line)
 
 
-def datagram(number: int) -> bytes:
-    """A cache's report of one closed file."""
-    head = {"code": "g", "pseq": number % 1000, "stod": 1, "sid": 1, "gs": {"type": "C"}}
-    head["src"] = {"host": "h", "inst": "i", "site": "s", "port": 1}
-    event = {
-        **{"event": "file_close", "lfn": f"/f{number}", "size": 1, "blk_size": 1, "n_blks": 1},
-        **{"n_blks_done": 1, "access_cnt": 1, "attach_t": 1, "detach_t": 2, "remotes": []},
-        **{"b_hit": 5, "b_miss": 0, "b_bypass": 0},
-    }
-    return "\n".join(json.dumps(part) for part in (head, event)).encode() + b"\0"
-
-
 def send(content: bytes, port: int) -> None:
     """One datagram to loopback; nobody may be there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
@@ -228,9 +216,3 @@ def until_listening(process: subprocess.Popen[str]) -> None:
     line = process.stdout.readline()
     if "127.0.0.1" not in line:
         raise Broken(f"the service does not listen: {line}")
-
-
-def made(folder: Path) -> Path:
-    """`folder`, made."""
-    folder.mkdir(parents=True)
-    return folder

@@ -7,9 +7,9 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/hosts.py
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
-import struct
 import sys
 import tempfile
 import time
@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+
+from monitoring import closing, fstream, opening  # noqa: E402
 
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
 from prefetch.xcache.cinfo_rows import batches  # noqa: E402
@@ -50,16 +52,12 @@ def make_namespace(root: Path) -> None:
 
 def fstream_datagram() -> bytes:
     """As a busy cache sends: 64 kB, as many closes as opens."""
-    name = b"/ncar/rda/d651055/CESM2-SF/atm/proc/tseries/day_1/FSDSC/file.nc".ljust(100, b"\0")
-    records = b"".join(
-        struct.pack(">BBHIqI", 1, 1, 20 + len(name), number, 10**9, 5)
-        + name
-        + struct.pack(">BBHIqqq", 0, 2, 80, number, 10**5, 0, 0)
-        + bytes(48)
-        for number in range(N_RECORDS // 2)
+    name = "/ncar/rda/d651055/CESM2-SF/atm/proc/tseries/day_1/FSDSC/file.nc".ljust(97, "c")
+    pairs = (
+        (opening(n, name, size=10**9), closing(n, 10**5, 0, tail=bytes(48))) for n in range(N_RECORDS // 2)
     )
-    window = struct.pack(">BBHHHiiQ", 2, 1, 24, 0, N_RECORDS, START_S, START_S + 1, 7)
-    return struct.pack(">cBHi", b"f", 0, 8 + len(window) + len(records), START_S) + window + records
+    records = itertools.chain.from_iterable(pairs)
+    return fstream(*records, pseq=0, begin=START_S, end=START_S + 1, stod=START_S, sid=7)
 
 
 def rate_of(work: Callable[[], int]) -> float:

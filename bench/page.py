@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
-LHCB = "../shared/data/lhcb_weekly_1_78.csv.gz"
 TIMEOUT_S = 3 * 3600
 
 HEAD = """\
@@ -50,7 +49,6 @@ BENCHES = (
     Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay.py"),
     Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay.py --exact"),
     Bench("large-trace", "Trace commands: time and memory on ten million accesses", "large_trace.py"),
-    Bench("federation", "Replay: 24 caches and a billion accesses in a stream", "federation.py"),
     Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
     Bench("workload", "Workload: published and produced figures", "calibrate.py"),
     Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
@@ -60,30 +58,15 @@ BENCHES = (
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
     Bench("forecast", "Forecast: public popularity series", "forecast.py"),
-    Bench("forecast-plain", "Forecast: the ranking beside a plain model", "forecast_plain.py"),
-    Bench("series-replay", "Forecast: a cache of whole datasets", f"series_replay.py --series {LHCB}"),
-    Bench(
-        "series-tuning",
-        "Forecast: the same, on the weeks of its tuning",
-        f"series_replay.py --series {LHCB} --weeks 27-52",
-    ),
     Bench("plan", "Plan: a million candidates", "plan.py"),
-    Bench("law", "Evaluate: the gap closed by the law that generated the accesses", "law.py"),
-    Bench(
-        "steward-law",
-        "Evaluate: the ceiling of an order in line, by the law of spells",
-        "law.py site archive --owned",
-    ),
     Bench(
         "leaderboard",
         "Evaluate: every policy on the generated regions, and claims of papers",
         "leaderboard.py",
     ),
-    Bench("plan-gap", "Evaluate: the gap closed by perfect and by simple scores", "plan_gap.py"),
-    Bench("walk", "Evaluate: the gap closed by the whole service", "walk.py"),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
     Bench("xcache", "XCache: cold and warm reads, beside its origin", "xcache.py"),
-    Bench("serve", "Placement service: requests per second, and under floods", "serve.py"),
+    Bench("serve", "Placement service: requests per second", "serve.py"),
     Bench("dags", "Airflow: parsing the DAGs", "dags.py"),
     Bench("fuzz", "Trust: fuzzed parsers", "fuzz.py"),
     Bench("fuzz-sources", "Trust: damaged lines", "fuzz_sources.py"),

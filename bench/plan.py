@@ -26,6 +26,7 @@ import pyarrow as pa
 from features.arrays import BoolArray, IntArray
 from jobs.plan.rows import items
 from jobs.store.keys import MomentKey
+from models.serving.names import Named
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.control import is_control
 from prefetch.plan.scores import NEVER_S
@@ -65,12 +66,10 @@ def main() -> int:
             state = full(scores, here, capacities[cache], rng)
             began = time.process_time()
             judged = ValuePlanner(lambda _: scores, LIMITS, mine, 2 * 86400).judge(state)
-            plan = judged.plan
             planning += time.process_time() - began
-            key = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache)
-            n += items(
-                plan, dids, key=key, as_of_s=AS_OF_S, horizon_s=judged.horizon_s, model="bench"
-            ).num_rows
+            key, made_by = MomentKey("2026-03-01", "2026-03-01T00:00:00Z", cache), Named("bench", None)
+            within_s = judged.horizon_s
+            n += len(items(judged.plan, dids, key=key, as_of_s=AS_OF_S, horizon_s=within_s, model=made_by))
         seconds = time.process_time() - started
         slowest = max(slowest, seconds)
         print(f"{kind}: {planning:.1f} s planning, {seconds:.1f} s with {n:,} rows, {len(capacities)} caches")

@@ -11,7 +11,6 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/scoring.p
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import statistics
@@ -30,6 +29,8 @@ from pyspark.sql import DataFrame
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from measured import family_cpu_s  # noqa: E402
 
 from features.spec import FeatureSpec  # noqa: E402
 from features.units import duration_label  # noqa: E402
@@ -105,8 +106,10 @@ def scoring(n: int) -> None:
         matrix = np.concatenate(parts)
         n = len(matrix)
         boosters = [lgb.Booster(model_str=payload.decode()) for payload in models.payloads.values()]
-        local = {"master": f"local[{THREADS}]", "driver_memory": "2g", "shuffle_partitions": THREADS}
-        spark = spark_session(SparkSettings(**local, conf={}))
+        master = f"local[{THREADS}]"
+        spark = spark_session(
+            SparkSettings(master=master, driver_memory="2g", shuffle_partitions=THREADS, conf={})
+        )
 
         read = spark.read.parquet(str(folder))
         at_hand = read.localCheckpoint()
@@ -183,22 +186,9 @@ def learning(n: int) -> None:
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:
     """Wall time, and CPU time of this process and all below it: what a busy machine does not change."""
-    began, used = time.perf_counter(), cpu_seconds()
+    began, used = time.perf_counter(), family_cpu_s(os.getpid())
     work()
-    return time.perf_counter() - began, cpu_seconds() - used
-
-
-def cpu_seconds() -> float:
-    stats = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            stats[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    mine, grown = {os.getpid()}, 0
-    while len(mine) > grown:
-        grown = len(mine)
-        mine |= {pid for pid, (parent, _) in stats.items() if parent in mine}
-    return sum(ticks for pid, (_, ticks) in stats.items() if pid in mine) / os.sysconf("SC_CLK_TCK")
+    return time.perf_counter() - began, family_cpu_s(os.getpid()) - used
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""The placement service beside a plain FastAPI JSON route: requests, latency, memory, start; and its floods.
+"""The placement service beside a plain FastAPI JSON route: requests, latency, memory and start.
 
 bench/serve.py            1 M placements, 32 connections, medians of nine rounds; needs wrk
                           (conf/deploy/system.sh bench)
-bench/serve.py --floods   how long `/serverRanges` takes while others do their worst, 10 s of each; no wrk
 
 Datasets are asked for by Zipf's law (the i-th as often as 1/i). On a machine that others use wrk's own time
 weighs as much as the server's and hides part of the ratio: the servers' CPU time per request does not.
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import re
 import shutil
 import statistics
@@ -24,8 +22,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +31,8 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
-import floods  # noqa: E402
-from placement_server import configured  # noqa: E402
+from measured import cpu_s, memory_bytes  # noqa: E402
+from placement_server import serving  # noqa: E402
 
 from prefetch.placement.build import Holding, snapshot_of  # noqa: E402
 from prefetch.placement.database import Database  # noqa: E402
@@ -45,8 +43,6 @@ from replay.rendezvous import keys_of  # noqa: E402
 N_DATASETS, N_SITES, N_SERVERS = 1_000_000, 10, 24
 CONNECTIONS, ROUNDS, SECONDS = 32, 9, 2
 PACED_ROUNDS, PACED_SECONDS = 7, 2
-TOKEN = "benchmark-token-0123456789"
-FLOOD_S, FLOOD_TARGET_S = 10, 1.0
 PLAN_ITEMS = 100_000
 TARGETS = {"/serverRanges": 10.0, "/ds": 3.0}
 _PLAIN = """
@@ -111,25 +107,15 @@ def stored(database: Path) -> None:
 @contextmanager
 def ours(database: Path) -> Iterator[tuple[str, int, float]]:
     """The service with a million placements and 24 servers: URL, process, and seconds until it answered."""
-    env = {"CACHECAST_SERVE__DATABASE": str(database), "CACHECAST_SERVE__TOKEN": TOKEN}
-    conf = database.parent / "conf"
-    configured(conf, {f"xc{i}": (f"SITE{i % N_SITES}", 96 + i) for i in range(N_SERVERS)})
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "serve", "--port", "0"]
-    command += ["--conf", str(conf)]
+    caches = {f"xc{i}": (f"SITE{i % N_SITES}", 96 + i) for i in range(N_SERVERS)}
     began = time.monotonic()
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | env, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        found = re.search(r"(http://[^ ,]+)", process.stderr.readline())
-        assert found is not None
-        _until(lambda: json.loads(read(f"{found[1]}/health"))["datasets"] == N_DATASETS)
+    with serving(database, caches=caches) as server:
+        _until(lambda: json.loads(read(f"{server.url}/health"))["datasets"] == N_DATASETS)
         took_s = time.monotonic() - began
-        for i in range(N_SERVERS):
-            read(f"{found[1]}/liveness", json.dumps({"id": f"xc{i}"}).encode())
-        yield found[1], process.pid, took_s
-    finally:
-        process.terminate()
-        process.wait(30)
+        for name in caches:
+            server.beat(name)
+        assert server.process is not None
+        yield server.url, server.process.pid, took_s
 
 
 @contextmanager
@@ -145,11 +131,9 @@ def plain(ranges: Path, port: int) -> Iterator[tuple[str, int]]:
         process.wait(30)
 
 
-def read(url: str, body: bytes | None = None) -> bytes:
-    """The reply to a GET, or to a POST with the bench's token."""
-    headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
-    request = urllib.request.Request(url, data=body, headers=headers)
-    with urllib.request.urlopen(request, timeout=10) as reply:
+def read(url: str) -> bytes:
+    """The reply to a GET."""
+    with urllib.request.urlopen(url, timeout=10) as reply:
         return bytes(reply.read())
 
 
@@ -165,12 +149,6 @@ def per_second(url: str, script: Path | None, pid: int) -> tuple[float, float]:
     return float(found[2]), (cpu_s(pid) - began_s) / int(found[1]) * 1e6
 
 
-def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def paced_ms(url: str, script: Path) -> tuple[float, float]:
     """Requests a second with pauses on each connection, and the 99th percentile of their latency."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{PACED_SECONDS}s", "--latency", "-s", str(script), url]
@@ -183,20 +161,11 @@ def paced_ms(url: str, script: Path) -> tuple[float, float]:
     return float(rate[1]), float(p99[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[p99[2]]
 
 
-def memory_mb(pid: int) -> tuple[float, float]:
-    """Resident megabytes of a process now, and at their highest."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    now, peak = (re.search(rf"{key}:\s+(\d+) kB", status) for key in ("VmRSS", "VmHWM"))
-    assert now is not None
-    assert peak is not None
-    return int(now[1]) / 1000, int(peak[1]) / 1000
-
-
-def _until(report: object) -> None:
+def _until(report: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
-            if report():  # type: ignore[operator]
+            if report():
                 return
         except OSError:
             pass
@@ -208,47 +177,16 @@ def main() -> None:
     """Print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
-    parser.add_argument("--floods", action="store_true", help="the floods alone")
     given = parser.parse_args()
-    if not given.floods and shutil.which("wrk") is None:
+    if shutil.which("wrk") is None:
         raise SystemExit("wrk is missing: install it with conf/deploy/system.sh bench")
     with tempfile.TemporaryDirectory() as folder:
-        missed = flooded(Path(folder)) if given.floods else measured(Path(folder))
+        missed = compared(Path(folder))
     print(f"targets missed: {missed}")
     raise SystemExit(bool(given.strict and missed))
 
 
-def flooded(folder: Path) -> int:
-    """Ask on new connections during each flood, and before any; the number of targets missed."""
-    stored(folder / "placement.db")
-    missed = 0
-    with ours(folder / "placement.db") as (url, pid, _):
-        address = floods.address_of(url)
-        for name, flood in {"none": lambda _: nullcontext(), **floods.FLOODS}.items():
-            with flood(address):
-                missed += _asked_during(name, address, pid)
-    return missed
-
-
-def _asked_during(name: str, address: floods.Address, pid: int) -> int:
-    took_s: list[float] = []
-    deadline = time.monotonic() + FLOOD_S
-    while time.monotonic() < deadline:
-        try:
-            took_s.append(floods.ranges_s(address))
-        except OSError:
-            took_s.append(float("inf"))
-        time.sleep(0.02)
-    took_s.sort()
-    print(
-        f"flood: {name:12} {len(took_s)} asked, median {statistics.median(took_s) * 1e3:.0f} ms, longest "
-        f"{took_s[-1] * 1e3:.0f} ms (target {FLOOD_TARGET_S * 1e3:.0f}); memory {memory_mb(pid)[0]:.0f} MB",
-        flush=True,
-    )
-    return took_s[-1] > FLOOD_TARGET_S
-
-
-def measured(folder: Path) -> int:
+def compared(folder: Path) -> int:
     """Run both servers side by side, alternating; the number of targets missed."""
     stored(folder / "placement.db")
     asked, pause = folder / "asked.lua", folder / "pause.lua"
@@ -261,7 +199,7 @@ def measured(folder: Path) -> int:
             missed = _ratio(servers, "/serverRanges", None) + _ratio(servers, "/ds", asked)
             asked.write_text(asked.read_text() + _PAUSE)
             missed += _paced(servers, "/serverRanges", pause) + _paced(servers, "/ds", asked)
-        now, peak = memory_mb(pid)
+        now, peak = (memory_bytes(pid, what) / 1e6 for what in ("VmRSS", "VmHWM"))
         print(
             f"memory         {now:.0f} MB, peak {peak:.0f} MB (target 300); start {took_s:.1f} s (target 3)"
         )

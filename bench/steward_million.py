@@ -12,35 +12,37 @@ ten of a file that is not there. Nothing is evicted. Promised: it starts within 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+from measured import cpu_s, memory_bytes  # noqa: E402
+from monitoring import Sender, close, closing, opening  # noqa: E402
+from steward_site import COMMAND, memory_disk  # noqa: E402
+
 from jobs.local.ports import free_ports  # noqa: E402
 from jobs.local.xrootd import loopback  # noqa: E402
 from prefetch.journal.journal import Journal  # noqa: E402
+from prefetch.target import ServerIdentity  # noqa: E402
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+from prefetch.xcache.client import XCacheTarget  # noqa: E402
 
 USER = "xrootd"
-COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
 START_S, MEMORY_BYTES, SHARE = 60.0, 10**9, 0.05
 PER_SECOND, N_DIFFERENT, PER_FOLDER = 50, 1000, 1000
 MB = 10**6
 FILE_BYTES, BLOCK_BYTES = 500 * MB, MB
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def record(used_s: int) -> bytes:
@@ -77,52 +79,31 @@ def fill(namespace: Path, n_files: int) -> None:
 
 
 class Reports:
-    """What a server sends to `port`: a g-stream and an f-stream, each datagram numbered."""
+    """What `server` sends to `port`: a g-stream and an f-stream, each datagram numbered."""
 
-    def __init__(self, port: int, n_files: int) -> None:
+    def __init__(self, server: ServerIdentity, port: int, n_files: int) -> None:
         self._to = ("127.0.0.1", port)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._stod, self._pseq, self._id = int(time.time()), 0, 0
+        self._server = Sender(server.host, int(server.port), server.instance, "s", server.started_s, 7)
+        self._pseq, self._id = 0, 0
         self._chance, self._n_files = random.Random(1), n_files
 
     def send(self, n_reads: int) -> None:
         """A second's reads, each opened and closed; one in ten of a file that is new."""
-        files = [int(self._chance.random() ** 3 * 1.1 * self._n_files) for _ in range(n_reads)]
+        names = [name(int(self._chance.random() ** 3 * 1.1 * self._n_files)) for _ in range(n_reads)]
         now_s, records = int(time.time()), []
         self._pseq += 1
-        for file in files:
+        for lfn in names:
             self._id += 1
-            opened = struct.pack(">qI", FILE_BYTES, self._id) + name(file).encode() + b"\0"
-            records += [(1, 1, self._id, opened), (0, 0, self._id, struct.pack(">qqq", FILE_BYTES, 0, 0))]
-        window = (2, 0, 0, struct.pack(">iiQ", now_s - 1, now_s, 7))
-        body = b"".join(struct.pack(">BBHI", k, f, 8 + len(b), n) + b for k, f, n, b in [window, *records])
-        self._socket.sendto(
-            struct.pack(">cBHi", b"f", self._pseq % 256, 8 + len(body), self._stod) + body, self._to
-        )
-        who = {"host": "h", "inst": "cache", "port": 1, "site": "s"}
-        header = {"code": "g", "pseq": self._pseq % 1000, "stod": self._stod, "sid": 7, "src": who}
-        lines = [header | {"gs": {"type": "C"}}, *(_closed(name(file), now_s) for file in files)]
-        self._socket.sendto("\n".join(map(json.dumps, lines)).encode() + b"\0", self._to)
-
-
-def _closed(lfn: str, now_s: int) -> dict[str, object]:
-    n_blocks = FILE_BYTES // BLOCK_BYTES
-    blocks = {"blk_size": BLOCK_BYTES, "n_blks": n_blocks, "n_blks_done": n_blocks, "access_cnt": 2}
-    read = {"b_hit": FILE_BYTES, "b_miss": 0, "b_bypass": 0, "remotes": []}
-    times = {"attach_t": now_s - 1, "detach_t": now_s}
-    return {"event": "file_close", "lfn": lfn, "size": FILE_BYTES} | blocks | read | times
-
-
-@contextmanager
-def memory_disk(folder: Path) -> Iterator[None]:
-    """A file system in memory at `folder`."""
-    folder.mkdir(parents=True)
-    words = ["mount", "-t", "tmpfs", "-o", "size=2g,nr_inodes=0,mode=755", "none", str(folder)]
-    subprocess.run(words, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+            records += [
+                opening(self._id, lfn, size=FILE_BYTES, user=self._id),
+                closing(self._id, FILE_BYTES, 0),
+            ]
+        self._socket.sendto(self._server.fstream(self._pseq, now_s, *records), self._to)
+        n_blocks = FILE_BYTES // BLOCK_BYTES
+        blocks = {"blk_size": BLOCK_BYTES, "n_blks": n_blocks, "n_blks_done": n_blocks, "access_cnt": 2}
+        closed = [close(lfn, FILE_BYTES, now_s, b_hit=FILE_BYTES, b_miss=0, **blocks) for lfn in names]
+        self._socket.sendto(self._server.gstream(*closed, ahead=self._pseq) + b"\0", self._to)
 
 
 @contextmanager
@@ -140,18 +121,6 @@ def started(folder: Path, words: list[str], when: str) -> Iterator[int]:
             process.terminate()
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds of a core that a process has taken."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def memory(pid: int, what: str) -> int:
-    """`VmRSS` or `VmHWM` of a process, bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
-
-
 def main() -> int:
     """Measure, and say by the exit code whether it is within what is promised."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -163,15 +132,15 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xc-")))
         folder.chmod(0o755)
         namespace, captures = folder / "lb" / "ns", folder / "captures"
-        stack.enter_context(memory_disk(namespace))
+        stack.enter_context(memory_disk(namespace, 2 * 2**30))
         fill(namespace, chosen.files)
-        shutil.chown(namespace, USER)
         servers = stack.enter_context(loopback(folder / "lb"))
         (port,) = free_ports(1)
         conf = folder / "conf"
         (conf / "caches").mkdir(parents=True)
-        with closing(Journal(f"{folder}/journal.db")) as journal:
-            journal.make()
+        journal = Journal(f"{folder}/journal.db")
+        journal.make()
+        journal.close()
         (conf / "base.toml").write_text(
             f'[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\n'
             f'[steward]\nstate = "{folder}/steward"\npolicy = "{chosen.policy}"\n'
@@ -187,7 +156,8 @@ def main() -> int:
         words = ["steward", "--cache", "cache", "--conf", str(conf)]
         pid = stack.enter_context(started(folder, words, "began"))
         start_s, started_cpu_s = time.monotonic() - began, cpu_s(pid)
-        reports = Reports(port, chosen.files)
+        server = XCacheTarget("cache", servers.cache_url, namespace).identity()
+        reports = Reports(server, port, chosen.files)
         reports.send(PER_SECOND)
         time.sleep(30)  # the server's start brings an inventory; that is apart
         from_cpu_s, from_s = cpu_s(pid), time.monotonic()
@@ -197,7 +167,7 @@ def main() -> int:
             time.sleep(1)
         followed_s = time.monotonic() - from_s
         share = (cpu_s(pid) - from_cpu_s) / followed_s
-        used, most = memory(pid, "VmRSS"), memory(pid, "VmHWM")
+        used, most = memory_bytes(pid), memory_bytes(pid, "VmHWM")
         of = f"{chosen.files} files, policy {chosen.policy}"
         print(f"{of}: starts in {start_s:.1f} s ({started_cpu_s:.1f} s of CPU)")
         print(f"memory {used / MB:.0f} MB, at most {most / MB:.0f} MB")

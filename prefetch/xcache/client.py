@@ -26,7 +26,8 @@ from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, statist
 from prefetch.xcache.sign import N_ASKED, LastUsed
 from prefetch.xcache.version import ServerVersion, parse_version
 
-DEFAULT_BLOCK_BYTES = 128 * 1024
+BLOCK_BYTES = 128 * 1024
+"""Assumed where cinfo does not say it: at most the cache's own `pfc.blocksize`."""
 _CHUNKS_PER_CALL = 256
 # A close while a block is on its way from memory to disk makes the cache note the end of the use 30 s late.
 _SETTLE_S = 0.05
@@ -42,7 +43,6 @@ class XCacheTarget:
     `url`: `root://host:port`, nothing else. `namespace`: the cache's `oss.localroot`, if this process may
     read it, and `spaces`, folders of `oss.space` that its links lead to; else `gstream`, a capture of its
     g-stream or a collector's folder, reports what it holds, and `stat` whether it still does.
-    `block_size_bytes` is used where cinfo does not report it: at most the cache's own `pfc.blocksize`.
     `walks_apart`: a process of its own reads the namespace for an inventory; for millions of files.
     """
 
@@ -54,7 +54,6 @@ class XCacheTarget:
         gstream: Path | None = None,
         *,
         spaces: Sequence[Path] = (),
-        block_size_bytes: int = DEFAULT_BLOCK_BYTES,
         walks_apart: bool = False,
     ) -> None:
         if _URL.fullmatch(url) is None:
@@ -69,7 +68,7 @@ class XCacheTarget:
         self._lanes = Lanes(url)
         self._namespace = namespace
         self._spaces = spaces
-        self._block_size_bytes, self._walks_apart = block_size_bytes, walks_apart
+        self._walks_apart = walks_apart
         self._closes = None if gstream is None else LatestCloses(capture_reader(gstream))
         self._version: ServerVersion | None = None
         self._skew: tuple[float, float] | None = None
@@ -236,7 +235,7 @@ class XCacheTarget:
 
     def _block_size(self, name: str) -> int:
         info = None if self._namespace is None else self._cinfo(name)
-        return self._block_size_bytes if info is None else info.block_size_bytes
+        return BLOCK_BYTES if info is None else info.block_size_bytes
 
     def _file_url(self, name: str) -> str:
         return f"{self._lanes.url()}/{checked_lfn(name)}"

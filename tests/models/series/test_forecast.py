@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from weekly_trace import weekly_trace
 
 from models.series.forecast import forecast
 from models.series.rolling import CutQuality, rolling_quality
 from models.series.series import Series, read_series
 from replay.policies import POLICIES
+from replay.trace import Trace
 
 LHCB, CMS = "data/lhcb_weekly_1_78.csv.gz", "data/cms_daily_60d.csv.gz"
 
@@ -74,6 +75,23 @@ def test_until_is_what_reading_up_to_then_gives(shared: Callable[[str], Path], l
     assert (cut.names, cut.now, cut.unit_s) == (then.names, then.now, then.unit_s)
     for field in ("born", "code", "unit", "reads"):
         assert (getattr(cut, field) == getattr(then, field)).all()
+
+
+def weekly_trace(series: Series) -> Trace:
+    """One access per (dataset, week) pair with reads; item i is dataset i of `series.names`.
+
+    A dataset has size 1. The accesses of a week are a second apart, by the sha256 of `week:name`: the
+    same in every run, and independent of the order of the source.
+    """
+    digests = [
+        hashlib.sha256(f"{week}:{series.names[code]}".encode()).hexdigest()
+        for code, week in zip(series.code.tolist(), series.unit.tolist(), strict=True)
+    ]
+    order = np.lexsort((np.array(digests), series.unit))
+    week = series.unit[order]
+    place = np.arange(week.size) - np.searchsorted(week, week)
+    time_s = week * series.unit_s + place
+    return Trace(time_s, series.code[order].astype(np.int32), np.ones(len(series.names), np.int64))
 
 
 def test_weekly_caches_of_lhcb_meet_the_published_bounds(lhcb: Series) -> None:

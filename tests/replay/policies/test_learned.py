@@ -70,13 +70,17 @@ def test_the_least_valuable_file_goes_first() -> None:
     assert missed["large"][0] > 100
 
 
-def test_an_order_rules_only_from_its_time_on() -> None:
+def test_an_order_rules_from_its_time_until_the_next_begins() -> None:
     trace = trace_of(2)
-    order = Order(float(trace.time_s[1500]), one_split("recency_s", 600.0, -3.0, 3.0), 1.0)
-    without, ruled = hits_of(trace, [], 8000), hits_of(trace, [order], 8000)
-    first = trace.first_at(int(order.from_s))
-    assert (without[:first] == ruled[:first]).all()
-    assert (without[first:] != ruled[first:]).any()
+    orders = [
+        Order(float(trace.time_s[1000]), one_split("recency_s", 600.0, -3.0, 3.0), 1.0),
+        Order(float(trace.time_s[2000]), one_split("size_bytes", 500.0, 3.0, -3.0), 1.0),
+    ]
+    for n, order in enumerate(orders):
+        without, ruled = hits_of(trace, orders[:n], 8000), hits_of(trace, orders[: n + 1], 8000)
+        first = trace.first_at(int(order.from_s))
+        assert (without[:first] == ruled[:first]).all()
+        assert (without[first:] != ruled[first:]).any()
 
 
 def test_a_file_larger_than_the_cache_stays_out() -> None:

@@ -235,7 +235,7 @@ def running(disk_bytes: int | None = None, *, names_files: bool = True) -> Itera
         limits = (4 * MIB, 8 * MIB, CAPACITY) if disk_bytes is None else None
         try:
             with (
-                _disk(Path(folder) / "lb" / "ns", disk_bytes),
+                memory_disk(Path(folder) / "lb" / "ns", disk_bytes),
                 loopback(
                     Path(folder) / "lb",
                     files_limit=limits,
@@ -254,13 +254,13 @@ def running(disk_bytes: int | None = None, *, names_files: bool = True) -> Itera
 
 
 @contextlib.contextmanager
-def _disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
+def memory_disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
     """A file system of so many bytes at `folder`, in memory; None: no other one than around it."""
     if n_bytes is None:
         yield
         return
     folder.mkdir(parents=True)
-    words = ["mount", "-t", "tmpfs", "-o", f"size={n_bytes},mode=755", "none", str(folder)]
+    words = ["mount", "-t", "tmpfs", "-o", f"size={n_bytes},nr_inodes=0,mode=755", "none", str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoServer(f"no disk of its own: {done.stderr.strip()}")
