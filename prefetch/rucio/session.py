@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import tenacity
@@ -167,9 +168,21 @@ class _Client(Client):  # type: ignore[misc]
         # finds the new token.
         if self.auth_type == "oidc":
             options["get_token"] = True
-        # A redirect would take the token or password along, to any host.
-        self.session.max_redirects = 0
+        self.session.get_redirect_target = self._redirected
         return super()._send_request(*args, **options)
+
+    def _redirected(self, response: requests.Response) -> str | None:
+        """Where an answer leads; Rucio leads from `whoami` to the account. Another server gets no token."""
+        target = requests.Session.get_redirect_target(self.session, response)
+        if target is None or _origin(urljoin(response.url, target)) == _origin(response.url):
+            return target
+        response.close()
+        raise requests.TooManyRedirects("it leads to another server, which would get the token or password")
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
 
 
 def _odd_field(row: object, form: Form) -> str:

@@ -166,8 +166,9 @@ def test_a_day_is_judged_from_the_tables_as_from_the_record(
     expected = dataclasses.asdict(worth(record, world.config, day_s=day_s))
     for name in ("read_bytes", "hit_bytes", "missed_bytes", "lru_hit_bytes", "lru_wan_bytes"):
         assert told[name] == expected[name], name
-    # The order of equal times differs between tables and memory, so ties of the purge may.
-    assert told["replayed_hit_bytes"] == pytest.approx(expected["replayed_hit_bytes"], rel=0.005)
+    # The order of equal times differs between tables and memory, so ties of the purge may: it decides what
+    # plans leave to it.
+    assert told["replayed_hit_bytes"] == pytest.approx(expected["replayed_hit_bytes"], rel=0.02)
     (row,) = tables.read_arrow(WORTH, owner=CACHE).to_pylist()
     assert {name: row[name] for name in WORTH.column_names} == {
         name: told[name] for name in WORTH.column_names
