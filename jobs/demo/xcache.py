@@ -12,7 +12,7 @@ from pathlib import Path
 
 from features.errors import ServiceError
 from jobs.demo.site import Marks
-from jobs.local.xrootd import Loopback, loopback
+from jobs.local.xrootd import Loopback, folder_for_all, loopback
 from prefetch.xcache.collector import Collector
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.gstream import CaptureReader
@@ -125,9 +125,10 @@ def make_files(root: Path, sizes: dict[str, int]) -> None:
     """Files of these names and sizes below `root`, sparse: an origin needs no disk space."""
     for name, size in sizes.items():
         path = root / name.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder_for_all(path.parent)
         with path.open("wb") as file:
             file.truncate(size)
+        path.chmod(0o644)
 
 
 def _on_disk(path: Path) -> int:

@@ -120,6 +120,9 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")
+    if not out.exists():
+        out.mkdir(parents=True)
+        out.chmod(0o751)  # XRootD's own user has to reach its folder below; the others are closed to it
     for folder in ("conf/caches", "run", "secrets", "mlflow", "airflow", "reports", *FOLDERS):
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / _MARKER).touch()

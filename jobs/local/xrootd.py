@@ -136,8 +136,9 @@ class Loopback:
     def add_file(self, lfn: str, content: bytes) -> Path:
         """Write a file readable by the origin; returns its path."""
         path = self.origin_root / lfn.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder_for_all(path.parent)
         path.write_bytes(content)
+        path.chmod(0o644)
         return path
 
 
@@ -218,7 +219,7 @@ def prepared(
         raise ServiceError(fault)
     origin_root, namespace = folder / "origin", folder / "ns"
     for path in (folder, origin_root / "store", namespace):
-        path.mkdir(parents=True, exist_ok=True)
+        folder_for_all(path)
     origin_port, cache_port = ports
     origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
     purge = _purge_config(files_limit, purge_interval_s)
@@ -287,6 +288,14 @@ def _as_service_user(*, with_parent: bool) -> list[str]:
         return []
     identity = [] if user is None else ["--reuid", user, "--regid", user, "--clear-groups"]
     return ["setpriv", *identity, *(["--pdeathsig", "TERM"] if with_parent else [])]
+
+
+def folder_for_all(path: Path) -> None:
+    """Make a folder, and those above it that are missing, which the servers' user may enter too."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        one.chmod(0o755)  # whatever the umask
 
 
 def _hand_over(folder: Path) -> None:

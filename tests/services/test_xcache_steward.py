@@ -58,7 +58,7 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
                 site.read(name)
         return {name_of(name) for name in names[:8]} <= site.held() and len(site.held()) <= 15
 
-    assert eventually(follows)
+    assert eventually(follows, 60)
     site.stop(second)
     assert second.returncode == 0
     assert not site.figures_file.exists()
@@ -76,6 +76,7 @@ def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:
             site.read(name)
         time.sleep(1.1)  # the cache tells times of use to the second
         site.read(names[17])
+        time.sleep(2.5)  # its report is sent, and nobody is there
         assert eventually(lambda: "steward-blind" in site.figures.alarms)
         assert "no collector writes" in site.figures.alarms["steward-blind"] and len(site.held()) == 18
         site.collect()
