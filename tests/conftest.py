@@ -23,6 +23,15 @@ settings.register_profile("cachecast", derandomize=not IS_THOROUGH, database=Non
 settings.load_profile("cachecast")
 
 
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Commands that run in this process set its umask: the next test begins with the one before."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for the whole run: the smallest there is, on two cores."""
