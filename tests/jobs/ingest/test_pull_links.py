@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,7 +193,12 @@ def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
     finally:
         os.chdir(here)
     tables = Tables(str(tmp_path / "tables"))
-    assert pulled(engine, tables, "rucio_traces", str(maze)).n_rejected == {"not a plain file: a folder": 1}
+    try:
+        assert pulled(engine, tables, "rucio_traces", str(maze)).n_rejected == {
+            "not a plain file: a folder": 1
+        }
+    finally:
+        subprocess.run(["rm", "-rf", str(maze)], check=True)  # deeper than Python's own removal can go
     (tmp_path / "names").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path / "names") + b"/a\xff.jsonl")).touch()
     with pytest.raises(InputError, match="not UTF-8"):
