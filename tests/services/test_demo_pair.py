@@ -47,7 +47,9 @@ def seen(both: Pair) -> dict[str, Seen]:
 def records(out: Path, both: Pair) -> dict[str, tuple[FileClose, ...]]:
     captures = {name: read_capture(out / name / "gstream.txt") for name in pair.ORDERS}
     assert not any(one.n_lost for one in captures.values())
-    return {name: one.records for name, one in captures.items()}
+    # A steward opens a file now and then, to hear of it.
+    reads = {name: [one for one in found.records if not one.is_ours] for name, found in captures.items()}
+    return {name: tuple(found) for name, found in reads.items()}
 
 
 def test_both_caches_served_the_same_reads_and_none_failed(
