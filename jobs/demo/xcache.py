@@ -88,7 +88,7 @@ class XCache:
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
     def reported(self, n_bytes: int, stopping: threading.Event) -> Sequence[FileClose]:
-        """Reads of jobs that it has reported, once they are `n_bytes`, or after a while, or when `stopping`."""
+        """Reads of jobs that it has reported: once they are `n_bytes`, or after a while, or if `stopping`."""
         deadline, capture = time.monotonic() + REPORT_TIMEOUT_S, CaptureReader(self.gstream)
         closes = list(capture.poll())
         while _read_bytes(closes) < n_bytes and time.monotonic() < deadline:
