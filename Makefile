@@ -7,6 +7,8 @@ LOCAL ?= local-out
 NOTEBOOKS ?= notebooks-out
 TRACES ?= conf/leaderboard.toml
 DRILL_MINUTES ?= 10
+# Servers that `make verify` builds and tests beside the system's; `make test` tests those that are there.
+XROOTD_VERSIONS ?= 5.9.9 6.2.1
 STAMP := .venv/.installed
 # A file's tests stay in one process; each process has a Spark session and servers of its own.
 TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -48,12 +50,14 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 check: lint ## lint, and the tests that start no server
 	$(BIN)/python -m pytest $(TWO) -m "not service"
 
-verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, notebooks, API pages, a real XCache beside its replay, benches
+verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, newer XRootD servers, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py
 	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m "thorough or hypothesis"
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py
 	@conf/deploy/system.sh xrootd
+	@for version in $(XROOTD_VERSIONS); do conf/deploy/xrootd.sh $$version || exit 1; done
+	CACHECAST_XROOTD_VERSIONS="$$(xrootd -v 2>&1 | tr -d v) $(XROOTD_VERSIONS)" $(BIN)/python -m pytest -m xrootd
 	@conf/deploy/system.sh postgresql
 	@conf/deploy/hdfs.sh
 	$(BIN)/python bench/drill.py --minutes $(DRILL_MINUTES)

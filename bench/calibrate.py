@@ -21,7 +21,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # rooms before this folder, whose replay.py is none
 
-from features.times import DAY_S  # noqa: E402
+from features.common.times import DAY_S  # noqa: E402
 from replay.bounds import byte_bound  # noqa: E402
 from replay.policies import run_policy  # noqa: E402
 from replay.trace import Trace  # noqa: E402

@@ -5,8 +5,8 @@ bench/drill_attacker.py [--minutes N] [--seed N] [--only PHASE ...]         exit
 An origin, an XCache that purges above 20 files of 1 MiB, a collector and a steward are processes, and so is
 the attacker. Jobs read all the time: short reads, reads that last, and files that a plan pins. Each phase is
 one attack of `tests/support/servers/forger.py`; or reports are missing, another XCache reports to the same
-collector, the steward is killed and begins anew, or is told a capacity ten times too small. The order of the
-phases and all that is forged follow from the seed.
+collector, the steward is killed and begins anew, or its settings name a capacity ten times too small. The
+order of the phases and all that is forged follow from the seed.
 
 What happens is measured on the cache's disk twenty times a second, never by the steward's figures; of these
 only the target is taken. Jobs fetch no more than the cache has room for; what it purges by itself is known
@@ -41,11 +41,11 @@ from forger import KINDS  # noqa: E402
 from steward_site import MIB, Site, eventually, name_of, read_at, running  # noqa: E402
 from XRootD import client  # noqa: E402
 
-from features.errors import InputError  # noqa: E402
+from features.common.errors import InputError  # noqa: E402
 
 N_FILES, N_PINS, N_READERS, N_HOLDERS = 60, 3, 3, 3
 KEPT_BYTES = 16 * MIB
-"""The capacity that the steward is told: it has to evict before the cache's own purge has to."""
+"""The capacity in the steward's settings: it has to evict before the cache's own purge does."""
 FULL = 17
 """Jobs fetch until the cache has so many files: more than the steward keeps, fewer than the cache does."""
 FETCH_EVERY_S = 0.5
@@ -55,8 +55,8 @@ PURGE_TAKES_S = 2.0
 BLIND_WITHIN_S = 15.0
 """So soon after its last report a steward must have stopped."""
 RECOVERS_WITHIN_S = 60.0
-PUBLISHED_EVERY_S = 75.0
-"""A steward publishes its figures each minute."""
+PUBLISHED_WITHIN_S = 2.0
+"""After its target has changed a steward publishes it so soon, and it is read here."""
 RSS_MORE_BYTES = 48 * MIB
 """What a steward of so few files may take more than when it began."""
 SEED_FILES = 12
@@ -108,7 +108,7 @@ class Disk(threading.Thread):
                 if number % 10 == 0:
                     self._ask_steward()
                     self._leave_out_purged()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  `judged` counts it as a broken promise
             self.fault = error
 
     def end(self) -> None:
@@ -441,7 +441,7 @@ def beyond(disk: Disk, one: Gone) -> int:
     """Bytes that went though the disk was below the target already: the last one published, or the next."""
     times = [at_s for at_s, _ in disk.targets]
     at = bisect.bisect(times, one.at_s)
-    near = [target for at_s, target in disk.targets[max(0, at - 1) :] if at_s < one.at_s + PUBLISHED_EVERY_S]
+    near = [target for at_s, target in disk.targets[max(0, at - 1) :] if at_s < one.at_s + PUBLISHED_WITHIN_S]
     return max(0, min(one.n_bytes, min(near, default=0) - MIB - one.left))
 
 

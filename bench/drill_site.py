@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from features.common.times import as_of_label, day_label
 from features.schema import PREDICTIONS, Table
-from features.times import as_of_label, day_label
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 

@@ -35,7 +35,7 @@ import numpy as np  # noqa: E402
 from daemons import NoServer  # noqa: E402
 from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
 
-from features.errors import PushError  # noqa: E402
+from features.common.errors import PushError  # noqa: E402
 from prefetch.xcache.gstream import CaptureReader  # noqa: E402
 
 BLIND_S = 60.0

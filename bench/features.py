@@ -28,6 +28,7 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 
+from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 from features.schema import ACCESSES, FILES, STATES, arrow_schema  # noqa: E402
 from features.spec import FeatureSpec  # noqa: E402
 from features.stream import events, kernels, names  # noqa: E402
@@ -36,7 +37,6 @@ from features.stream.facts import CATALOGUE  # noqa: E402
 from features.stream.region import Region  # noqa: E402
 from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, new_state  # noqa: E402
 from features.stream.stored import Stored  # noqa: E402
-from features.times import DAY_S, as_of_label, day_label  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
 from jobs.train import features as job  # noqa: E402
@@ -146,7 +146,7 @@ def _rebuilds(tables: Tables, spec: FeatureSpec, settings: Settings, n_accesses:
 def _rebuilt(tables: Tables, spec: FeatureSpec, as_of_s: int, engine: Engine) -> None:
     states = tables.head(STATES)
     if states.partitions:
-        tables.commit(STATES, {}, base=states, drop=list(states.partitions))
+        tables.commit(STATES, [], base=states, drop=list(states.partitions))
     job.compute(Only(engine), tables, spec=spec, region="r", as_ofs=[as_of_s])  # type: ignore[arg-type]
 
 

@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 from damage import damaged  # noqa: E402
 
 from features.schema import ACCESSES, FILES, REJECTS  # noqa: E402
-from jobs.ingest import raw_input  # noqa: E402
+from jobs.ingest import pull_input  # noqa: E402
 from jobs.ingest.local_engine import LocalEngine  # noqa: E402
-from jobs.ingest.raw_input import Engine  # noqa: E402
+from jobs.ingest.pull_input import Engine  # noqa: E402
 from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
 from jobs.settings.sources import SOURCES  # noqa: E402
 from jobs.settings.tree import Settings  # noqa: E402
@@ -80,7 +80,7 @@ def left(engine: Engine, source: str, n_lines: int, seed: int) -> object:
         path.write_bytes(damaged(first.read_bytes(), n_lines, seed))
         tables = Tables(f"{folder}/tables")
         try:
-            summary = raw_input.pull(
+            summary = pull_input.pull(
                 engine, tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="s", caches=()
             )
             rows = [

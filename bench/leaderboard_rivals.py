@@ -31,8 +31,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
 from libcachesim_oracle import write_lcs  # noqa: E402
 
-from features.times import DAY_S  # noqa: E402
-from jobs.leaderboard.entries import FORM, Contest, opened, read_entries  # noqa: E402
+from features.common.times import DAY_S  # noqa: E402
+from jobs.leaderboard.entries import FORM, BoardTrace, opened, read_entries  # noqa: E402
 from jobs.leaderboard.parts import Part, Parts, capacity  # noqa: E402
 
 PREFIX = "libcachesim-"
@@ -55,16 +55,16 @@ def main() -> None:
     parts = Parts(given.out)
     for entry in (one for path in given.traces for one in read_entries(path)):
         with tempfile.TemporaryDirectory(prefix="cachecast-") as scratch:
-            contest = opened(entry, Path(scratch))
+            board = opened(entry, Path(scratch))
             lcs = Path(scratch, "trace.lcs")
-            write_lcs(contest.trace, lcs)
+            write_lcs(board.trace, lcs)
             wanted = [
                 (fraction, name)
                 for fraction, name in itertools.product(fractions, RIVALS)
-                if parts.find(contest, fraction, PREFIX + name) is None
+                if parts.find(board, fraction, PREFIX + name) is None
             ]
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                found = pool.map(partial(replayed, contest, lcs), wanted)
+                found = pool.map(partial(replayed, board, lcs), wanted)
                 for (fraction, name), part in zip(wanted, found, strict=True):
                     done = "–" if part is None else "done"
                     print(f"{entry.name} {fraction:g} {name} {done}", file=sys.stderr, flush=True)
@@ -72,13 +72,13 @@ def main() -> None:
                         parts.keep(part)
 
 
-def replayed(contest: Contest, lcs: Path, one: tuple[float, str]) -> Part | None:
+def replayed(board: BoardTrace, lcs: Path, one: tuple[float, str]) -> Part | None:
     """The part of a policy at a capacity; None if it ends without an answer, or takes too long."""
     fraction, name = one
     context = multiprocessing.get_context("forkserver")
     here, there = context.Pipe(duplex=False)
-    room = capacity(contest, fraction)
-    edges = day_edges(contest)
+    room = capacity(board, fraction)
+    edges = day_edges(board)
     process = context.Process(target=by_days, args=(RIVALS[name], str(lcs), room, edges, there))
     process.start()
     there.close()
@@ -91,25 +91,25 @@ def replayed(contest: Contest, lcs: Path, one: tuple[float, str]) -> Part | None
     if found is None:
         return None
     object_misses, byte_misses, cpu_s = found
-    trace = contest.trace
+    trace = board.trace
     size = np.concatenate([[0], np.cumsum(trace.size_bytes[trace.item])])
     in_bytes, requests = np.diff(size[edges]), np.diff(edges)
     wan = np.rint(np.array(byte_misses) * in_bytes).astype(np.int64)[1:]
     misses = np.rint(np.array(object_misses) * requests).astype(np.int64)[1:]
     n = int(requests[1:].sum())
     return Part(
-        form=FORM, digest=contest.digest, trace=contest.name, capacity_fraction=fraction, capacity_bytes=room,
+        form=FORM, digest=board.digest, trace=board.name, capacity_fraction=fraction, capacity_bytes=room,
         policy=PREFIX + name, accesses=trace.n_accesses, requests=n, bytes_requested=int(in_bytes[1:].sum()),
         hits=n - int(misses.sum()), cpu_s=cpu_s, wan_bytes=wan.tolist(),
     )  # fmt: skip
 
 
-def day_edges(contest: Contest) -> list[int]:
+def day_edges(board: BoardTrace) -> list[int]:
     """Indices of accesses: the first, the first counted one, and the first of each later day."""
-    time_s = contest.trace.time_s
-    days = np.arange(contest.from_s // DAY_S, int(time_s[-1]) // DAY_S + 1) * DAY_S
-    days[0] = contest.from_s
-    return [0, *np.searchsorted(time_s, days).tolist(), contest.trace.n_accesses]
+    time_s = board.trace.time_s
+    days = np.arange(board.from_s // DAY_S, int(time_s[-1]) // DAY_S + 1) * DAY_S
+    days[0] = board.from_s
+    return [0, *np.searchsorted(time_s, days).tolist(), board.trace.n_accesses]
 
 
 def by_days(kind: str, lcs: str, room: int, edges: list[int], answer: Any) -> None:

@@ -23,15 +23,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import pyarrow as pa
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
 from jobs.plan.rows import items
 from jobs.store.keys import MomentKey
 from models.serving.names import Named
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
 from prefetch.plan.control import is_control
 from prefetch.plan.scores import NEVER_S
+from replay.federation.ranges import layout_of
 from replay.planner import CacheState
-from replay.ranges import layout_of
 
 PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200

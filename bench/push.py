@@ -127,7 +127,7 @@ def pushed(target: XCacheTarget, names: list[str], size_bytes: int, parallel: in
         )
         for rank, name in enumerate(names)
     ]
-    journal.record_plan(plan, now_s=now)
+    journal.plans.record_plan(plan, now_s=now)
     summary = push(target, journal, cache="xc", limits=PushLimits(parallel=parallel))
     journal.close()
     if summary.pushed != len(names):
@@ -214,9 +214,9 @@ def beside(name: str, url: str, bare: Bare, n_items: int, parallel: int) -> bool
         for k in range(n_items)
     ]
     journal = Journal(url)
-    journal.counts()
+    journal.reports.counts()
     started = time.monotonic()
-    journal.record_plan(plan, now_s=now)
+    journal.plans.record_plan(plan, now_s=now)
     recorded = n_items / (time.monotonic() - started)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -28,16 +28,17 @@ sys.path.insert(0, str(ROOT))
 
 from measured import family_cpu_s  # noqa: E402
 
-from features.files import InputFile  # noqa: E402
+from features.common.input_files import InputFile  # noqa: E402
 from features.schema import ACCESSES  # noqa: E402
-from jobs.ingest import raw_input  # noqa: E402
+from jobs.ingest import pull_input  # noqa: E402
 from jobs.ingest.local_engine import LocalEngine  # noqa: E402
-from jobs.ingest.raw_input import Engine  # noqa: E402
+from jobs.ingest.pull_input import Engine  # noqa: E402
 from jobs.ingest.sources import lines, rucio_traces  # noqa: E402
 from jobs.ingest.sources.base import read_lines  # noqa: E402
 from jobs.ingest.sources.site import Site  # noqa: E402
 from jobs.ingest.sources.workspace import lines_of, opened  # noqa: E402
-from jobs.ingest.spark_engine import SparkEngine, rows_of  # noqa: E402
+from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
+from jobs.ingest.spark_parts import PIECES, Parse  # noqa: E402
 from jobs.settings.tree import SparkSettings  # noqa: E402
 from jobs.simulate.workload import load, write  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
@@ -86,7 +87,7 @@ def read(path: Path) -> None:
 
 def pull(engine: Engine, root: str, path: Path) -> None:
     """Pull the traces at `path` into the tables at `root`."""
-    raw_input.pull(
+    pull_input.pull(
         engine, Tables(root), source="rucio_traces", path=str(path), day=date(2026, 3, 1), salt="s"
     )
 
@@ -125,7 +126,7 @@ def main() -> None:
             "local: reader, gz": (lambda: read(packed), os.getpid()),
             "local: reader and merge": (lambda: pulled(LocalEngine()), os.getpid()),
             "Spark: reader, plain": (
-                lambda: drained(rows_of(read_lines(spark, str(plain)), query).parsed),
+                lambda: drained(read_lines(spark, str(plain)).mapInArrow(Parse(query, 2), PIECES)),
                 java,
             ),
             "Spark: reader and merge": (lambda: pulled(SparkEngine(spark)), java),

@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 from libcachesim_oracle import JUDGED, judge, write_lcs  # noqa: E402
 from zipf10m import DAY_S, zipf10m  # noqa: E402
 
-from features.arrays import FloatArray  # noqa: E402
+from features.common.arrays import FloatArray  # noqa: E402
 from replay.bounds import byte_bound, object_bound  # noqa: E402
 from replay.config import CacheConfig  # noqa: E402
 from replay.curve import lru_curve  # noqa: E402

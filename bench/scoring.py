@@ -1,9 +1,9 @@
 """Scoring here and by Spark against LightGBM alone, and its time to learn, on matrices of the real width.
 
 bench/scoring.py [ROWS]           every horizon's models on ROWS rows (1 000 000), medians of three runs:
-                                  this process from Parquet; Spark from rows at hand and from Parquet to
-                                  predictions (thrown away, and written); `Booster.predict` on the matrix in
-                                  memory with as many threads
+                                  this process from Parquet; Spark from the features table to files of
+                                  predictions; `Booster.predict` on the matrix in memory with as many
+                                  threads
 bench/scoring.py train [ROWS]     one LightGBM model by the default settings on ROWS rows (5 000 000)
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/scoring.py
@@ -25,24 +25,24 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from measured import family_cpu_s  # noqa: E402
 
+from features.common.units import duration_label  # noqa: E402
 from features.spec import FeatureSpec  # noqa: E402
-from features.units import duration_label  # noqa: E402
 from jobs.settings.tree import Settings, SparkSettings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
-from jobs.train.spark_scoring import scored  # noqa: E402
+from jobs.store.tables import Tables  # noqa: E402
+from jobs.train.spark_scoring import staged  # noqa: E402
 from models.learning.calibration import platt, reads_if_any  # noqa: E402
 from models.learning.frame import arrow_matrix  # noqa: E402
-from models.learning.learners import FittedLightGBM, LightGBM  # noqa: E402
+from models.learning.learners import LightGBM, Trees  # noqa: E402
 from models.serving.bundle import Bundle, HorizonModel  # noqa: E402
 from models.serving.drift import Reference  # noqa: E402
-from models.serving.scoring import ServedModels  # noqa: E402
+from models.serving.scoring import RegionModels  # noqa: E402
 
 RUNS, THREADS = 3, 2
 LEARN_ROWS, FILES = 100_000, 8
@@ -73,21 +73,21 @@ def labels(matrix: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (known @ weights + rng.normal(size=len(matrix)) > 1).astype(np.float64)
 
 
-def served(sample: pa.Table, spec: FeatureSpec, rng: np.random.Generator, trees: int) -> ServedModels:
+def served(sample: pa.Table, spec: FeatureSpec, rng: np.random.Generator, trees: int) -> RegionModels:
     columns = (*spec.numeric_columns, *spec.categorical_columns)
     matrix = arrow_matrix(sample.to_batches()[0], WORDS, columns)
     x = pd.DataFrame(matrix, columns=list(columns))
-    models, payloads = [], {}
+    models, scorers = [], []
     for horizon_s in spec.horizons_s:
         y = labels(matrix, rng)
         fitted = LightGBM(trees=trees).fit(x, y)
         raw = fitted.score(x)
-        payloads[horizon_s] = fitted.payload()
+        scorers.append(fitted)
         nothing = Reference((), (1.0, 0.0), 0.0)
         maps = platt(raw, y), reads_if_any(raw, y)
-        models.append(HorizonModel(horizon_s, "lightgbm", "lightgbm", *maps, 0, nothing))
+        models.append(HorizonModel(horizon_s, "lightgbm", *maps, 0, nothing))
     bundle = Bundle("emea", spec, columns, WORDS, 0, tuple(models), {}, {})
-    return ServedModels(bundle, payloads, "cachecast-emea/1")
+    return RegionModels(bundle, tuple(zip(models, scorers, strict=True)), "cachecast-emea/1")
 
 
 def scoring(n: int) -> None:
@@ -105,33 +105,30 @@ def scoring(n: int) -> None:
             parts.append(arrow_matrix(part.combine_chunks().to_batches()[0], WORDS, models.bundle.columns))
         matrix = np.concatenate(parts)
         n = len(matrix)
-        boosters = [lgb.Booster(model_str=payload.decode()) for payload in models.payloads.values()]
+        boosters = [
+            lgb.Booster(model_str=scorer.text) for _, scorer in models.fitted if isinstance(scorer, Trees)
+        ]
         master = f"local[{THREADS}]"
         spark = spark_session(
             SparkSettings(master=master, driver_memory="2g", shuffle_partitions=THREADS, conf={})
         )
 
-        read = spark.read.parquet(str(folder))
-        at_hand = read.localCheckpoint()
+        tables, key = Tables(str(folder / "tables")), ("2026-03-01", "2026-03-01T00:00:00Z", "emea")
+        files = ((key, pq.read_table(folder / f"{i}.parquet")) for i in range(FILES))
+        features = tables.replace_each(spec.features_table, files)
 
-        def thrown_away(features: DataFrame) -> None:
-            scored(features, models).write.format("noop").mode("overwrite").save()
-
-        def kept() -> None:
-            scored(read, models).write.mode("overwrite").parquet(f"{folder}/out")
+        def by_spark() -> None:
+            staged(spark, tables, features, features.partitions, models)
 
         def native() -> None:
             for booster in boosters:
                 booster.predict(matrix, num_threads=THREADS)
 
-        loaded = models.load()
-
         def here() -> None:
-            for batch in pq.read_table(folder).to_batches():
-                for _ in loaded.predictions(batch):
-                    pass
+            for i in range(FILES):
+                models.table(pq.read_table(folder / f"{i}.parquet"))
 
-        thrown_away(at_hand)
+        by_spark()
         here()
         n_scores = n * len(boosters)
         print(f"{n:,} rows × {matrix.shape[1]} columns × {len(boosters)} horizons, {THREADS} threads")
@@ -140,9 +137,7 @@ def scoring(n: int) -> None:
             works = {
                 "native": native,
                 "here, from parquet": here,
-                "rows at hand": lambda: thrown_away(at_hand),
-                "from parquet": lambda: thrown_away(read),
-                "and to parquet": kept,
+                "by Spark": by_spark,
             }
             for name, work in works.items():
                 times.setdefault(name, []).append(seconds(work))
@@ -172,13 +167,14 @@ def learning(n: int) -> None:
     y = np.concatenate([labels(matrix[s : s + step], np.random.default_rng(3)) for s in range(0, n, step)])
     x = pd.DataFrame(matrix, columns=columns, copy=False)
     learner = LightGBM(trees=settings.training.trees)
-    fitted: list[FittedLightGBM] = []
+    fitted: list[Trees] = []
     taken = seconds(lambda: fitted.append(learner.fit(x, y)))
     print(
         f"LightGBM, {learner.trees} trees, {n:,} rows × {len(columns)} columns, one horizon on one thread: "
         f"{taken[0]:.1f} s, {taken[1]:.1f} CPU s"
     )
-    predicted = seconds(lambda: fitted[0].booster.predict(matrix[:step], num_threads=THREADS))
+    booster = lgb.Booster(model_str=fitted[0].text)
+    predicted = seconds(lambda: booster.predict(matrix[:step], num_threads=THREADS))
     print(
         f"predicts {step / predicted[0]:,.0f} rows/s; horizons {[duration_label(h) for h in spec.horizons_s]}"
     )

@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
 
 from jobs.local.xrootd import Loopback, loopback
-from prefetch.xcache.lanes import Lanes
+from prefetch.xcache.connections import ThreadConnections
 from prefetch.xcache.session import RemoteFile
 
 MODES = ("direct", "cold", "warm")
@@ -110,10 +110,10 @@ def reader(url: str, number: int, given: argparse.Namespace, loops: str) -> floa
 
 def read_all(url: str, names: list[str], n_readers: int) -> float:
     """Read every file whole; the seconds it took."""
-    lanes = Lanes(url)
+    connections = ThreadConnections(url)
 
     def read(name: str) -> None:
-        with RemoteFile(f"{lanes.url()}/{name}", time.monotonic() + PATIENCE_S) as remote:
+        with RemoteFile(f"{connections.url()}/{name}", time.monotonic() + PATIENCE_S) as remote:
             remote.read_all()
 
     started = time.monotonic()

@@ -1,82 +1,174 @@
-"""Reports of failures and missed deadlines to `[airflow] webhook`, each as one JSON object.
+"""Messages to `[airflow] webhook`: a task that gave up, a run that is late, and when each is good again.
 
-The object names the DAG, the task, the run, its log and the section of the docs with the remedy. It contains
-no parameter, error text or setting. If the webhook is unavailable, answers with a redirect, which is not
-followed, or takes longer than 10 s, a warning is logged; nothing fails.
+A message is one JSON object. Its `text` is plain, and shown as it is by Slack, Mattermost and mail; the other
+keys are for programs. It names the DAG, the task, the run, its log and the section of the docs with the
+remedy, and contains no parameter, error text or setting. Each cause is sent once, until it is good again: an
+Airflow Variable `cachecast_alarm.CAUSE` remembers it. If the webhook is unavailable, answers with a redirect,
+which is not followed, or takes longer than 10 s, a warning is logged, nothing fails, and the next failure of
+that cause is sent instead.
 """
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import logging
+import re
 import threading
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from airflow.sdk import Variable
+from asgiref.sync import sync_to_async
+
+from features.common.errors import bounded
 from jobs.settings.airflow import scheduling
 
-TASK_FAILED, DEADLINE_MISSED = "task-failed", "deadline-missed"
+TASK_FAILED, DEADLINE_MISSED, INCOMPLETE = "task-failed", "deadline-missed", "incomplete"
 """Sections of docs/troubleshoot.md."""
 _RUNBOOK = "docs/troubleshoot.md#"
 _TIMEOUT_S = 10
+_KEY = "cachecast_alarm."
+_CHARS = 120
 _log = logging.getLogger(__name__)
 
 
-def task_failed(context: Mapping[str, Any]) -> None:
-    """Report a task that failed in its last attempt."""
-    task, run = context["ti"], context["dag_run"]
-    _report(
-        {
-            "event": "task failed",
-            "dag": run.dag_id,
-            "task": task.task_id,
-            "map_index": task.map_index,
-            "run": run.run_id,
-            "as_of": run.partition_key,
-            "tries": task.try_number,
-            "log": getattr(task, "log_url", None),
-            "runbook": _RUNBOOK + TASK_FAILED,
-        }
-    )
+def task_failed(context: Mapping[str, Any], *, severity: str = "warning") -> None:
+    """Tell that a task failed in its last attempt, unless it is known to fail."""
+    event = _of_task(context) | {
+        "event": "task failed",
+        "severity": severity,
+        "log": getattr(context["ti"], "log_url", None),
+        "runbook": _RUNBOOK + TASK_FAILED,
+    }
+    _raise(_cause(event), event)
+
+
+def task_succeeded(context: Mapping[str, Any]) -> None:
+    """Tell that a task that had failed is good again."""
+    event = _of_task(context)
+    _clear(_cause(event), event)
+
+
+def arrived(context: Mapping[str, Any]) -> None:
+    """Tell of every source that fell short, by the list that the task returned, or is good again."""
+    ti = context["ti"]
+    task_succeeded(context)
+    for one in ti.xcom_pull(task_ids=ti.task_id) or ():
+        event = _of_task(context) | {"about": str(one["source"])}
+        if one["why"]:
+            found = {"event": _plain(one["why"]), "severity": "warning", "runbook": _RUNBOOK + INCOMPLETE}
+            _raise(_cause(event), event | found)
+        else:
+            _clear(_cause(event), event)
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
-    """Report a run that missed its deadline; called by Airflow's triggerer."""
+    """Tell that a run missed its deadline; called by Airflow's triggerer.
+
+    Not if a task of the DAG is known to fail: that is the cause.
+    """
     run, deadline = context["dag_run"], context["deadline"]
     event = {
         "event": "deadline missed",
+        "severity": "warning",
         "dag": run["dag_id"],
         "run": run["dag_run_id"],
         "as_of": run.get("partition_key"),
         "deadline": str(deadline["deadline_time"]),
         "runbook": _RUNBOOK + DEADLINE_MISSED,
     }
-    await asyncio.to_thread(_report, event)
+    await sync_to_async(_raise_unless_failing)(event)
 
 
-def _report(event: Mapping[str, object]) -> None:
-    webhook = scheduling().airflow.webhook.get_secret_value()
-    if not webhook:
+def run_succeeded(context: Mapping[str, Any]) -> None:
+    """Tell that a DAG whose run had missed its deadline is good again."""
+    run = context["dag_run"]
+    event = {"dag": run.dag_id, "run": run.run_id, "as_of": run.partition_key}
+    _clear(_cause(event), event)
+
+
+def _of_task(context: Mapping[str, Any]) -> dict[str, Any]:
+    task, run = context["ti"], context["dag_run"]
+    return {
+        "dag": run.dag_id,
+        "task": task.task_id,
+        "map_index": task.map_index,
+        "about": getattr(task, "rendered_map_index", None),
+        "run": run.run_id,
+        "as_of": run.partition_key,
+        "tries": task.try_number,
+    }
+
+
+def _cause(event: Mapping[str, Any]) -> str:
+    """What fails, whichever run finds it: a DAG, its task, and the cache or source that the task is about."""
+    parts = (event["dag"], event.get("task") or "deadline", event.get("about"))
+    return ".".join(_plain(part) for part in parts if part)
+
+
+def _raise_unless_failing(event: dict[str, Any]) -> None:
+    if _webhook() and not list(Variable.keys(prefix=f"{_KEY}{event['dag']}.")):
+        _raise(_cause(event), event)
+
+
+def _raise(cause: str, event: dict[str, Any]) -> None:
+    if not _webhook() or Variable.get(_KEY + cause, default=None) is not None:
         return
-    body = json.dumps(event).encode()
+    if _told({"state": "firing", **event}):
+        Variable.set(_KEY + cause, event["as_of"] or event["run"])
+
+
+def _clear(cause: str, event: dict[str, Any]) -> None:
+    if not _webhook() or (since := Variable.get(_KEY + cause, default=None)) is None:
+        return
+    told = {"state": "good again", "event": "recovered", "severity": "info", **event, "since": since}
+    if _told(told):
+        Variable.delete(_KEY + cause)
+
+
+def _text(event: Mapping[str, Any]) -> str:
+    """Lines for people; what could format them or call somebody is left out."""
+    what = [event["dag"], event.get("task"), event.get("about")]
+    head = f"cachecast {event['severity']}: {', '.join(_plain(part) for part in what if part)}"
+    if event["state"] == "good again":
+        return (
+            f"{head} is good again at {_plain(event['as_of'])}; it had failed since {_plain(event['since'])}"
+        )
+    lines = [f"{head}: {event['event']}", f"decision time: {_plain(event['as_of'])}"]
+    lines += [f"{name}: {event[name]}" for name in ("deadline", "log", "runbook") if event.get(name)]
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    return bounded(re.sub(r"[^\w .,:/+-]", "?", str(value)), _CHARS)
+
+
+def _webhook() -> str:
+    return scheduling().airflow.webhook.get_secret_value()
+
+
+def _told(event: Mapping[str, Any]) -> bool:
+    """Send an event; whether it was accepted."""
+    body = json.dumps({"text": _text(event), **event}).encode()
     request = urllib.request.Request(  # noqa: S310  settings allow http and https alone
-        webhook, data=body, headers={"content-type": "application/json"}
+        _webhook(), data=body, headers={"content-type": "application/json"}
     )
+    accepted = threading.Event()
     # A thread, as a server that answers byte by byte is never silent for as long as a socket's timeout.
-    sending = threading.Thread(target=_send, args=(request, event["event"]), daemon=True)
+    sending = threading.Thread(target=_send, args=(request, event["event"], accepted), daemon=True)
     sending.start()
     sending.join(_TIMEOUT_S)
     if sending.is_alive():
         _log.warning("cannot report to the webhook: %s (no answer in %d s)", event["event"], _TIMEOUT_S)
+    return accepted.is_set()
 
 
-def _send(request: urllib.request.Request, event: object) -> None:
+def _send(request: urllib.request.Request, event: object, accepted: threading.Event) -> None:
     try:
         with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S):
-            pass
+            accepted.set()
     except (OSError, http.client.HTTPException) as error:  # its text may contain the URL, often a secret
         _log.warning("cannot report to the webhook: %s (%s)", event, type(error).__name__)
 

@@ -1,43 +1,75 @@
-"""Fill the tables for past days: all accesses at once, then the features day by day, in order.
+"""Fill the tables for past days: accesses, features, predictions and verdicts, as the cycle would have.
 
-**Does:** pulls what is new at every source of `[airflow] pull`, then computes the features of every cycle of
-the days from `first` to `last`, one day after the other.
+**Does:** pulls what is new at every source of `[airflow] pull`. Then, for every day from `first` to `last`,
+it judges the arrivals of its decision times again, and computes their features, one day after the other.
+Where the model that serves was trained before the day, it also makes the day's predictions. Models never
+score days that they have learned from, so that task is skipped for earlier days; the log of `due` has the
+reason. Days on which plans were pushed and that lack a verdict against LRU get it. With the parameter
+`evaluate` the service is replayed over the days at the end. Nothing is planned or pushed.
 
 **Runs:** by hand only. There is no data interval and no partition: the days are its parameters.
 
 **Safe to repeat:** yes, in any order: the features of a day depend on the accesses alone, not on features
 computed before.
 
-**When it fails:** the days after the failed one continue; clear the task of the failed day. The DAG shares
-the pool `cachecast_spark` with the DAGs of the cycle: give the pool a second slot, or wait.
+**When it fails:** the days after the failed one continue; clear the task of the failed day. The cycle goes on
+meanwhile: the DAG shares the pool `cachecast_long` with trainings and evaluations alone.
 
 **Owner:** the operators of the caches.
 """
 
 from __future__ import annotations
 
-from airflow.sdk import task, task_group
+from airflow.sdk import Param, task, task_group
 
 from dags import moments
-from dags.steps import day_param, pipeline, spark_step
+from dags.steps import CACHE, LONG, day_param, listed, pipeline, spark_step, step
 from jobs.settings.airflow import scheduling
 
-days = {"first": day_param("first day"), "last": day_param("last day")}
+FIRST, LAST = "{{ params.first }}", "{{ params.last }}"
+NAMED = "{{ task.env['DAY'] }}"
+params = {
+    "first": day_param("first day"),
+    "last": day_param("last day"),
+    "evaluate": Param(
+        False, type="boolean", title="evaluate", description="replay the service over these days"
+    ),
+}
 
-with pipeline("backfill", __doc__, schedule=None, is_long=True, params=days):
-    listed = task(task_id="days")(moments.days)("{{ params.first }}", "{{ params.last }}")
+with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
+    listed_days = task(task_id="days")(moments.days)(FIRST, LAST)
 
     @task_group(group_id="day")
     def filled(day: str) -> None:
         """One day's part."""
-        spark_step(
-            "features",
-            {"day": day},
-            max_active_tis_per_dagrun=1,
-            map_index_template="{{ task.env['DAY'] }}",
+        step("arrivals", {"day": day}, map_index_template=NAMED)
+        features = spark_step(
+            "features", {"day": day}, pool=LONG, max_active_tis_per_dagrun=1, map_index_template=NAMED
         )
+        due = step("due", {"as-of": day, "past": True})
+        features >> due >> spark_step("predict", {"day": day}, pool=LONG, map_index_template=NAMED)
 
-    group = filled.expand(day=listed)
+    unjudged = step(
+        "caches",
+        {"unjudged": FIRST, "unjudged-to": LAST, "json": True},
+        task_id="unjudged",
+        output_processor=listed,
+    )
+
+    @task_group(group_id="verdict")
+    def judged(name: str, rse: str, day: str) -> None:
+        """One day of one cache."""
+        step("outcomes", {"cache": name, "day": day}, task_id="worth", map_index_template=CACHE)
+
+    @task.short_circuit(task_id="evaluation_wanted", trigger_rule="none_failed")
+    def evaluation_wanted(params: dict[str, object] | None = None) -> bool:
+        """Whether the parameter `evaluate` asks for it."""
+        return bool(params and params["evaluate"])
+
+    group, wanted = filled.expand(day=listed_days), evaluation_wanted()
+    judged.expand_kwargs(unjudged.output)
+    group >> wanted >> spark_step("evaluate", {"from": FIRST, "to": LAST}, pool=LONG)
     for source, path in scheduling().airflow.records.items():
-        pull = {"source": source, "input": path, "day": "{{ params.first }}", "new-only": True}
-        spark_step("pull", pull, task_id=f"pull_{source}") >> group
+        pull = {"source": source, "input": path, "day": FIRST, "new-only": True}
+        pulled = spark_step("pull", pull, task_id=f"pull_{source}", pool=LONG)
+        pulled >> [group, unjudged]

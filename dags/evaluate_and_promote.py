@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from dags.steps import CANDIDATE, after, pipeline, spark_step, step
+from dags.steps import CANDIDATE, LONG, after, pipeline, spark_step, step
 from jobs.settings.airflow import scheduling
 
 days = Param(
@@ -39,5 +39,6 @@ with pipeline(
             "from": "{{ day(as_of(dag_run, params), params.days) }}",
             "to": "{{ day(as_of(dag_run, params), 1) }}",
         },
+        pool=LONG,
     )
     evaluate >> step("promote", {})

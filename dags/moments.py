@@ -10,8 +10,8 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Protocol
 
-from features.errors import ConfigError
-from features.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
+from features.common.errors import ConfigError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from jobs.settings.airflow import scheduling
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"

@@ -4,18 +4,20 @@
 their jobs will read. For every configured cache on its own it plans, pushes, and reports to Rucio if the
 cache has an `rse`. Then it refreshes the placement service.
 
-**Runs:** when `build_features` has computed the features of a decision time. Pushes share the pool
+**Runs:** when `build_features` has computed the features of a decision time. `due` skips a decision time that
+was overtaken by the features of a later one, so that after an outage only the newest is pushed; a push that
+waited or is tried again is skipped for the same reason. It also skips everything while no model may serve:
+before the first champion the log of `due` says so, and caches run as plain LRU caches. Pushes share the pool
 `cachecast_wan`, whose slots are the number of caches that fetch over the WAN at the same time; `[push]
 parallel` and `[plan]` limit each of them. A queue reports its present content, so it is not read for a
 decision time whose cycle is over.
 
 **Safe to repeat:** yes; a push resumes and pushes nothing twice.
 
-**When it fails:** the cache concerned continues as a plain LRU cache; the others are served. `predict` fails
-while there is no champion: train and promote one. With candidates in `[mlflow] serve`, `push` fails instead,
-after it carried out what needs no model. If a cache is unavailable, run `cachecast doctor`, then
-clear its `push`. An expired plan is no longer pushed; the next cycle makes a new one. A failed queue stops
-nothing: plans use its last report until that is stale.
+**When it fails:** the cache concerned continues as a plain LRU cache; the others are served. With candidates
+in `[mlflow] serve`, `push` fails after it carried out what needs no model. If a cache is unavailable, run
+`cachecast doctor`, then clear its `push`. An expired plan is no longer pushed; the next cycle makes a new
+one. A failed queue stops nothing: plans use its last report until that is stale.
 
 **Owner:** the operators of the caches.
 """
@@ -34,19 +36,22 @@ if TYPE_CHECKING:
     from airflow.sdk import TaskGroup
 
 with pipeline("place_and_push", __doc__, schedule=after(FEATURES)):
+    due = step("due", {"as-of": AS_OF})
     predict = spark_step("predict", {"as-of": AS_OF})
     caches = step("caches", {"json": True}, output_processor=listed)
+    due >> [predict, caches]
     known_work = ended("known_work")
     for name, queue in scheduling().airflow.queues.items():
         options = {"name": name, "as-of": AS_OF, **queue.model_dump(exclude_defaults=True)}
-        step("queue", options, task_id=f"queue_{name}", given={"current": CURRENT}, retries=1) >> known_work
+        asked = step("queue", options, task_id=f"queue_{name}", given={"current": CURRENT}, retries=1)
+        due >> asked >> known_work
 
     @task_group(group_id="cache")
-    def served(name: str, rse: str) -> None:
+    def served(name: str, rse: str, day: str) -> None:
         """The tasks of one cache; the failure of one cache stops no other."""
         cache = {"cache": name}
         plan = step("plan", {**cache, "as-of": AS_OF}, map_index_template=CACHE)
-        push = step("push", {**cache, "as-of": AS_OF}, map_index_template=CACHE, pool=WAN)
+        push = step("push", {**cache, "as-of": AS_OF, "if-current": True}, map_index_template=CACHE, pool=WAN)
         sync = step("rucio sync", cache, map_index_template=CACHE, given={"rse": rse})
         plan >> push >> sync
 

@@ -1,11 +1,14 @@
 """Pull the accesses of the region since the last cycle.
 
 **Does:** one task per source of `[airflow] pull` reads the records that are new since the last pull into the
-tables `accesses` and `files`. If `rucio_server` is a source, the files of the datasets in use are then pulled
+tables `accesses` and `files`. `arrivals` compares what came with what is usual at this hour and weekday: a
+source that fell short is named by the webhook, and plans of this decision time say so, or there are none
+(`[arrivals] incomplete`). If `rucio_server` is a source, the files of the datasets in use are then pulled
 from Rucio. The asset `cachecast_accesses` gets a partition named after the decision time of the run, which
 starts `build_features` and `verify_outcomes`.
 
-**Runs:** at the start of every `[features] cycle`.
+**Runs:** at the start of every `[features] cycle`. A source of `[airflow] wait` is pulled when its file or
+folder is there, or `wait_for` later with what there is; the wait takes no slot.
 
 **Safe to repeat:** yes. Records pulled before are not read again, and duplicates are dropped.
 
@@ -21,8 +24,10 @@ from __future__ import annotations
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 
-from dags.moments import DAY, cron
-from dags.steps import ACCESSES, at, ended, pipeline, spark_step
+from dags import alarms
+from dags.moments import AS_OF, DAY, cron
+from dags.steps import ACCESSES, at, ended, listed, pipeline, spark_step, step
+from dags.waiting import Arrived
 from jobs.settings.airflow import scheduling
 
 settings = scheduling()
@@ -35,12 +40,25 @@ with pipeline("pull_accesses", __doc__, schedule=at(cron(settings.cycle_s))):
             "pull",
             {"source": source, "input": path, "day": DAY, "new-only": True},
             task_id=f"pull_{source}",
+            trigger_rule="all_done",
         )
         for source, path in settings.airflow.records.items()
     ]
+    for source, path in settings.airflow.wait.items():
+        waited = Arrived(
+            task_id=f"wait_{source}", path=path.replace("{day}", DAY), within_s=settings.airflow.wait_for
+        )
+        waited >> records[list(settings.airflow.records).index(source)]
     for source, request in settings.airflow.servers.items():
         server = spark_step(
             "pull", {"source": source, "input": request, "day": DAY}, task_id=f"pull_{source}", retries=1
         )
         records >> server >> catalogue
-    [*records, catalogue] >> accesses
+    arrivals = step(
+        "arrivals",
+        {"as-of": AS_OF, "json": True},
+        output_processor=listed,
+        on_success_callback=alarms.arrived,
+    )
+    records >> arrivals
+    [*records, catalogue, arrivals] >> accesses

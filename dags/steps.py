@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +26,12 @@ ACCESSES = Asset(name="cachecast_accesses", uri="x-cachecast://accesses")
 FEATURES = Asset(name="cachecast_features", uri="x-cachecast://features")
 CANDIDATE = Asset(name="cachecast_candidate", uri="x-cachecast://candidate")
 
-WAN, SPARK = "cachecast_wan", "cachecast_spark"
-"""Pools (conf/deploy/pools.json): caches that fetch over the WAN, and Spark sessions, at the same time."""
+WAN, SPARK, LONG, LIGHT = "cachecast_wan", "cachecast_spark", "cachecast_long", "cachecast_light"
+"""Pools of conf/deploy/pools.json: pushes over the WAN, what may use Spark, what takes hours, the rest."""
+_CYCLE_FIRST, _AFTER_IT = 10, 1
+"""Priorities, absolute: a free slot goes to the cycle."""
+_TRIED_BY_HAND = ["dags", "test"]
+"""`airflow dags test` fails at the end of a DAG with a deadline (apache/airflow issue 73428)."""
 
 CACHE = "{{ task.env['CACHE'] }}"
 """Name in the UI of a task that is mapped over caches."""
@@ -42,13 +48,16 @@ _AS_OF = Param(
 def pipeline(
     dag_id: str, doc: str | None, *, schedule: Any, is_long: bool = False, params: Mapping[str, Param] = {}
 ) -> DAG:
-    """A DAG; `doc` is its runbook. `is_long`: its runs are due by `long_deadline`.
+    """A DAG; `doc` is its runbook.
 
-    Runs have a deadline only if a webhook is configured: `airflow dags test` fails with one (apache/airflow
-    issue 73428).
+    `is_long`: it takes hours, and must not hold up the cycle. A task that takes longer than its time is ended
+    and tried again; missed deadlines are in the UI, and reported if there is a webhook.
     """
-    airflow = scheduling().airflow
-    due_s = airflow.long_deadline if is_long else airflow.deadline
+    found = scheduling()
+    airflow = found.airflow
+    due_s = airflow.long_deadline if is_long else found.due_s
+    severity = "info" if is_long else "warning"
+    timeout_s = airflow.long_deadline if is_long else found.timeout_s
     return DAG(
         dag_id=dag_id,
         schedule=schedule,
@@ -61,10 +70,16 @@ def pipeline(
             "retry_delay": dt.timedelta(seconds=airflow.retry_delay),
             "retry_exponential_backoff": 2.0,
             "max_retry_delay": dt.timedelta(seconds=airflow.max_retry_delay),
-            "on_failure_callback": alarms.task_failed,
+            "on_failure_callback": partial(alarms.task_failed, severity=severity),
+            "on_success_callback": alarms.task_succeeded,
+            "pool": LONG if is_long else LIGHT,
+            "priority_weight": _AFTER_IT if is_long else _CYCLE_FIRST,
+            "weight_rule": "absolute",
+            "execution_timeout": dt.timedelta(seconds=timeout_s),
         },
+        on_success_callback=alarms.run_succeeded,
         params={**({} if schedule is None else {"as_of": _AS_OF}), **params},
-        deadline=[_due(due_s)] if airflow.webhook.get_secret_value() else None,
+        deadline=None if sys.argv[1:3] == _TRIED_BY_HAND else [_due(due_s)],
         user_defined_macros={
             name: getattr(moments, name) for name in ("as_of", "day", "earlier", "if_current")
         },
@@ -127,12 +142,12 @@ def ended(task_id: str) -> EmptyOperator:
 
 
 def spark_step(
-    command: str, options: Mapping[str, Any], *, task_id: str | None = None, **task: Any
+    command: str, options: Mapping[str, Any], *, task_id: str | None = None, pool: str = SPARK, **task: Any
 ) -> BaseOperator:
-    """A step that uses Spark: in its own process, or submitted to the connection `[airflow] spark`."""
+    """A step that may use Spark: in its own process, or submitted to the connection `[airflow] spark`."""
     connection = scheduling().airflow.spark
     if not connection:
-        return step(command, options, task_id=task_id, pool=SPARK, **task)
+        return step(command, options, task_id=task_id, pool=pool, **task)
     # Installed only at sites that submit.
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: PLC0415
 
@@ -145,7 +160,7 @@ def spark_step(
         application_args=[command, *(word for pair in words for word in pair)],
         name=f"cachecast-{task_id or command}",
         conn_id=connection,
-        pool=SPARK,
+        pool=pool,
         **task,
     )
 

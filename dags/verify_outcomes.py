@@ -12,8 +12,8 @@ pull`.
 **Safe to repeat:** yes; a later run knows more reads.
 
 **When it fails:** nothing is lost: the tables lack these plans, or that day, until the task is cleared or the
-next run judges it. `cachecast outcomes --cache NAME --day DAY` does the same by hand. `rucio_check` fails if
-an RSE is not safe; its log names the remedy.
+next run judges it. `backfill` makes the verdicts that days lack, `cachecast outcomes --cache NAME --day DAY`
+one by hand. `rucio_check` fails if an RSE is not safe; its log names the remedy.
 
 **Owner:** the operators of the caches.
 """
@@ -32,21 +32,21 @@ with pipeline("verify_outcomes", __doc__, schedule=after(ACCESSES), params={"day
     caches = step("caches", {"pushed-at": PLANNED, "json": True}, output_processor=listed)
 
     @task_group(group_id="cache")
-    def accounted(name: str, rse: str) -> None:
+    def accounted(name: str, rse: str, day: str) -> None:
         """The tasks of one cache."""
         step("outcomes", {"cache": name, "as-of": PLANNED}, map_index_template=CACHE)
 
     unjudged = step("caches", {"unjudged": JUDGED, "json": True}, task_id="unjudged", output_processor=listed)
 
     @task_group(group_id="day")
-    def judged(name: str, rse: str) -> None:
+    def judged(name: str, rse: str, day: str) -> None:
         """The day of one cache."""
-        step("outcomes", {"cache": name, "day": JUDGED}, task_id="worth", map_index_template=CACHE)
+        step("outcomes", {"cache": name, "day": day}, task_id="worth", map_index_template=CACHE)
 
     rses = step("caches", {"with-rse": True, "json": True}, task_id="rses", output_processor=listed)
 
     @task_group(group_id="rse")
-    def looked_after(name: str, rse: str) -> None:
+    def looked_after(name: str, rse: str, day: str) -> None:
         """The RSE of one cache."""
         step("rucio check", {"cache": name}, map_index_template=CACHE)
 

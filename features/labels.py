@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
+from features.common.times import DAY_S
+from features.common.units import duration_label
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from features.stream.events import MICROS
 from features.stream.names import numbers
-from features.times import DAY_S
-from features.units import duration_label
 
 COLUMNS = ("did", "accessed_at", "known_at", "n_reads")
 """Columns of `accesses` that are used."""
@@ -27,7 +27,7 @@ class Hits(NamedTuple):
 
 
 def hits_of(rows: pa.Table | None) -> Hits | None:
-    """Hits from columns did and at."""
+    """The hits in a table with the columns did and at (timestamp)."""
     if rows is None:
         return None
     return Hits(rows["did"].combine_chunks(), np.asarray(rows["at"].to_numpy(), np.int64))

@@ -188,6 +188,33 @@ EVALUATIONS = Table(
     ),
 )
 
+TRAININGS = Table(
+    name="trainings",
+    grain="one version of a region's models; as_of: nothing known later was used to train it",
+    key=("model_version",),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("model_version", "string", "in MLflow, for example `cachecast-emea/3`", required=True),
+        Column("model_digest", "string", "sha256 of its files as trained; no others serve", required=True),
+    ),
+)
+
+ARRIVALS = Table(
+    name="arrivals",
+    grain="what one source delivered by one decision time",
+    key=("source",),
+    partition=("day", "as_of", "region"),
+    columns=(
+        Column("source", "string", "as in accesses", required=True),
+        Column("rows", "long", "reads known in the cycle before as_of, or in its last hour", required=True),
+        Column("expected", "double", "what is usual then, from its own past; null: too short a past"),
+        Column("rejected_share", "double", "faulty records among those of the day", required=True),
+        Column("newest_at", "timestamp", "when the newest read was known; null: longer ago than max_age"),
+        Column("why", "string", "what is incomplete; empty: nothing", required=True),
+        Column("complete", "bool", "whether it delivered what was expected", required=True),
+    ),
+)
+
 PROMOTIONS = Table(
     name="promotions",
     grain="one decision about a region's champion",

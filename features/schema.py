@@ -3,7 +3,7 @@
 Types are `string`, `long`, `double`, `float`, `bool`, `timestamp` (µs, UTC), `bytes`, and lists of
 `strings`.
 A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
-`features.spark.schema` and `arrow_schema` convert a table into an engine's schema.
+`arrow_schema` gives a table's schema in Arrow.
 """
 
 from __future__ import annotations

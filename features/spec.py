@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from features.common.times import DAY_S
+from features.common.units import duration_label
 from features.schema import Column, Table
 from features.stream.columns import COLUMNS
-from features.times import DAY_S
-from features.units import duration_label
 
 LONGEST_HORIZON_S = 63 * 86400
 """Longest horizon of a label."""

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from features.times import as_of_label
+from features.common.progress import Advance, unwatched
+from features.common.times import as_of_label
 from jobs.ingest import pull
-from jobs.progress import Advance, unwatched
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables

@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class Stopped(BaseException):
+    """A signal ended what may be ended at any point."""
+
+
+class Stopping:
+    """Whether SIGTERM or SIGINT came."""
+
+    def __init__(self) -> None:
+        self._came = self._at_once = False
+
+    def __call__(self) -> bool:
+        """Whether one came since the block began."""
+        return self._came
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal raise Stopped in the block, also one that came before."""
+        self._at_once = True
+        try:
+            if self._came:
+                raise Stopped
+            yield
+        finally:
+            self._at_once = False
+
+    def take(self, *_: object) -> None:
+        """Take a signal."""
+        self._came = True
+        if self._at_once:
+            self._at_once = False
+            raise Stopped
+
+
 @contextmanager
-def until_signalled() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM or SIGINT came since the block began."""
-    came: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+def until_signalled() -> Iterator[Stopping]:
+    """Take SIGTERM and SIGINT in the block."""
+    stopping = Stopping()
+    before = {number: signal.signal(number, stopping.take) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield lambda: bool(came)
+        yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from features.errors import printable
-from features.units import TOO_FEW_DAYS, format_bytes
+from features.common.errors import printable
+from features.common.units import TOO_FEW_DAYS, format_bytes
 
 Row = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from features.errors import ConfigError, ServiceError, bounded
+from features.common.errors import ConfigError, ServiceError, bounded
 
 _T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

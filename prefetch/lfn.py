@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from features.errors import PushRejected
+from features.common.errors import PushRejected
 
 MAX_NAME_BYTES = 1024
 # A file system allows 255 bytes, of which the cache needs some for its `.cinfo`.

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 
 
 def check(path: Path, what: str, setting: str) -> None:

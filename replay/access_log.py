@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import IntArray
+from features.common.arrays import IntArray
 from replay.config import CacheConfig
 from replay.kernels.disk import AccessLog
 from replay.trace import IndexArray, Trace

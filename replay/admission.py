@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray
-from features.errors import ConfigError
+from features.common.arrays import BoolArray
+from features.common.errors import ConfigError
 
 
 def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int) -> BoolArray:

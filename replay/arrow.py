@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from replay.read.assemble import LoadedTrace, assemble
-from replay.read.choice import Choice
-from replay.read.roles import house_roles
+from replay.read.choice import Choice, house_roles
 from replay.read.source import TableSource
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,6 @@ class CacheConfig:
     `block_bytes`: files are fetched by blocks of this size, as far as they are read; None: whole.
     `ssd_bytes`: this part of the capacity is a faster tier; files move to it when they are read.
     `never_cache`: name patterns (`*`, `?`) of files that are read past the cache.
-    `wan_bytes_per_s`: per cycle, prefetches may use what demand left of this rate; None: no limit.
     """
 
     capacity_bytes: int
@@ -27,7 +26,6 @@ class CacheConfig:
     block_bytes: int | None = None
     ssd_bytes: int = 0
     never_cache: tuple[str, ...] = ()
-    wan_bytes_per_s: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.low_watermark <= self.high_watermark <= 1:
@@ -39,5 +37,3 @@ class CacheConfig:
                 raise ConfigError(key, f"{value} must be above 0")
         if not 0 <= self.ssd_bytes <= self.capacity_bytes:
             raise ConfigError("ssd_bytes", f"{self.ssd_bytes} must be within the capacity")
-        if self.wan_bytes_per_s is not None and self.wan_bytes_per_s < 0:
-            raise ConfigError("wan_bytes_per_s", f"{self.wan_bytes_per_s} must be 0 or more")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import IntArray
-from features.jit import bare
+from features.common.arrays import IntArray
+from features.common.jit import bare
 from replay.kernels.fenwick import add, build, sum_before
 from replay.trace import ItemArray, Trace
 from replay.window import window

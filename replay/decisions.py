@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import Float32Array, FloatArray, Ids, IntArray
-from features.jit import kernel
+from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
+from features.common.jit import kernel
 from features.stream.columns import COLUMNS
 from features.stream.row import row
 from features.stream.state import Read, State, new_state, update
-from replay.story import Story, check_fits
+from replay.access_context import AccessContext, check_fits
 from replay.trace import ItemArray, Trace
 
 TRIES = 8
@@ -49,7 +49,7 @@ class _Drawn(NamedTuple):
 
 def decisions(
     trace: Trace,
-    story: Story,
+    story: AccessContext,
     windows_s: Sequence[float],
     *,
     from_s: float,
@@ -86,7 +86,7 @@ def _until_next(trace: Trace, file: Ids, at: IntArray, stop: int) -> FloatArray:
 
 
 @kernel
-def _draw(item: ItemArray, time_s: IntArray, story: Story, plan: _Plan, rows: _Drawn) -> int:
+def _draw(item: ItemArray, time_s: IntArray, story: AccessContext, plan: _Plan, rows: _Drawn) -> int:
     """Fill `rows` while the accesses pass by; their number."""
     state = plan.state
     last = np.full(state.file.shape[0], -1, np.int64)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
-from features.errors import ConfigError, InputError
-from features.times import DAY_S
+from features.common.arrays import BoolArray, IntArray
+from features.common.errors import ConfigError, InputError
+from features.common.times import DAY_S
 from replay.access_log import access_log
 from replay.admission import refused
 from replay.config import CacheConfig
@@ -23,7 +23,6 @@ from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace
 from replay.window import Window, window
 
-NO_LIMIT = 2**62
 _COUNTED = [kernels.WASTED, kernels.PREFETCH_READ, kernels.REFETCH, kernels.BYPASS, kernels.SSD_HIT]
 """The sums that begin at the counted window."""
 
@@ -60,18 +59,10 @@ def simulate(
     return run.result(name, time.perf_counter() - started)
 
 
-def drive(
-    runs: Sequence[Run],
-    *,
-    cycle_s: int,
-    plan_from_s: int | None,
-    span: tuple[int, int],
-    wan_bytes_per_s: int | None = None,
-) -> None:
+def drive(runs: Sequence[Run], *, cycle_s: int, plan_from_s: int | None, span: tuple[int, int]) -> None:
     """Advance `runs` through the seconds of `span`, boundary by boundary if one of them has a planner.
 
-    `wan_bytes_per_s`: what they may prefetch together, less the demand of the previous cycle; each run gets
-    its share by capacity. Raises ConfigError.
+    Raises ConfigError.
     """
     if cycle_s <= 0:
         raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
@@ -84,24 +75,9 @@ def drive(
         for as_of_s in range(first, end + 1, cycle_s):
             for run in runs:
                 run.until(as_of_s)
-            for run, budget in zip(runs, _budgets(runs, cycle_s, wan_bytes_per_s), strict=True):
-                run.plan(as_of_s, budget, cycle_s)
+                run.plan(as_of_s, cycle_s)
     for run in runs:
         run.until(end + 1)
-
-
-def _budgets(runs: Sequence[Run], cycle_s: int, wan_bytes_per_s: int | None) -> list[int]:
-    """Bytes that each run may prefetch now: the smaller of its own limit and its share of the common one."""
-    shared = NO_LIMIT
-    if wan_bytes_per_s is not None:
-        shared = max(0, wan_bytes_per_s * cycle_s - sum(run.inflow_bytes for run in runs))
-    capacity = sum(run.config.capacity_bytes for run in runs)
-    budgets = []
-    for run in runs:
-        limit = run.config.wan_bytes_per_s
-        own = NO_LIMIT if limit is None else max(0, limit * cycle_s - run.inflow_bytes)
-        budgets.append(min(own, shared * run.config.capacity_bytes // capacity))
-    return budgets
 
 
 class Run:
@@ -134,7 +110,6 @@ class Run:
         self._tally = _shifted(empty_tally(trace.time_s[counted.first :]), counted.first)
         self._counting = False
         self._prefetches: list[tuple[int, int]] = []
-        self._over_limit_bytes = 0
         self._inflows: list[int] = []
         self._closed = 0
         self._last_use_s = np.zeros(trace.n_items, np.int64)
@@ -155,8 +130,8 @@ class Run:
         """Count the inflow from now on."""
         self._disk.sums[kernels.INFLOW] = 0
 
-    def plan(self, as_of_s: int, budget_bytes: int, cycle_s: int) -> None:
-        """Ask the planner and carry out its actions, prefetching at most `budget_bytes`."""
+    def plan(self, as_of_s: int, cycle_s: int) -> None:
+        """Ask the planner and carry out its actions."""
         if self.planner is None:
             return
         self._inflows = [*self._inflows, self.inflow_bytes][-max(1, DAY_S // cycle_s) :]
@@ -165,12 +140,10 @@ class Run:
         disk, log = self._disk, self._log
         placing.evict(disk, self._ids(actions, "evict"))
         placing.unpin(disk, self._ids(actions, "unpin"))
-        wanted, budget = self._ids(actions, "prefetch"), placing.PrefetchBudget(as_of_s, budget_bytes)
+        wanted = self._ids(actions, "prefetch")
         self._last_use_s[wanted[disk.latest_use[wanted] == kernels.ABSENT]] = as_of_s
-        fetched, over_budget = placing.prefetch(disk, self._rules, log, wanted, budget)
-        if fetched:
+        if fetched := placing.prefetch(disk, self._rules, log, wanted, as_of_s):
             self._prefetches.append((as_of_s, fetched))
-        self._over_limit_bytes += over_budget
         placing.pin(disk, log, self._ids(actions, "pin"), as_of_s)
 
     def result(self, name: str, seconds: float) -> Result:
@@ -191,7 +164,6 @@ class Run:
                 prefetch_read_bytes=int(sums[kernels.PREFETCH_READ]),
                 wasted_bytes=int(sums[kernels.WASTED]) + _unread_bytes(disk),
                 refetch_bytes=int(sums[kernels.REFETCH]),
-                over_limit_bytes=self._over_limit_bytes,
             ),
             bypassed_bytes=int(sums[kernels.BYPASS]),
             ssd_hit_bytes=int(sums[kernels.SSD_HIT]),
@@ -204,7 +176,6 @@ class Run:
         sums = self._disk.sums
         carried = _unread_bytes(self._disk)
         self._prefetches = [(self._counted.count_from_s, carried)] if carried else []
-        self._over_limit_bytes = 0
         sums[_COUNTED] = 0
         sums[kernels.PEAK] = sums[kernels.USED]
         self._counting = True

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
+from features.common.arrays import IntArray
 
 _BEFORE_HOST = r"^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?"
 _AFTER_HOST = r"[:/].*$"

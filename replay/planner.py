@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
-from features.times import DAY_S
+from features.common.arrays import BoolArray, IntArray
+from features.common.times import DAY_S
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The result of a replay, and how much of the gap between LRU and the bound it closes."""
+"""The result of a replay."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
-from features.times import DAY_S
+from features.common.arrays import BoolArray, IntArray
+from features.common.times import DAY_S
 from replay.kernels.tally import (
     FETCHED,
     HIT_BYTES,
@@ -28,7 +28,7 @@ from replay.trace import Trace
 class Hourly:
     """One entry per hour of the counted window that has an access or a prefetch; `time_s`: its first second.
 
-    `wan_bytes`: of demand misses and prefetches.
+    `wan_bytes`: of demand misses and prefetches; `prefetch_bytes`: of the latter.
     """
 
     time_s: IntArray
@@ -36,13 +36,14 @@ class Hourly:
     hits: IntArray
     hit_bytes: IntArray
     wan_bytes: IntArray
+    prefetch_bytes: IntArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Daily:
     """One entry per day of the counted window, also without an access; `day`: days since 1970-01-01 (UTC).
 
-    `wan_bytes`: of demand misses and prefetches.
+    `wan_bytes`: of demand misses and prefetches; `prefetch_bytes`: of the latter.
     """
 
     day: IntArray
@@ -50,6 +51,7 @@ class Daily:
     misses: IntArray
     hit_bytes: IntArray
     wan_bytes: IntArray
+    prefetch_bytes: IntArray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,17 +64,13 @@ class Fill:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Placed:
-    """Bytes that a planner prefetched at `time_s`, and what became of them.
-
-    `over_limit_bytes`: bytes that WAN limits kept from being prefetched, counted at each attempt.
-    """
+    """Bytes that a planner prefetched at `time_s`, and what became of them."""
 
     time_s: IntArray
     prefetch_bytes: IntArray
     prefetch_read_bytes: int = 0
     wasted_bytes: int = 0
     refetch_bytes: int = 0
-    over_limit_bytes: int = 0
 
 
 NO_FILL = Fill(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -100,7 +98,6 @@ class Result:
     wan_bytes: int
     prefetch_bytes: int
     prefetch_read_bytes: int
-    prefetch_over_limit_bytes: int
     wasted_bytes: int
     refetch_bytes: int
     bypassed_bytes: int
@@ -159,22 +156,8 @@ class Result:
             misses=_between(edges, hourly.requests - hourly.hits),
             hit_bytes=_between(edges, hourly.hit_bytes),
             wan_bytes=_between(edges, hourly.wan_bytes),
+            prefetch_bytes=_between(edges, hourly.prefetch_bytes),
         )
-
-
-def byte_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
-    """(WAN_LRU - WAN_plan) / (WAN_LRU - WAN_bound): 0 for LRU, 1 for the bound.
-
-    None if LRU already reaches the bound.
-    """
-    gap = lru.wan_bytes - bound.wan_bytes
-    return (lru.wan_bytes - plan.wan_bytes) / gap if gap else None
-
-
-def object_gap_closed(lru: Result, plan: Result, bound: Result) -> float | None:
-    """(hits_plan - hits_LRU) / (hits_bound - hits_LRU); None if LRU already reaches the bound."""
-    gap = bound.hits - lru.hits
-    return (plan.hits - lru.hits) / gap if gap else None
 
 
 def summarise(
@@ -236,7 +219,6 @@ def tallied(
         wan_bytes=int(totals[FETCHED]) + prefetched,
         prefetch_bytes=prefetched,
         prefetch_read_bytes=placed.prefetch_read_bytes,
-        prefetch_over_limit_bytes=placed.over_limit_bytes,
         wasted_bytes=placed.wasted_bytes,
         refetch_bytes=placed.refetch_bytes,
         bypassed_bytes=bypassed_bytes,
@@ -252,12 +234,13 @@ def _hourly(tally: Tally, placed: Placed, count_from_s: int) -> Hourly:
     # The first hour of the window is included even without an access, since days are counted from it.
     placed_hour = placed.time_s // HOUR_S
     hours = np.unique(np.concatenate([tally.hour, placed_hour, [count_from_s // HOUR_S]]))
-    columns = np.zeros((4, hours.size), np.int64)
-    columns[:, np.searchsorted(hours, tally.hour)] = [
+    columns = np.zeros((5, hours.size), np.int64)
+    columns[:4, np.searchsorted(hours, tally.hour)] = [
         np.diff(tally.first),
         *tally.sums[:, [HITS, HIT_BYTES, FETCHED]].T,
     ]
-    np.add.at(columns[3], np.searchsorted(hours, placed_hour), placed.prefetch_bytes)
+    np.add.at(columns[4], np.searchsorted(hours, placed_hour), placed.prefetch_bytes)
+    columns[3] += columns[4]
     return Hourly(hours * HOUR_S, *columns)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from features.arrays import IntArray
-from features.errors import InputError
-from features.jit import kernel
+from features.common.arrays import IntArray
+from features.common.errors import InputError
+from features.common.jit import kernel
 
 ItemArray = npt.NDArray[np.int32]
 IndexArray = npt.NDArray[np.int32]

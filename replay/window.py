@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from features.errors import InputError
-from features.times import as_of_label
+from features.common.errors import InputError
+from features.common.times import as_of_label
 from replay.trace import Trace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cases import IS_THOROUGH
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEFT_OUT = pytest.StashKey[int]()
 
 # The same code meets the same random cases in each `make test`; `make verify` draws new ones.
-settings.register_profile("cachecast", derandomize=not IS_THOROUGH, database=None)
+settings.register_profile("cachecast", derandomize=not IS_THOROUGH, database=None, deadline=None)
 settings.load_profile("cachecast")
 
 
@@ -123,10 +123,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
         config.stash[LEFT_OUT] = len(left_out)
+        if (sent := getattr(config, "workeroutput", None)) is not None:
+            sent["left_out"] = len(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """With several processes each of them collects all tests, so each leaves out the same number."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say how many tests the missing folder leaves out."""
+    """Say how many tests the missing folder leaves out, and which versions of XRootD were tested."""
+    import xrootd_versions  # noqa: PLC0415  it looks for programs
+
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    if any("xrootd" in getattr(report, "keywords", ()) for report in reports):
+        terminalreporter.write_line(xrootd_versions.summary())
     if n_tests := config.stash.get(LEFT_OUT, 0):
         terminalreporter.write_line(
             f"{n_tests} tests on real data are left out: its licences keep it out of the repository, "

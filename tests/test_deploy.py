@@ -89,8 +89,9 @@ def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     told = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
     assert len(told) == rules.count("- alert:")
     of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "operate" / "status.py").read_text())
-    of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED}
-    assert {*told, *of_status, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
+    of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED, alarms.INCOMPLETE}
+    of_plan = {"implausible-inflow"}
+    assert {*told, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
 
 
 @pytest.mark.parametrize("alarm", SECTIONS)

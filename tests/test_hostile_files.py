@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features.errors import CachecastError, ConfigError, InputError, SchemaError
+from features.common.errors import CachecastError, ConfigError, InputError, SchemaError
 from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources import queued_jobs
 from jobs.ingest.sources.queued_jobs import entries
@@ -22,8 +22,8 @@ from jobs.simulate import workload
 from jobs.simulate.fleet_file import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from replay.access_context import story
 from replay.read import read_trace
-from replay.story import story
 
 DEMO = Path(__file__).parents[1] / "conf" / "workloads" / "demo.toml"
 CACHE = 'kind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n'
@@ -146,7 +146,7 @@ def test_a_queue_of_more_columns_than_any_is_refused(tmp_path: Path) -> None:
 def test_a_queue_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queued_jobs, "MOST_BYTES", 1 << 20)
     with (tmp_path / "queue.json").open("wb") as sparse:
-        sparse.truncate(1 << 40)
+        sparse.truncate(1 << 27)
     with memory_of(2), pytest.raises(InputError, match="larger than 1 MiB"):
         entries(str(tmp_path / "queue.json"), token="", timeout_s=1)
     with pytest.raises(InputError, match="a device"):
@@ -343,14 +343,6 @@ def test_a_batch_is_bounded_by_what_its_files_hold(tmp_path: Path, monkeypatch: 
     told = [batch.num_rows for batch in cinfo_rows.batches(tmp_path)]
     assert sum(told) == 10
     assert max(told) <= 3
-
-
-def test_a_cinfo_cut_at_any_byte_is_refused() -> None:
-    content = with_records(2)
-    assert len(cinfo.parse(content).accesses) == 2
-    for end in range(len(content)):
-        with pytest.raises(InputError):
-            cinfo.parse(content[:end])
 
 
 def test_a_pipe_in_a_namespace_is_no_cinfo(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from command_line import COMMANDS, options
 from typer.testing import CliRunner
 
 from jobs.cli.main import COMMANDS as table
-from jobs.cli.main import app, load
+from jobs.cli.main import GROUPS, app
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {"dags", "jobs", "models", "prefetch", "replay", "features", "conf"}
@@ -39,11 +39,6 @@ def test_every_command_has_help_and_stands_in_the_docs(command: str) -> None:
     assert f"cachecast {command}" in pages
 
 
-def test_the_table_of_commands_says_what_each_command_says() -> None:
-    for name, listed in table.items():
-        assert load(name).help.strip().splitlines()[0] == listed.help, name
-
-
 def test_the_help_of_the_program_and_of_every_command_loads_no_job() -> None:
     code = (
         "import sys\nfrom jobs.cli.main import COMMANDS, app, load\n"
@@ -56,12 +51,14 @@ def test_the_help_of_the_program_and_of_every_command_loads_no_job() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert answer.returncode == 0, answer.stderr
-    for name, listed in table.items():
+    for group, commands in GROUPS.items():
+        assert group in answer.stdout
+        assert commands
+    for name in table:
         assert f" {name} " in answer.stdout
-        assert listed.group in answer.stdout
 
 
-OF_THEIR_OWN = ("forecast", "leaderboard", "collect", "init", "serve", "rooms", "up", "down")
+OF_THEIR_OWN = ("forecast", "leaderboard", "collect", "init", "serve", "package", "up", "down")
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in OF_THEIR_OWN])

@@ -17,8 +17,8 @@ import pytest
 from daemons import free_ports
 from placement_server import serving, token_of
 
-from features.errors import ConfigError
-from features.redaction import secrets_of, without_login, without_secrets
+from features.common.errors import ConfigError
+from features.common.redaction import secrets_of, without_login, without_secrets
 from jobs.settings.tree import Settings
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
@@ -197,7 +197,7 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
     )
     now = int(time.time())
     journal = Journal(str(tmp_path / "journal.db"))
-    journal.record_plan(
+    journal.plans.record_plan(
         [Item("1", "xc", now, "t:/f", "/f", Action.PREFETCH, 1, 1, 1, now + 3600, basis="known")],
         now_s=time.time(),
     )

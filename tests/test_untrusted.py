@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from untrusted import Target, answers, parsers
 
-from features import strict_json
-from features.errors import ConfigError, InputError
-from features.times import as_of_label, parse_as_of
-from features.units import parse_bytes, parse_duration
+from features.common import strict_json
+from features.common.errors import ConfigError, InputError
+from features.common.times import as_of_label, parse_as_of
+from features.common.units import parse_bytes, parse_duration
 from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.settings.tree import Settings
@@ -28,7 +28,6 @@ from prefetch.journal.tables import metadata
 from prefetch.xcache.cinfo_rows import batches
 from prefetch.xcache.events import json_object
 from prefetch.xcache.fstream_capture import Fault, FstreamReader
-from prefetch.xcache.gstream import read_capture
 from replay.read import read_trace
 
 DATA = Path(__file__).parent / "data"
@@ -108,20 +107,6 @@ def test_real_bytes_are_taken(name: str) -> None:
     assert [target.parse(content) for content in target.seeds] == FOUND[name]
 
 
-EVENT = (
-    b'@@1772323200 1 9999\n{"code":"g","pseq":1,"stod":1,"sid":1,"src":{"host":"h","inst":[[]]},'
-    b'"gs":{"type":"C"}}\n{"event":"file_close","lfn":"/\\ud800","size":1,"blk_size":1,"n_blks":1,'
-    b'"n_blks_done":1,"access_cnt":1,"attach_t":1,"detach_t":1,"remotes":[],"b_hit":0,"b_miss":0,"b_bypass":0}\n'
-)
-
-
-def test_half_a_character_in_a_capture_is_a_malformed_record(tmp_path: Path) -> None:
-    body = EVENT.split(b"\n", 1)[1]
-    path = tmp_path / "capture"
-    path.write_bytes(b"@@1772323200 1 %d\n%s" % (len(body), body))
-    assert (read_capture(path).records, read_capture(path).n_malformed) == ((), 1)
-
-
 HALVES = [b"\xed\xa0\x80", b"\\ud800", b"\\uDFFF", b"\xff"]
 
 
@@ -167,16 +152,6 @@ _HTTP_BODIES = (
     b'\x04{"inputs": [{"did": ["HERE"]}], "HERE": 1}',
     b"\x04HERE",
 )
-
-
-@pytest.mark.parametrize(
-    "told", ["[" * 3000, '{"a": ' * 3000, '{"job_id": "\\ud800", "file": "/f"}', "9" * 5000]
-)
-def test_a_queue_that_is_no_text_is_refused(tmp_path: Path, told: str) -> None:
-    path = tmp_path / "queue.json"
-    path.write_text(told)
-    with pytest.raises(InputError, match="not JSON"):
-        entries(str(path), token="", timeout_s=1)
 
 
 @pytest.mark.parametrize("url", ["http://[bad", "http://host:99999/", "https://h:x/"])
@@ -273,16 +248,9 @@ def test_a_trace_of_any_bytes_names_its_file(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_a_number_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_bytes(b"time,item,size\n1,a,\x805\n2,b,6\n")
-    with pytest.raises(InputError, match=r"trace\.csv: size has bytes that are not UTF-8"):
-        read_trace(path, kind="table")
-
-
 def test_a_path_with_what_a_url_takes_for_options_is_a_path(tmp_path: Path) -> None:
     path = f"{tmp_path}/journal?sslmode=require"
     journal = Journal(path)
-    journal.recover("c", now_s=0.0)
+    journal.plans.cancel_superseded("c", now_s=0.0)
     journal.close()
     assert Path(path).is_file()

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
-# `system.sh xrootd` (a real XRootD server), `system.sh browser` (Chromium, which the tests open pages in),
+# `system.sh xrootd` (a real XRootD server), `system.sh xrootd-build` (what xrootd.sh compiles another one with),
+# `system.sh browser` (Chromium, which the tests open pages in),
 # `system.sh jars` (what hdfs.sh and rucio.sh fetch jars with), `system.sh postgresql` (a real PostgreSQL server),
 # `system.sh prometheus` (promtool and systemd-analyze, which check what conf/deploy holds),
 # `system.sh bench` (wrk, for bench/serve.py).
@@ -30,6 +31,14 @@ xrootd)
     want gcc command -v cc  # tests shift a server's clock by a preloaded library
     want libc6-dev test -e /usr/include/dlfcn.h
     ;;
+xrootd-build)
+    want cmake command -v cmake
+    want make command -v make
+    want g++ command -v c++
+    want libssl-dev test -e /usr/include/openssl/ssl.h
+    want uuid-dev test -e /usr/include/uuid/uuid.h
+    want zlib1g-dev test -e /usr/include/zlib.h
+    ;;
 browser)
     want chromium command -v chromium
     ;;
@@ -49,7 +58,7 @@ bench)
     want wrk command -v wrk
     ;;
 *)
-    echo "usage: system.sh core|xrootd|browser|jars|postgresql|prometheus|bench" >&2
+    echo "usage: system.sh core|xrootd|xrootd-build|browser|jars|postgresql|prometheus|bench" >&2
     exit 2
     ;;
 esac

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from features.arrays import FloatArray, Ids, IntArray
+from features.common.arrays import FloatArray, Ids, IntArray
 from features.stream.names import distinct, numbers
 from features.stream.state import task_number, user_number
 
@@ -42,18 +42,24 @@ class Events(NamedTuple):
 
 
 def usable_from(times: pa.ChunkedArray | pa.Array, cycle_s: int) -> IntArray:
-    """The first multiple of `cycle_s` after each of `times` (timestamp), seconds since 1970."""
+    """The first multiple of `cycle_s` after each of `times` (Arrow timestamps): int64[n], s since 1970."""
     micros = _integers(times)
     return np.asarray((micros // (cycle_s * MICROS) + 1) * cycle_s, np.int64)
 
 
 def usable(accesses: pa.Table, *, cycle_s: int) -> IntArray:
-    """The first decision time that each read counts from; columns accessed_at and known_at."""
+    """The decision time (s since 1970) from which each read counts: int64[n].
+
+    `reads` needs the columns accessed_at and known_at.
+    """
     return np.maximum(*(usable_from(accesses[name], cycle_s) for name in ("accessed_at", "known_at")))
 
 
 def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, IntArray]:
-    """The reads, of files `item`, in order, and that order as indices of rows."""
+    """The reads sorted as they are counted, and the row that each came from, int64[n].
+
+    `item`: the number of the file of each row.
+    """
     reader = _readers(accesses["user"], accesses["task"])
     at = _integers(accesses["accessed_at"])
     from_s = usable(accesses, cycle_s=cycle_s)
@@ -67,7 +73,7 @@ def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, Int
 
 
 def hashes(values: pa.Array) -> npt.NDArray[np.uint64]:
-    """A number of 64 bits for each text, the same in every run."""
+    """A 64-bit hash of each text, the same in every run: uint64[n]."""
     words = np.array(values.to_pylist(), dtype=object)
     return np.asarray(pd.util.hash_array(words, categorize=False), np.uint64)
 

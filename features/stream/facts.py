@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, FloatArray, Ids, IntArray
+from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
 from features.stream.events import MICROS, usable_from
 from features.stream.names import distinct, numbers
 
@@ -40,7 +40,7 @@ class Fact(NamedTuple):
         return np.where(self.from_s[item] <= as_of_s, self.value[item], -1)
 
     def column(self, item: Ids, as_of_s: int) -> pa.Array:
-        """The same as words or numbers; null: not known."""
+        """The fact of each of `item` as known at `as_of_s`, as an Arrow column; null: not known."""
         found = self.at(item, as_of_s)
         values = pa.array(found, mask=found < 0)
         return values if self.words is None else self.words.take(values)
@@ -58,7 +58,7 @@ class Statements(NamedTuple):
     order: IntArray
 
     def usable_from(self, name: str) -> IntArray:
-        """From when on fact `name` of each row may be used; a state says it of each fact."""
+        """The decision time from which fact `name` of each row may be used: int64[n], s since 1970."""
         column = f"{name}_s"
         if column not in self.rows.column_names:
             return self.from_s
@@ -100,7 +100,7 @@ def fact(
 
 
 def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:
-    """What the catalogue states; `files`: unique by did."""
+    """The rows of the catalogue as statements; `files` has each did once."""
     return Statements(item, usable_from(files["known_at"], cycle_s), files, np.arange(files.num_rows))
 
 

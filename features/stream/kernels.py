@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from features.arrays import Float32Array, Ids
-from features.jit import bare, kernel
+from features.common.arrays import Float32Array, Ids
+from features.common.jit import bare, kernel
 from features.stream.columns import COLUMNS
 from features.stream.events import Events
 from features.stream.row import row
@@ -39,7 +39,7 @@ def rows(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
 
 @kernel
 def written(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
-    """The same by one thread."""
+    """`rows` by one thread: the columns of each of `item` at `now_s`, float32[len(COLUMNS), k]."""
     x = np.empty((len(COLUMNS), item.size), np.float32)
     block = np.empty((_BLOCK, len(COLUMNS)), np.float32)
     for start in range(0, item.size, _BLOCK):

@@ -14,19 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, Ids, IntArray
-from features.jit import bare
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import bare
 from features.stream.texts import whole
 
 
 def distinct(columns: Sequence[pa.ChunkedArray | pa.Array]) -> pa.Array:
-    """The texts of all columns, each once, sorted."""
+    """The distinct texts of all columns, sorted; nulls are left out."""
     found = [pc.unique(column).cast(pa.string()) for column in columns]
     return pc.unique(pa.concat_arrays(found)).drop_null().sort()
 
 
 def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
-    """The index of each value in `known`, int32[n]; -1 for null and for what is not there."""
+    """The index of each value in `known`: int32[n], -1 for null and for what `known` lacks."""
     if not len(values):
         return np.empty(0, np.int32)
     coded = pc.dictionary_encode(whole(values))
@@ -71,7 +71,7 @@ def search(names: pa.Array, wanted: pa.Array) -> tuple[IntArray, BoolArray]:
 
 
 def absent(wanted: pa.Array, column: pa.ChunkedArray) -> pa.Array:
-    """Those of `wanted`, none null, that are not in the column."""
+    """The texts of `wanted` (without nulls) that do not occur in `column`."""
     names, rest = _sorted_start(column)
     _, is_there = search(names, wanted)
     return wanted.filter(pc.invert(pc.or_(pa.array(is_there), pc.is_in(wanted, value_set=rest))))

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from features.arrays import IntArray
-from features.jit import bare
+from features.common.arrays import IntArray
+from features.common.jit import bare
 from features.stream.texts import joined, whole
 
 Hashes = npt.NDArray[np.uint64]

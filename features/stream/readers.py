@@ -1,4 +1,4 @@
-"""By what the accesses of a table name their readers."""
+"""Which kinds of readers the accesses of a table name: tasks, users or sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_SESSIONS: Final = ("xrootd_fstream", "osdf_accesses")
 
 
 def reader_kinds(accesses: pa.Table) -> tuple[str, ...]:
-    """Kinds of readers, of `KINDS` in their order; columns `user`, `task` and `source`.
+    """The kinds of `KINDS`, in their order, that occur in rows with the columns user, task and source.
 
     An access has the kind of its task, else of its user; a session is a user of a source that knows no name.
     """

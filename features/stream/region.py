@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
+from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
 from features.spec import FeatureSpec
 from features.stream import kernels
 from features.stream.columns import COLUMNS
@@ -27,7 +27,7 @@ _STEPS = 2.0**64
 
 
 class Region:
-    """All that is known of some datasets, at one decision time after another.
+    """The state and the features of some datasets, at one decision time after another.
 
     `accesses`, `files`: rows of the tables with the columns `events.COLUMNS` and `facts.CATALOGUE`; `stored`:
     a state to carry on from, which has counted none of the accesses. What is known of one dataset does not
@@ -105,7 +105,8 @@ class Region:
     ) -> Stored:
         """The state at `as_of_s`, without what a dataset has forgotten by then.
 
-        Of datasets of which the last read counted since, and before, the times given.
+        Only of datasets whose last read was counted at `counted_since_s` or later, and before
+        `counted_before_s`.
         """
         self.advance(as_of_s)
         last, counted = self._state.dataset[:, D_LAST], self._state.dataset[:, D_COUNTED]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import Float32Array, FloatArray
-from features.jit import bare
+from features.common.arrays import Float32Array, FloatArray
+from features.common.jit import bare
 from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, PASS_DECAYS, PASS_HALF_LIVES_S, SHOWN_PASSES
 from features.stream.state import (
     D_DECAYED,
@@ -52,7 +52,7 @@ _PASS_WIDTH = 6
 def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) -> None:
     """Write the columns of file `item` at `now_s` to `out`, float32[len(COLUMNS)]; NaN: not known.
 
-    Of a file that was read only before its dataset began anew, those reads are forgotten.
+    Reads from before the dataset began anew (`Files.history_s`) do not count.
     """
     dataset = files.dataset[item]
     of_file, of_dataset, passes = state.file[item], state.dataset[dataset], state.passes[dataset]

@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from features.arrays import FloatArray, Ids, IntArray
-from features.jit import bare
+from features.common.arrays import FloatArray, Ids, IntArray
+from features.common.jit import bare
 from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DECAYS, PASS_HALF_LIVES_S
 
 _Code = TypeVar("_Code", int, IntArray)
@@ -80,7 +80,7 @@ class Files(NamedTuple):
 
 
 def new_state(n_files: int, n_datasets: int) -> State:
-    """A state without any access."""
+    """A state of `m` files and `d` datasets in which nothing was read yet."""
     state = State(
         np.empty((n_files, FILE_WIDTH)),
         np.empty((n_datasets, DATASET_WIDTH)),
@@ -160,13 +160,13 @@ def has_read(of_file: FloatArray, serial: float) -> bool:
 
 @bare
 def pause_s(reader: float) -> float:
-    """How long a reader may be silent within a pass."""
+    """How long (s) a reader may be silent before a pass through the dataset ends."""
     return TASK_PAUSE_S if reader >= 2 and reader % 2 == 0 else USER_PAUSE_S
 
 
 @bare
 def forget_file(of_file: FloatArray) -> None:
-    """Make a file one that was never read."""
+    """Forget all reads of a file."""
     of_file[:] = np.nan
     of_file[READS] = 0
     for k in range(DECAYS):

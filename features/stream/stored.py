@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import FloatArray, Ids, IntArray
+from features.common.arrays import FloatArray, Ids, IntArray
 from features.schema import STATES, arrow_schema
 from features.stream.facts import ALWAYS, Statements
 from features.stream.names import numbers
@@ -30,12 +30,12 @@ class Stored:
 
     @classmethod
     def of_rows(cls, rows: pa.Table) -> Stored:
-        """The state with these rows, in any order."""
+        """The stored state of these rows of the table `states`, given in any order."""
         return cls(*(rows.filter(pc.equal(rows["kind"], kind)) for kind in (FILE, DATASET)))
 
     @classmethod
     def empty(cls) -> Stored:
-        """A state that has counted nothing."""
+        """A stored state without any read."""
         return cls.of_rows(arrow_schema(STATES).empty_table())
 
     @classmethod
@@ -71,11 +71,14 @@ class Stored:
 
     @property
     def rows(self) -> pa.Table:
-        """All rows, as they are written."""
+        """All rows as they are written to the table `states`."""
         return pa.concat_tables([self.files, self.datasets])
 
     def statements(self, item: Ids) -> Statements:
-        """What the state says of its files, of these numbers; a file that is alone has no dataset."""
+        """What the state says of its files, as statements; `item`: the number of each of its files.
+
+        A file that belongs to no dataset states none.
+        """
         name = self.files["dataset"]
         named = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
         rows = self.files.drop_columns(["numbers"])

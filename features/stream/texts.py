@@ -12,7 +12,7 @@ _NO_TEXTS, _NO_CODES = pa.array([], pa.string()), pa.array([], pa.int32())
 
 
 def coded(rows: pa.Table) -> pa.Table:
-    """`rows` in one chunk, with one dictionary for each column of texts."""
+    """`rows` in one chunk, each column of texts encoded by one dictionary."""
     rows = joined(rows)
     is_text = {field.name: pa.types.is_string(field.type) for field in rows.schema}
     return pa.table(
@@ -21,12 +21,12 @@ def coded(rows: pa.Table) -> pa.Table:
 
 
 def joined(rows: pa.Table) -> pa.Table:
-    """`rows` in one chunk, with one dictionary for each column that is coded."""
+    """`rows` in one chunk, the dictionaries of each encoded column merged into one."""
     return pa.table({name: whole(rows[name]) for name in rows.column_names})
 
 
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one chunk, with one dictionary if it is coded."""
+    """A column in one chunk; if it is encoded, its dictionaries are merged into one."""
     if isinstance(column, pa.Array):
         return column
     if pa.types.is_dictionary(column.type):

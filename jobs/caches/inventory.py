@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import LimitError
-from features.redaction import without_login
+from features.common.errors import LimitError
+from features.common.redaction import without_login
+from features.common.times import as_of_label
+from features.common.units import format_bytes
 from features.schema import CONTENTS
-from features.times import as_of_label
-from features.units import format_bytes
 from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings
 from jobs.store.keys import Key

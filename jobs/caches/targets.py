@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.settings.tree import CacheSettings
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.target import CacheTarget
-from prefetch.xcache import keytab
+from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
 
 
@@ -21,7 +21,7 @@ def target(cache: CacheSettings, *, walks_apart: bool = False) -> CacheTarget:
             )
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     if cache.keytab is not None:
-        keytab.use(cache.keytab, f"caches.{cache.name}.keytab")
+        server.use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
     return XCacheTarget(
         cache.name,
         cache.url,

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from features.errors import printable
+from features.common.errors import printable
+from features.common.progress import Advance, unwatched
 from jobs.cli import layout
 from jobs.cli import progress as lines
-from jobs.progress import Advance, unwatched
 from jobs.text import as_row, chosen
 
 out = Console()

@@ -1,6 +1,10 @@
-"""Failures of the machine that Spark, Arrow or SQLite tell in their own words, in words that help."""
+"""Failures of the machine and of paths that libraries report in their own words, in words that help."""
 
 from __future__ import annotations
+
+import os
+
+from features.common.errors import printable
 
 _NO_ROOM = (
     "No space left on device",
@@ -24,8 +28,12 @@ _REMEDIES = {
 
 
 def remedy(error: Exception) -> str | None:
-    """What to tell a person who can mend it; None for what nobody foresaw."""
+    """What to tell a person who can mend it, in one line; None for what nobody foresaw."""
     if isinstance(error, MemoryError):
         return _NO_MEMORY
     text = str(error)
-    return next((what for words, what in _REMEDIES.items() if any(word in text for word in words)), None)
+    if found := [what for words, what in _REMEDIES.items() if any(word in text for word in words)]:
+        return found[0]
+    if isinstance(error, OSError) and isinstance(path := error.filename2 or error.filename, str | bytes):
+        return printable(f"cannot use {os.fsdecode(path)}: {error.strerror}; check the path and its rights")
+    return None

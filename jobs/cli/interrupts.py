@@ -1,7 +1,8 @@
-"""Ctrl-C: one line and exit code 130, however deep in Spark, MLflow or threads a command is."""
+"""How a command ends: in one line and with exit code 130 by Ctrl-C, and always without pages of others."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -49,7 +50,22 @@ def in_one_line(say: Callable[[str], None]) -> Iterator[None]:
 def leave() -> None:
     """End an interrupted process: quietly, and without waiting for threads that are still at work."""
     sys.stdout.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    _silence()
     others = [one for one in threading.enumerate() if one is not threading.main_thread()]
     if any(not one.daemon for one in others):
         os._exit(CODE)
+
+
+def end_quietly() -> None:
+    """Print nothing to stderr once the process has ended its work and its exit handlers have run.
+
+    What a daemon thread still holds then, for example one of MLflow or Spark, DuckDB's binding (nanobind)
+    takes for leaks, and lists them on a page that looks like a crash; DuckDB offers no switch for that. Exit
+    handlers run last in, first out: call it before any work.
+    """
+    atexit.register(_silence)
+
+
+def _silence() -> None:
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -3,126 +3,125 @@
 Options mean the same everywhere: `--conf` a site's settings, `--tables` the tables' root, `--json` the answer
 as JSON on stdout, `--day` and `--as-of` the time in question (jobs never read the clock), `--quiet` neither
 progress nor notes, `--verbose` what is read and written. Errors that a person can correct are one line and
-exit code 1. `COMMANDS` is the one place that knows the module of a command, which is imported when the
-command runs.
+exit code 1. `GROUPS` lists the commands; each imports its job when it runs, so that help loads none.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
+import inspect
+import logging
 import os
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from features.errors import CachecastError
-from jobs.cli import console, interrupts, verbosity
+from features.common.errors import CachecastError, NotDueError
+from jobs.cli import (
+    caches,
+    console,
+    interrupts,
+    loop,
+    operation,
+    placement,
+    plans,
+    replays,
+    site,
+    studies,
+    verbosity,
+)
 from jobs.cli.failures import remedy
 from jobs.operate.prometheus import measured
+
+_log = logging.getLogger(__name__)
 
 LOOP = "The loop"
 REPLAY = "Replay and study"
 CACHES = "Caches and pushes"
 PLACEMENT = "Placement and Rucio"
+NOT_DUE = 99
+"""Exit code of a command that had nothing to do; Airflow then skips the task and what follows it."""
 OPERATION = "Operation"
 
 
-class Command(NamedTuple):
-    """A command: its group in the help, its module in `jobs.cli`, and the first line of its help."""
-
-    group: str
-    module: str
-    help: str
-
-
-COMMANDS: Mapping[str, Command] = {
-    "pull": Command(LOOP, "ingest", "Read raw records into the accesses and files tables."),
-    "features": Command(LOOP, "train", "Compute the features of the candidates."),
-    "train": Command(
-        LOOP,
-        "train",
-        "Train a model for every horizon, and record it in MLflow beside scores that are not learned.",
+GROUPS: Mapping[str, Sequence[Any]] = {
+    LOOP: (
+        *(loop.pull, loop.arrivals, loop.features, loop.train, loop.predict, replays.evaluate, loop.promote),
+        *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle),
     ),
-    "predict": Command(LOOP, "train", "Score the candidates with the models that serve the region."),
-    "evaluate": Command(LOOP, "evaluate", "Replay the whole service over past days, against its rivals."),
-    "promote": Command(LOOP, "promote", "Make the newest evaluated model the champion if its plans won."),
-    "plan": Command(LOOP, "plan", "Decide what a cache should prefetch, pin and evict."),
-    "push": Command(LOOP, "push", "Carry out a cache's plan, confirmed by the cache itself."),
-    "outcomes": Command(LOOP, "outcomes", "Account what pushed files earned."),
-    "cycle": Command(LOOP, "cycle", "Pull what is new, compute features, and predict, in one command."),
-    "replay": Command(REPLAY, "replay", "Replay accesses under several policies and capacities."),
-    "leaderboard": Command(REPLAY, "leaderboard", "Compare every policy on every trace at every capacity."),
-    "curve": Command(REPLAY, "replay", "Show LRU's hit ratios at every capacity."),
-    "report": Command(REPLAY, "report", "Write one HTML page: the newest results, or the study of a trace."),
-    "workload": Command(REPLAY, "workload", "Generate the accesses and files catalogue of a region."),
-    "forecast": Command(REPLAY, "forecast", "Forecast a plain popularity series."),
-    "scan": Command(CACHES, "ingest", "Take an XCache's inventory and remembered reads on its host."),
-    "collect": Command(CACHES, "collect", "Keep the g-streams that caches send by UDP."),
-    "steward": Command(CACHES, "steward", "Keep a cache below its high watermark by evicting in our order."),
-    "caches": Command(CACHES, "operate", "List the configured caches."),
-    "prefill": Command(CACHES, "prefill", "Fetch what a task will read into a cache before it is submitted."),
-    "queue": Command(CACHES, "prefill", "Take what queued jobs will read from a batch system."),
-    "never-cache": Command(CACHES, "plan", "Write the rules to never cache as XRootD's blacklist."),
-    "place": Command(PLACEMENT, "placement", "Place datasets, and store it for the placement service."),
-    "serve": Command(PLACEMENT, "placement", "Answer Rucio, caches and batch systems about placement."),
-    "rucio": Command(PLACEMENT, "rucio", "Report to Rucio what the caches hold, and keep their RSEs safe."),
-    "init": Command(OPERATION, "init", "Write the settings of a new site."),
-    "status": Command(OPERATION, "operate", "Show caches, plans, pushes, the model and alarms."),
-    "doctor": Command(OPERATION, "operate", "Show what is configured, and whether it answers."),
-    "unlock": Command(OPERATION, "operate", "Break the lock that a dead pull left on HDFS or S3."),
-    "rooms": Command(OPERATION, "operate", "Write the program as a zip for spark-submit --py-files."),
-    "up": Command(OPERATION, "local", "Start the whole deployment on this machine."),
-    "down": Command(OPERATION, "local", "Stop what `up` has started, and nothing else."),
-    "demo": Command(OPERATION, "demo", "Run the whole loop on a generated month."),
+    REPLAY: (
+        *(replays.replay, studies.leaderboard, replays.curve, studies.report, studies.workload),
+        studies.forecast,
+    ),
+    CACHES: (
+        *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),
+        caches.never_cache,
+    ),
+    PLACEMENT: (placement.place, placement.serve, placement.rucio),
+    OPERATION: (
+        *(site.init, operation.status, operation.doctor, operation.unlock, operation.package),
+        *(site.up, site.down, site.demo),
+    ),
 }
+"""The commands in the order of the help: functions, and one group of commands."""
+
+
+def _named(command: Any) -> tuple[str, str]:
+    """The name of a command, and the first line of its help."""
+    if isinstance(command, typer.Typer):
+        return str(command.info.name), str(command.info.help)
+    return command.__name__.replace("_", "-"), str(inspect.getdoc(command)).partition("\n")[0]
+
+
+COMMANDS = {_named(one)[0]: one for commands in GROUPS.values() for one in commands}
+"""What is behind each name."""
 
 
 class CommandTable(TyperGroup):
-    """The commands of `COMMANDS`, listed without importing any, imported when one is named."""
+    """The commands as the help lists them; the one that is named is made when it runs, which takes time."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the help."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
-        """The line of the help for `cmd_name`; None if there is no such command."""
-        known = COMMANDS.get(cmd_name)
-        if known is None:
-            return None
-        return TyperCommand(cmd_name, help=known.help, rich_help_panel=known.group)
+    def __init__(self, **given: Any) -> None:
+        listed = [
+            TyperCommand(name, help=line, rich_help_panel=group)
+            for group, commands in GROUPS.items()
+            for name, line in map(_named, commands)
+        ]
+        super().__init__(**given | {"commands": listed})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command named first in `args`, its module imported."""
+        """The command named first in `args`, with its options."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed if name is None else load(name), rest
 
 
 def load(name: str) -> Any:
-    """The command called `name`, its module imported."""
-    module = importlib.import_module(f"jobs.cli.{COMMANDS[name].module}")
-    app = getattr(module, "app", None)
-    if app is None:
+    """The command called `name`, with its options."""
+    app = COMMANDS[name]
+    if not isinstance(app, typer.Typer):
         app = typer.Typer(add_completion=False)
-        app.command(name)(getattr(module, name.replace("-", "_")))
+        app.command(name)(COMMANDS[name])
     command = typer.main.get_command(app)
     verbosity.add_options(command)
     command.name = name
-    _keep_brackets(command)
+    _as_written(command)
     return command
 
 
-def _keep_brackets(command: Any) -> None:
-    """Let the help show brackets as they are written: rich would take `[tables]` for markup."""
+def _as_written(command: Any) -> None:
+    """Let the help show brackets as they are, and wrap its paragraphs only where the screen ends.
+
+    Rich would take `[tables]` for markup.
+    """
     for part in (command, *command.params):
         if getattr(part, "help", None):
-            part.help = escape(part.help)
+            paragraphs = inspect.cleandoc(part.help).split("\n\n")
+            part.help = escape("\n\n".join(" ".join(one.split()) for one in paragraphs))
     for one in getattr(command, "commands", {}).values():
-        _keep_brackets(one)
+        _as_written(one)
 
 
 app = typer.Typer(
@@ -154,6 +153,7 @@ def main() -> None:
 
     What a command writes is read by its account and group at most, and written by its account alone.
     """
+    interrupts.end_quietly()
     os.umask(os.umask(0o077) | 0o027)
     try:
         with measured(sys.argv[1:], warn=console.warn), interrupts.in_one_line(console.log):
@@ -162,11 +162,15 @@ def main() -> None:
         if end.code == interrupts.CODE:
             interrupts.leave()
         raise
+    except NotDueError as reason:
+        console.log(f"not due: {reason}")
+        raise SystemExit(NOT_DUE) from None
     except CachecastError as error:
         _fail(str(error))
     except Exception as error:
         if (why := remedy(error)) is None:
             raise
+        _log.info("the error in full", exc_info=error)
         _fail(why)
 
 

@@ -4,15 +4,59 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from features.common.errors import InputError
+
 if TYPE_CHECKING:
     from jobs.settings.tree import Settings
 
 _log = logging.getLogger(__name__)
+
+EXPORTS = (".html", ".svg", ".csv", ".parquet", ".json")
+"""Formats in which `replay`, `curve` and `evaluate` write their answer, by the suffix of the file."""
+
+
+def file_to_write(context: typer.Context, path: Path | None) -> Path | None:
+    """`path`, checked before the work: a file can be written there. Folders that are missing are made later.
+
+    Raises InputError.
+    """
+    if path is not None and not context.resilient_parsing:
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder; name a file in it")
+        _check_folder(path, path.absolute().parent)
+    return path
+
+
+def folder_to_fill(context: typer.Context, path: Path) -> Path:
+    """`path`, checked before the work: files can be written in this folder. Raises InputError."""
+    if not context.resilient_parsing:
+        _check_folder(path, path.absolute())
+    return path
+
+
+def answer_to_write(context: typer.Context, path: Path | None) -> Path | None:
+    """`path`, checked before the work: a file of one of the formats `EXPORTS`. Raises InputError."""
+    if path is not None and path.suffix not in EXPORTS and not context.resilient_parsing:
+        raise InputError(f"cannot write {path}: its name must end in one of {', '.join(EXPORTS)}")
+    return file_to_write(context, path)
+
+
+def _check_folder(path: Path, folder: Path) -> None:
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        # Asking for rights is not enough: a file system may be read-only, and root has every right.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {folder}: {error.strerror}; name another place") from None
+
 
 Conf = Annotated[
     Path | None,
@@ -39,7 +83,13 @@ TracePath = Annotated[
     Path | None,
     typer.Option(help="a trace: accesses table, Parquet, CSV, libCacheSim's; else the site's tables"),
 ]
-Columns = Annotated[str, typer.Option(help="the trace's columns, for example time=t,item=id,size=size")]
+Columns = Annotated[
+    str,
+    typer.Option(
+        help="the trace's columns, for example time=t,item=id,size=size; "
+        "replay and evaluate use dataset=, user= and task= too"
+    ),
+]
 TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, if they are numbers: s, ms, us, ns")]
 Kind = Annotated[str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")]
 Sort = Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")]
@@ -53,7 +103,17 @@ CapacityFraction = Annotated[
     str, typer.Option(help="capacities as fractions of the bytes of all files read, for example 0.05,0.1")
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="parallel replays; defaults to one per core")]
-Out = Annotated[Path | None, typer.Option(help="also write the answer: .html, .svg, .csv, .parquet or .json")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="also write the answer: .html, .svg, .csv, .parquet or .json", callback=answer_to_write
+    ),
+]
+OutPage = Annotated[
+    Path | None, typer.Option(help="also write it as an HTML page to this file", callback=file_to_write)
+]
+
+InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a run in MLflow")]
 
 
 def load(conf: Path | None, *, tables: str | None = None) -> Settings:

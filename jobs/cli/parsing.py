@@ -1,12 +1,14 @@
-"""Lists and moments as they are typed on the command line."""
+"""Lists, times and traces as they are typed on the command line."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from features.errors import InputError
-from features.times import DAY_S, parse_as_of, parse_day
+from features.common.errors import InputError
+from features.common.times import DAY_S, parse_as_of, parse_day
+from features.common.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from jobs.store.traces import Beside, TraceFile
@@ -71,36 +73,73 @@ def watermarks(text: str) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def columns(text: str) -> dict[str, str]:
-    """Columns by what they hold, of `time=t,item=id,size=size`. Raises InputError."""
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    if not all(role.strip() and name.strip() for role, _, name in pairs):
-        raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")
-    return {role.strip(): name.strip() for role, _, name in pairs}
+def day(text: str | None) -> int | None:
+    """The first second of a UTC day, since 1970; None if none is given. Raises InputError."""
+    return None if text is None else parse_day(text)
 
 
-def beside(roles: dict[str, str]) -> Beside:
-    """The columns that say more of an access, taken out of `roles`."""
-    from jobs.store.traces import BESIDE, Beside
+def moment(text: str | None) -> int | None:
+    """A time in seconds since 1970; None if none is given. Raises InputError."""
+    return None if text is None else parse_as_of(text)
 
-    return Beside(**{role: roles.pop(role) for role in BESIDE if role in roles})
+
+def moment_or_now(text: str | None) -> int:
+    """A time in seconds since 1970; now if none is given. Raises InputError."""
+    return int(time.time()) if text is None else parse_as_of(text)
+
+
+def names(text: str) -> list[str]:
+    """The names in `lru,gdsf`."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def sizes(text: str) -> list[int]:
+    """The sizes in `50TB,100TB`, in bytes. Raises InputError."""
+    return [parse_bytes(part) for part in text.split(",") if part]
+
+
+def seconds(text: str) -> int | None:
+    """The seconds of `300`, `300s` or `5m`; None if nothing is given. Raises InputError."""
+    if not text:
+        return None
+    return int(text) if text.isdecimal() else parse_duration(text)
+
+
+def source_and_path(text: str) -> tuple[str, str]:
+    """Source and path of `rucio_traces=/data/traces/`. Raises InputError."""
+    source, equals, path = text.partition("=")
+    if not (source and equals and path):
+        raise InputError(f"not SOURCE=PATH: {text!r}; write for example rucio_traces=/data/traces/")
+    return source, path
 
 
 def trace_file(
     path: Path | None,
-    roles: dict[str, str],
+    columns: str,
     time_unit: str,
     kind: str,
     sort: bool,
     site: str | None,
     until: str | None,
-) -> TraceFile | None:
-    """The trace that these options describe; None if there is none. Raises InputError."""
-    from jobs.store.traces import TraceFile
+) -> tuple[TraceFile | None, Beside]:
+    """The trace that these options describe, if any, and its columns that say more of an access.
 
+    Raises InputError.
+    """
+    from jobs.store.traces import BESIDE, Beside, TraceFile
+
+    roles = _columns(columns)
+    beside = Beside(**{role: roles.pop(role) for role in BESIDE if role in roles})
     if path is None:
-        if roles or sort or (time_unit, kind) != ("s", "auto"):
+        if columns or sort or (time_unit, kind) != ("s", "auto"):
             raise InputError("options that describe a trace need one; give --trace")
-        return None
+        return None, beside
     end_s = None if until is None else parse_day(until) + DAY_S
-    return TraceFile(path, roles, time_unit, kind, sort, site, end_s)
+    return TraceFile(path, roles, time_unit, kind, sort, site, end_s), beside
+
+
+def _columns(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if not all(role.strip() and name.strip() for role, _, name in pairs):
+        raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")
+    return {role.strip(): name.strip() for role, _, name in pairs}

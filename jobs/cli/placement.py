@@ -1,14 +1,24 @@
-"""The commands of the placement service: `place` and `serve`."""
+"""The commands of placement and of Rucio: `place`, `serve` and the group `rucio`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from features.times import parse_as_of
+from features.common.times import parse_as_of
+from features.common.units import parse_duration
 from jobs.cli import console, options
-from jobs.cli.options import AsOf, Conf, Json, TablesRoot
+from jobs.cli.options import AsOf, Conf, Force, Json, TablesRoot
+
+_WithRse = Annotated[str, typer.Option("--cache", help="name of a configured cache with an rse")]
+
+rucio = typer.Typer(
+    name="rucio",
+    help="Report to Rucio what the caches hold, and keep their RSEs safe.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 def place(as_of: AsOf, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -33,8 +43,63 @@ def serve(
 
     Runs until it is stopped; run it as a service.
     """
-    from jobs.overview import pages
+    from jobs.overview.page_worker import PageWorker
     from jobs.placement import serve as job
 
     settings = options.load(conf)
-    job.run(settings, pages.Pages(settings), host=host, port=port, log=console.log)
+    job.run(settings, PageWorker(settings), host=host, port=port, log=console.log)
+
+
+@rucio.command("setup-rse")
+def setup_rse(
+    cache: _WithRse,
+    prefix: Annotated[
+        str, typer.Option(help="path in the cache before the files' own, as /atlas/rucio")
+    ] = "/",
+    algorithm: Annotated[
+        Literal["hash", "identity"], typer.Option(help="how Rucio makes a path: hash (ATLAS), identity (CMS)")
+    ] = "hash",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Make the RSE of a cache: volatile, not writable, not deletable, read only; or make it so again."""
+    from jobs.push import rucio_sync as job
+
+    answer = job.set_up(options.load(conf), cache=cache, prefix=prefix, algorithm=algorithm)
+    console.show(answer, as_json=as_json)
+
+
+@rucio.command()
+def check(
+    cache: Annotated[str | None, typer.Option(help="one cache, instead of all with an rse")] = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Look whether the RSEs of the caches are misused, or could be; exit code 1 if something is bad."""
+    from jobs.push import rucio_sync as job
+
+    checks = job.check(options.load(conf), cache=cache)
+    console.show(checks, as_json=as_json)
+    if any(one.state == "bad" for one in checks):
+        raise typer.Exit(1)
+
+
+@rucio.command()
+def sync(
+    cache: _WithRse,
+    dry_run: Annotated[bool, typer.Option(help="show how much would be told, and tell nothing")] = False,
+    wait: Annotated[str, typer.Option(help="how long to wait for Rucio to show it")] = "60s",
+    recheck: Annotated[
+        bool, typer.Option(help="ask Rucio for everything told before, and tell again what it has lost")
+    ] = False,
+    force: Force = False,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Bring the replicas at a cache's RSE in step with the complete files that the cache holds now."""
+    settings, wait_s = options.load(conf), parse_duration(wait)
+    from jobs.push import rucio_sync as job
+
+    with console.progress(f"telling Rucio of {cache}", quiet=as_json):
+        answer = job.sync(settings, cache=cache, dry_run=dry_run, wait_s=wait_s, recheck=recheck, force=force)
+    console.show(answer, as_json=as_json)

@@ -17,8 +17,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from features.units import duration_label
-from jobs.progress import Advance
+from features.common.progress import Advance
+from features.common.units import duration_label
 
 FEW = 20
 """Each step of at most so many has a line; of more steps, one a minute has."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from jobs.demo.site import Marks
 from jobs.simulate import workload
+from replay.access_context import story
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.policies import run_policy
@@ -16,7 +17,6 @@ from replay.read import LoadedTrace
 from replay.result import Result
 from replay.steward import EvictionOrder, new_order
 from replay.steward.replayed import Replayed
-from replay.story import story
 from replay.trace import Trace
 from replay.workload import generate
 

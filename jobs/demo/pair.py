@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from features.common.progress import Advance, unwatched
 from jobs.demo import habits
 from jobs.demo.side import Seen, read_through
 from jobs.demo.site import Marks, fresh
 from jobs.local.xrootd import available
-from jobs.progress import Advance, unwatched
 from replay.trace import Trace
 
 PLAIN, STEWARD = "plain", "steward"

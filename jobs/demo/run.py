@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from features.times import DAY_S, day_label
+from features.common.times import DAY_S, day_label
 from jobs.demo import pair, summary
 from jobs.demo.caches import running
 from jobs.demo.serve import UNPROVEN, Reads, serve
@@ -14,7 +14,7 @@ from jobs.demo.site import fresh
 from jobs.demo.steps import Demo, Screen
 from jobs.ingest import pull
 from jobs.report import build
-from jobs.simulate import site_replay, workload
+from jobs.simulate import replay_trace, site_replay, workload
 from jobs.simulate.replay_trace import Caches
 from jobs.train import features, predict, training
 
@@ -101,10 +101,18 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             fractions=FRACTIONS,
             purge_interval_s=demo.settings.replay.purge_interval,
         )
-        return site_replay.run(
+        answer = site_replay.run(
             demo.settings,
             caches,
             first_day_s=demo.held_out_s,
             last_day_s=demo.as_of_s - DAY_S,
             on_progress=advance,
-        ).rows
+        )
+        days = {"from": day_label(demo.held_out_s), "to": day_label(demo.as_of_s - DAY_S)}
+        replay_trace.record_run(
+            demo.settings.mlflow,
+            answer,
+            title=f"Replay of the demo, {days['from']} to {days['to']}",
+            params={"trace": "the demo's", **days},
+        )
+        return answer.rows

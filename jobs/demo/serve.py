@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import ServiceError
-from features.names import names_of
+from features.common.errors import ServiceError
+from features.common.names import names_of
+from features.common.progress import Advance, unwatched
 from features.schema import FILES, PREDICTIONS, RECEIPTS
 from jobs.caches.targets import target
 from jobs.demo.caches import NAME, DemoCache, read_all
@@ -20,7 +21,6 @@ from jobs.demo.steps import Demo
 from jobs.ingest import pull
 from jobs.outcomes import items
 from jobs.plan import plan
-from jobs.progress import Advance, unwatched
 from jobs.push import push
 from prefetch.actions import Action, ItemState
 
@@ -28,8 +28,10 @@ UNPROVEN = (
     "pushed with --unproven: the demo promotes no model, because a month of records is too short to train "
     "one and prove it on the days after"
 )
-READS = 700
+READS_BEFORE, READS_AFTER = 700, 400
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
+PARTS = 5
+"""Today's reads come in so many parts; after each a push and a purge."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Reads:
     @classmethod
     def around(cls, yesterday: Path, today: Path) -> Reads:
         """The reads around midnight, from two days' raw traces."""
-        return cls(before=_names(yesterday)[-READS:], after=_names(today)[:READS])
+        return cls(before=_names(yesterday)[-READS_BEFORE:], after=_names(today)[:READS_AFTER])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Purged:
 
 
 def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
-    """Warm the cache, plan, push, let jobs read, push again, purge and account; the answer of each step."""
+    """Warm the cache, plan, push, account what today's jobs then read; the answer of each step."""
     with demo.step("plan") as advance:
         advance(0, 4, "files at the origin")
         cache.add_files(_sizes(demo, reads))
@@ -70,14 +72,9 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         pushed = _push(demo, advance)
     demo.found(f"to {cache.kind}; {UNPROVEN}")
     with demo.step("outcomes") as advance:
-        advance(0, 4, "today's jobs read")
-        read_all(cache, reads.after)
-        advance(1, 4, "second push")
-        again = _push(demo, unwatched)
-        advance(2, 4, "the cache purges")
-        cache.purge()
+        last = [_push_between(demo, cache, part, advance) for part in enumerate(_parts(reads.after))][-1]
         purged = _purged(demo)
-        advance(3, 4, "the cache's records")
+        advance(PARTS, PARTS + 1, "the cache's records")
         records = pull.run(
             demo.settings, source="xcache_gstream", path=str(cache.gstream), day_s=demo.as_of_s
         )
@@ -85,11 +82,32 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     return {
         "plan": planned,
         "push": pushed,
-        "second push": again,
+        "last push": last,
         "purge": purged,
         "records": records,
         "outcomes": earned,
     }
+
+
+def _parts(names: Sequence[str]) -> list[Sequence[str]]:
+    """Reads in parts, each of which brings in about a fifth of what the cache holds."""
+    length = -(-len(names) // PARTS)
+    return [names[at : at + length] for at in range(0, len(names), length)]
+
+
+def _push_between(demo: Demo, cache: DemoCache, part: tuple[int, Sequence[str]], advance: Advance) -> Any:
+    """Let jobs read a part, push once more, and purge; the push's answer.
+
+    A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
+    in days within seconds: read at one go, it would grow to three times its limit, and purge what was used
+    moments ago.
+    """
+    number, names = part
+    advance(number, PARTS + 1, "today's jobs read")
+    read_all(cache, names)
+    pushed = _push(demo, unwatched)
+    cache.purge()
+    return pushed
 
 
 def _push(demo: Demo, advance: Advance) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from features.errors import PushError
+from features.common.errors import PushError
+from features.common.progress import Advance
 from jobs.demo.site import Marks, Site
 from jobs.demo.xcache import XCache, xcache
-from jobs.progress import Advance
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.steward.steward import kept
 from prefetch.journal.journal import Journal
@@ -83,8 +83,8 @@ def read_through(
             reads=done.n_reads,
             failed_reads=done.n_failed,
             closes=len(closes),
-            hit_bytes=sum(one.b_hit for one in closes),
-            wan_bytes=sum(one.b_miss + one.b_bypass for one in closes),
+            hit_bytes=sum(one.hit_bytes for one in closes),
+            wan_bytes=sum(one.wan_bytes for one in closes),
             evicted_files=steward.result(),
             mean_bytes=sum(full) // max(1, len(full)),
         )

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from features.errors import InputError
+from features.common.errors import InputError
 from jobs.settings.layers import SECRETS
 from jobs.settings.tree import Settings
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from features.times import DAY_S, as_of_label
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label
 from jobs.demo.site import Site
-from jobs.progress import Advance
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.text import Row

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from features.common.units import format_bytes
 from features.schema import OUTCOMES, PLANS
-from features.units import format_bytes
 from jobs import text
 from jobs.demo.caches import NAME
 from jobs.demo.pair import Pair, Side

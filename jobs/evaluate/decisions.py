@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.results import PROMOTIONS
 from jobs.store.tables import Tables
 from models.evaluation.promotion import Comparison

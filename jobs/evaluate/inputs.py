@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from features.errors import InputError, SchemaError
-from features.names import did_parts
+from features.common.errors import InputError, SchemaError
+from features.common.names import did_parts
+from features.common.times import day_label
 from features.schema import ACCESSES, FILES, Table, arrow_schema
-from features.times import day_label
 from jobs.evaluate.ready import check_columns
 from jobs.store.tables import Tables, read_partitions
 
@@ -56,7 +56,8 @@ def from_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> 
     """Copy the site's accesses of the days of `since_s` to `until_s`, and its catalogue, into `tables`."""
     accesses = site.snapshot(ACCESSES)
     days = accesses.select(since=day_label(since_s), until=day_label(until_s))
-    tables.replace_each(ACCESSES, (read_partitions(accesses, {key: part}) for key, part in days.items()))
+    pieces = ((key, read_partitions(accesses, {key: part})) for key, part in days.items())
+    tables.replace_each(ACCESSES, pieces)
     if site.exists(FILES):
         tables.replace_arrow(FILES, site.read_arrow(FILES))
 

@@ -8,18 +8,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.times import as_of_label, day_label, parse_as_of
+from features.common.units import duration_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, PROMOTIONS, STEWARD_PLAN
-from features.times import as_of_label, day_label, parse_as_of
-from features.units import duration_label
 from jobs.evaluate.decisions import Promotion, decisions, last_decision
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables, read_partitions
+from jobs.store.trainings import as_trained, trained
 from jobs.train.registry import awaited_registry
 from models.evaluation.promotion import DailyWan, Decision, decide_order, decide_pair
 from models.evaluation.promotion import decide as decide_by_replay
 from models.serving.bundle import Bundle
-from models.serving.names import CHAMPION, STEWARD
+from models.serving.names import CHAMPION, STEWARD, Named
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, Registry
 
 Row = Mapping[str, Any]
@@ -97,18 +98,24 @@ def decide(
     challenger = str(rows[0]["model_version"])
     registry = awaited_registry(mlflow)
     earlier = decisions(tables, region=region)
+    known = trained(tables, region=region)
     present, pointed = _last_of(_served(earlier)), _pointed(registry, region)
     remarks = [f"the aliases pointed to {_shown(pointed)}, which no decision made"] * (pointed != present)
+    digests = _digests(earlier)
     rival = present.champion if present.champion != challenger else None
-    if rival and parse_as_of(as_of) - registry.until_s(rival) > max_age_s:
+    if rival and rival not in known:
+        remarks.append(f"an older cachecast trained the champion {rival}, so it is no rival")
+        rival = None
+    if rival and parse_as_of(as_of) - known[rival].until_s > max_age_s:
         remarks.append(f"the champion {rival} is older than {duration_label(max_age_s)}, so it is no rival")
         rival = None
     plans = _decided(rows, rival, min_days, judged)
     order = decide_order(_replays(rows), min_days=min_days)
     has_won = plans.promote or order.promote
-    trained_until, digests = None, _digests(earlier)
+    trained_until = None
     if has_won:
-        bundle, digests[challenger] = registry.vouch(challenger)
+        named = as_trained(known, challenger)
+        bundle, digests[challenger] = registry.verify_bundle(named), named.digest
         order, trained_until = _of_bundle(order, bundle), as_of_label(bundle.until_s)
     if STEWARD_PLAN in judged:
         plans = _with_order(plans, order)
@@ -116,7 +123,6 @@ def decide(
         challenger if plans.promote else present.champion,
         challenger if order.promote else present.steward,
     )
-    _keep_digests(registry, digests, after)
     promotion = Promotion(
         action="promote" if plans.promote else "refuse",
         decided_at=as_of_label(now_s),
@@ -133,12 +139,13 @@ def decide(
         steward_digest=digests.get(after.steward),
     )
     registry.tag(challenger, _tags(promotion, challenger))
+    registry.describe(challenger, "Decided", _in_words(promotion))
     _point(registry, region, pointed, after)
     _keep(tables, promotion, region)
     _retire(registry, present, after)
     for version in _versions(after):
         if version in present and not (has_won and version == challenger):
-            registry.vouch(version, digest=digests[version])
+            registry.verify_bundle(Named(version, digests.get(version)))
     return promotion
 
 
@@ -181,7 +188,7 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     _point(registry, region, present, back)
     _retire(registry, present, back)
     for version in _versions(back):
-        registry.vouch(version, digest=digests.get(version))
+        registry.verify_bundle(Named(version, digests.get(version)))
     return promotion
 
 
@@ -269,21 +276,14 @@ def _shown(serving: _Serving) -> str:
     return ", ".join(f"{name} {version or 'none'}" for name, version in serving._asdict().items())
 
 
-def _digests(earlier: Sequence[Promotion]) -> dict[str | None, str]:
+def _digests(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
     """The digests of the files of versions, by what decisions recorded; the first that did counts."""
-    digests: dict[str | None, str] = {}
+    digests: dict[str | None, str | None] = {}
     for one in earlier:
         for version, digest in ((one.champion, one.champion_digest), (one.steward, one.steward_digest)):
             if digest is not None:
                 digests.setdefault(version, digest)
     return digests
-
-
-def _keep_digests(registry: Registry, digests: dict[str | None, str], serving: _Serving) -> None:
-    """Add those of versions that an older cachecast promoted, and recorded none of."""
-    for version in _versions(serving):
-        if version not in digests:
-            digests[version] = registry.vouch(version).digest
 
 
 def _versions(serving: _Serving) -> list[str]:
@@ -329,6 +329,15 @@ def _retire(registry: Registry, before: _Serving, after: _Serving) -> None:
     if before.steward is not None and before.steward != after.steward:
         why = f"no: the order that evicts is of {after.steward or 'none'}"
         registry.tag(before.steward, {MAY_EVICT_TAG: why})
+
+
+def _in_words(promotion: Promotion) -> str:
+    """A decision, for the card of its version."""
+    plans = f"{promotion.action} plans: {'; '.join(promotion.reasons)}"
+    order = f"may {'' if promotion.may_evict else 'not '}evict: {'; '.join(promotion.order_reasons)}"
+    return (
+        f"{promotion.decided_at}, by the evaluation until {promotion.evaluated_as_of}: {plans}. It {order}."
+    )
 
 
 def _tags(promotion: Promotion, version: str) -> dict[str, str]:

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
+from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
 from features.schema import ACCESSES
-from features.times import DAY_S, day_label, parse_day
 from jobs.settings.tree import Settings
-from jobs.store.absent import no_access
+from jobs.store.missing_table import no_access
 from jobs.store.tables import Tables
 from jobs.train.ready import learned_since_s
 from replay.read.times import UNITS

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import StaleInputError
-from features.times import as_of_label
-from models.serving.scoring import ROWS_AT_A_TIME, LoadedModels
+from features.common.errors import StaleInputError
+from features.common.times import as_of_label
+from models.serving.scoring import ROWS_AT_A_TIME, RegionModels
 from prefetch.plan import Scores
 from prefetch.plan.scores import NEVER_S
 
@@ -27,7 +27,7 @@ class ScoreStore:
     folder: Path
     dids: pa.Array
 
-    def score(self, rows: pa.Table, models: Mapping[str, LoadedModels], as_of_s: int) -> None:
+    def score(self, rows: pa.Table, models: Mapping[str, RegionModels], as_of_s: int) -> None:
         """Write the scores of the features rows at one as_of by each of `models`, by name."""
         item = pc.index_in(rows["did"], value_set=self.dids)
         usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
@@ -68,7 +68,7 @@ class ScoreStore:
         return self.folder / f"{name}-{as_of_s}.npz"
 
 
-def _probabilities(rows: pa.Table, loaded: LoadedModels) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def _probabilities(rows: pa.Table, loaded: RegionModels) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """float32[k, n]: per horizon, the probability of every row."""
     pieces = [np.zeros((len(loaded.fitted), 0), np.float32)]
     for batch in rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME):

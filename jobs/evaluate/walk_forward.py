@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
-from features.times import DAY_S, as_of_label
 from jobs.evaluate.scores import ScoreStore
-from jobs.progress import Advance
 from jobs.settings.tree import TrainingSettings
 from jobs.store.tables import Tables
 from jobs.train import features as feature_job
@@ -24,7 +24,7 @@ from jobs.train.samples import sample_share, training_sample
 from models.learning.baselines import baselines
 from models.learning.learners import Learner, LightGBM
 from models.parallel import in_turn
-from models.serving.scoring import LoadedModels
+from models.serving.scoring import RegionModels
 from models.training.training import fit_in_memory
 
 WEEK_S = 7 * DAY_S
@@ -101,7 +101,7 @@ def score(
     walked: Sequence[Week],
     store: ScoreStore,
     *,
-    champion: LoadedModels | None,
+    champion: RegionModels | None,
     on_progress: Advance,
 ) -> tuple[str, ...]:
     """Write the scores of every scorer at every boundary into `store`; returns notes on dropped horizons.
@@ -120,7 +120,7 @@ def score(
         demand_sources=learning.demand,
     )
     dropped: dict[str, str] = {}
-    serving: dict[int, Mapping[str, LoadedModels]] = {}
+    serving: dict[int, Mapping[str, RegionModels]] = {}
     for done, week in enumerate(walked, start=1):
         on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
         models = _trained(engines, learning, week)
@@ -143,7 +143,7 @@ def score(
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
 
-def _trained(engines: Engines, workspace: Workspace, week: Week) -> dict[str, LoadedModels]:
+def _trained(engines: Engines, workspace: Workspace, week: Week) -> dict[str, RegionModels]:
     """The models of every learner, trained on what was known before the week."""
     soonest = min(workspace.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]

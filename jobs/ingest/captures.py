@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jobs.ingest.raw_input import Mark
+from jobs.ingest.pull_input import Mark
 from jobs.ingest.sources.local import local_path
 
 _COLLECTORS = "gstream-*.capture"

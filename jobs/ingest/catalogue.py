@@ -3,66 +3,84 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from features.errors import InputError
+from features.common.errors import InputError
 from features.schema import ACCESSES, FILES
-from jobs.ingest.raw_input import PullSummary, Request
-from jobs.ingest.sources import base, rucio_catalogue, rucio_files, rucio_server
+from jobs.ingest import local_engine
+from jobs.ingest.pull_input import PullSummary, Request
+from jobs.ingest.sources import lines, rucio_catalogue, rucio_files, workspace
 from jobs.ingest.sources.local import files_at, is_local
 from jobs.ingest.sources.site import Site
-from jobs.ingest.spark_engine import merge, rows_of
 from jobs.settings.sources import IN_USE
-from jobs.spark import table_io
-from jobs.store.tables import Tables
+from jobs.store.filesystems import store_at
+from jobs.store.tables import Tables, read_partitions
+from prefetch.rucio.bulk import Row
 from prefetch.rucio.session import Session
 
+_NAME = "rucio_server"
 _COMMENT = "#"
 
 
-def pull(
-    spark: SparkSession, tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int
-) -> PullSummary:
+def pull(tables: Tables, *, session: Session, path: str, day: dt.date, in_use_days: int) -> PullSummary:
     """Merge the files of the datasets at `path` into the files table; `day`: that of rejected rows.
 
     `path`: a file (or a glob) with one DID or `scope:pattern` per line, or `IN_USE`: the datasets that were
     read in the `in_use_days` up to `day`, by the accesses table. Raises InputError if it names
     none, ServiceError (nothing is written then), StaleInputError without accesses, ConflictError.
     """
-    wanted = _in_use(spark, tables, day, in_use_days) if path == IN_USE else _listed(spark, path)
-    if wanted.isEmpty():
+    wanted = _in_use(tables, day, in_use_days) if path == IN_USE else _listed(path)
+    if not wanted:
         raise InputError(
             f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
-    with tables.scratch(FILES) as scratch:
+    site = Site(day=day.isoformat())
+    query = rucio_files.query(site, _NAME)
+    with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
-        folder = f"{scratch}/answers"
-        rucio_server.fetch(spark, rucio_catalogue.rows(session, _names(wanted)), folder, day=day.isoformat())
-        site = Site(day=day.isoformat())
-        query = rucio_files.query(site, rucio_server.NAME)
-        # They must stay until they are merged; their input is who named them.
-        lines = base.read_lines(spark, folder).withColumn("input", F.lit(path))
-        request = Request(rucio_server.NAME, path, site)
-        return merge(spark, tables, request, lambda: rows_of(lines, query))
+        for rows in rucio_catalogue.rows(session, wanted):
+            space.take(query, [_lines(rows, path, site.day)])
+        with tables.exclusive("pull"):
+            return local_engine.merge(space, tables, Request(_NAME, path, site))
 
 
-def _in_use(spark: SparkSession, tables: Tables, day: dt.date, days: int) -> DataFrame:
-    since = day - dt.timedelta(days=days)
-    accesses = table_io.read(spark, tables, ACCESSES, since=since.isoformat(), until=day.isoformat())
-    return accesses.select(F.col("dataset").alias("name")).filter("name is not null").distinct().sort("name")
+def _lines(rows: Sequence[Row], path: str, day: str) -> pa.RecordBatch:
+    """What the server told, as lines; their input is who named them."""
+    told = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
+    return pa.record_batch({"value": told, "input": pa.repeat(pa.scalar(path), len(told))})
 
 
-def _listed(spark: SparkSession, path: str) -> DataFrame:
-    if is_local(path):
-        lines = base.read_local_lines(spark, files_at(path), base.fail)
-    else:
-        lines = base.read_lines(spark, path)
-    names = lines.select(F.trim(F.col("value").cast("string")).alias("name"))
-    return names.filter((F.col("name") != "") & ~F.col("name").startswith(_COMMENT)).distinct()
+def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
+    snapshot, since = tables.snapshot(ACCESSES), day - dt.timedelta(days=days)
+    chosen = snapshot.select(since=since.isoformat(), until=day.isoformat())
+    found = [
+        pc.unique(read_partitions(snapshot, {key: part}, ["dataset"])["dataset"])
+        for key, part in chosen.items()
+    ]
+    names = pa.chunked_array(found, pa.string()).drop_null()
+    return [str(name) for name in pc.unique(names).sort().to_pylist()]
 
 
-def _names(wanted: DataFrame) -> Iterator[str]:
-    return (row["name"] for row in wanted.toLocalIterator())
+def _listed(path: str) -> list[str]:
+    values = _local_lines(path) if is_local(path) else _remote_lines(path)
+    names = (value.decode(errors="replace").strip(" ") for value in values)
+    return list(dict.fromkeys(name for name in names if name and not name.startswith(_COMMENT)))
+
+
+def _local_lines(path: str) -> Iterable[bytes]:
+    for batch in lines.batches(map(lines.Piece, files_at(path)), lines.fail):
+        yield from batch["value"].to_pylist()
+
+
+def _remote_lines(path: str) -> Iterable[bytes]:
+    folder, _, pattern = path.rpartition("/")
+    store = store_at(folder)
+    names = [name for name in sorted(store.names()) if fnmatch.fnmatchcase(name, pattern)]
+    if not names:
+        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
+    for name in names:
+        yield from store.read(name).splitlines()

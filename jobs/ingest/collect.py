@@ -7,14 +7,13 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from features.errors import ServiceError
-from features.times import as_of_label
-from features.units import format_bytes
+from features.common.errors import ServiceError
+from features.common.times import as_of_label
+from features.common.units import format_bytes
 from jobs.signals import until_signalled
 from jobs.store.locks import exclusive
-from prefetch.xcache.quota import Quota
 from prefetch.xcache.receiver import Receiver
-from prefetch.xcache.rolling import RollingFiles
+from prefetch.xcache.rolling import Quota, RollingFiles
 
 _LOCK = ".collect.lock"
 _FOLDER_MODE = 0o750

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features.files import InputFile
+from features.common.input_files import InputFile
 from features.schema import FILES
 from jobs.ingest import sources
 from jobs.ingest.local_engine import LocalEngine
-from jobs.ingest.raw_input import Engine
-from jobs.ingest.sources.local import files_at, is_local, local_path, status_of
+from jobs.ingest.pull_input import Engine
+from jobs.ingest.sources.local import files_at, is_local, local_path, status_of, unpacked_bytes
 from jobs.settings.tree import SparkSettings
 from jobs.store.tables import Tables
-
-_PACKED = (".gz", ".bz2", ".zst", ".parquet")
-_UNPACKED = 10
-"""Bytes in memory of a byte in a packed file, about."""
 
 
 def chosen(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: SparkSettings) -> Engine:
@@ -26,6 +22,7 @@ def chosen(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: S
     """
     if sources.decoder(source) is not None:
         local_path(path)
+        return LocalEngine()  # their files only make sense one after the other
     files = files_at(path, whole=sources.reads_whole(source)) if is_local(path) else None
     if _fits(tables, source, files, up_to_bytes):
         return LocalEngine()
@@ -40,8 +37,5 @@ def _fits(tables: Tables, source: str, files: Sequence[InputFile] | None, up_to_
         return False
     if sources.table_of(source) is FILES:  # which is merged as a whole
         files = [*files, *map(InputFile, tables.local_files(FILES))]
-    return sum(map(_unpacked_bytes, files)) <= up_to_bytes
-
-
-def _unpacked_bytes(file: InputFile) -> int:
-    return status_of(file).st_size * (_UNPACKED if file.path.suffix in _PACKED else 1)
+    sizes = (unpacked_bytes(str(file.path), status_of(file).st_size) for file in files)
+    return sum(sizes) <= up_to_bytes

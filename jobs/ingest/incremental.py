@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from features.schema import PULLS, arrow_schema
-from jobs.ingest.raw_input import Engine, Mark, PullSummary, Request
+from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
 from jobs.ingest.sources import reads_whole
 from jobs.ingest.sources.local import BEING_WRITTEN
 from jobs.store.tables import Tables

@@ -1,4 +1,4 @@
-"""One row per key from new rows and those of a table, in a workspace; `spark_merging` does it with frames.
+"""One row per key from new rows and those of a table, in a workspace.
 
 The result does not depend on order or repetition. A merged table has the columns of the table, for accesses
 their `day`, and `changed`: the row is not in the old one.
@@ -7,10 +7,17 @@ their `day`, and `changed`: the row is not in the old one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import itertools
+import operator
+from collections.abc import Iterable, Iterator
 
-from features.schema import ACCESSES, FILES
+import pyarrow as pa
+
+from features.schema import ACCESSES, FILES, Table, arrow_schema
+from jobs.ingest.pull_input import LATE_DAYS
 from jobs.ingest.sources.workspace import Workspace
+from jobs.store.keys import Key
+from jobs.store.schema_check import partition_groups
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
 _SALTED = ("user", "task")
@@ -35,47 +42,16 @@ class _Rule:
     known: str
 
 
-def merge_accesses(space: Workspace, *, into: str, old: str) -> None:
-    """`into`: one row per event of the accepted rows and of table `old`.
-
-    Of several rows of an event, one with its end is preferred, then the one known first. An open reported
-    before its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
-    """
-    names = [*ACCESSES.column_names, *ACCESSES.partition]
-    others = [name for name in names if name not in {"known_at", *_SALTED}]
-    whole = f"source <> '{IN_TWO_PARTS}'"
-    known_at_once = f"CASE WHEN {whole} THEN known_at END"
-    order = ["closed_at IS NULL", known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
-    rule = _Rule(
-        key="event_id",
-        order=", ".join(f"{one} NULLS FIRST" for one in order),
-        new=f'{", ".join(_quoted(ACCESSES.column_names))}, {DAY} AS "day"',
-        old=", ".join(_quoted(names)),
-        known=f"CASE WHEN {whole} THEN known_at ELSE first_at END",
-    )
-    _merge(space, rule, into, old)
-
-
-def merge_files(space: Workspace, *, into: str, old: str) -> None:
-    """`into`: one row per file of the accepted rows and of table `old`.
-
-    The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a
-    file stays known at the times at which it was known, whatever is published later.
-    """
-    content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
-    latest = ", ".join(f"{one} DESC NULLS LAST" for one in _quoted(["updated_at", *content]))
-    rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
-    _merge(space, _Rule("did", f"{latest}, changed", rows, rows, "first_at"), into, old)
-
-
-def _merge(space: Workspace, rule: _Rule, into: str, old: str) -> None:
-    """Choosing among the rows of a key sorts whole rows; counting keys is cheap, and few keys repeat."""
+def merge(space: Workspace, *, into: str = "merged", old: str = "old") -> None:
+    """The table `into`: one row per key of the accepted rows and of those of the table `old`."""
+    rule = _rule_of_accesses() if space.table == ACCESSES else _rule_of_files()
     accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
     run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key
     run(
         f"CREATE VIEW {both} AS SELECT {rule.new}, true AS changed FROM ({accepted}) "
         f'UNION ALL BY NAME SELECT {rule.old}, false AS changed FROM "{old}"'
     )
+    # Choosing among the rows of a key sorts whole rows; counting keys is cheap, and few keys repeat.
     run(f"CREATE TABLE {repeated} AS SELECT {key} FROM {both} GROUP BY {key} HAVING count(*) > 1")
     first = f"row_number() OVER (PARTITION BY {key} ORDER BY {rule.order}) = 1"
     again = (
@@ -86,6 +62,68 @@ def _merge(space: Workspace, rule: _Rule, into: str, old: str) -> None:
     run(f'CREATE TABLE "{into} chosen" AS SELECT * EXCLUDE (first_at) REPLACE ({moved}) FROM ({again})')
     once = f"SELECT * FROM {both} ANTI JOIN {repeated} USING ({key})"
     run(f'CREATE VIEW "{into}" AS {once} UNION ALL BY NAME SELECT * FROM "{into} chosen"')
+
+
+def _rule_of_accesses() -> _Rule:
+    """One row per event.
+
+    Of several rows of an event, one with its end is preferred, then the one known first. An open reported
+    before its close (`IN_TWO_PARTS`) is completed by the close and stays known since the open.
+    """
+    names = [*ACCESSES.column_names, *ACCESSES.partition]
+    others = [name for name in names if name not in {"known_at", *_SALTED}]
+    whole = f"source <> '{IN_TWO_PARTS}'"
+    known_at_once = f"CASE WHEN {whole} THEN known_at END"
+    order = ["closed_at IS NULL", known_at_once, *_quoted(others), "changed", *_quoted(_SALTED)]
+    return _Rule(
+        key="event_id",
+        order=", ".join(f"{one} NULLS FIRST" for one in order),
+        new=f'{", ".join(_quoted(ACCESSES.column_names))}, {DAY} AS "day"',
+        old=", ".join(_quoted(names)),
+        known=f"CASE WHEN {whole} THEN known_at ELSE first_at END",
+    )
+
+
+def _rule_of_files() -> _Rule:
+    """One row per file.
+
+    The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a
+    file stays known at the times at which it was known, whatever is published later.
+    """
+    content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
+    latest = ", ".join(f"{one} DESC NULLS LAST" for one in _quoted(["updated_at", *content]))
+    rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
+    return _Rule("did", f"{latest}, changed", rows, rows, "first_at")
+
+
+def changes(space: Workspace) -> pa.Table:
+    """Changed rows of `merged` by partition: its columns, `n` and `n_late`."""
+    keys = ", ".join(_quoted(space.table.partition)) or "()"
+    late = f"known_at > coalesce(closed_at, accessed_at) + INTERVAL {LATE_DAYS} DAY"
+    n_late = f"count_if({late})" if space.table == ACCESSES else "0"
+    names = "".join(f"{name}, " for name in _quoted(space.table.partition))
+    return space.found(
+        f"SELECT {names}count(*) AS n, CAST({n_late} AS BIGINT) AS n_late FROM merged "
+        f"WHERE changed GROUP BY {keys} ORDER BY ALL"
+    )
+
+
+def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Table]]:
+    """The rows of `merged` by partition, in order of their keys."""
+    table, schema = space.table, arrow_schema(space.table)
+    for name in table.partition:
+        schema = schema.append(pa.field(name, pa.string()))
+    columns = ", ".join(_quoted(schema.names))
+    order = ", ".join(_quoted(dict.fromkeys([*table.partition, "did", *table.key])))
+    batches = space.batches(f"SELECT {columns} FROM merged {where} ORDER BY {order}")
+    return _by_partition(table, (pa.Table.from_batches([batch]).cast(schema) for batch in batches))
+
+
+def _by_partition(table: Table, rows: Iterable[pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
+    """`rows`, which are in order of their partitions, as one table a partition."""
+    pieces = itertools.chain.from_iterable(partition_groups(table, one) for one in rows)
+    for key, some in itertools.groupby(pieces, operator.itemgetter(0)):
+        yield key, pa.concat_tables(piece for _, piece in some)
 
 
 def _quoted(names: Iterable[str]) -> list[str]:

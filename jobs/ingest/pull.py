@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 
-from features.errors import InputError
+from features.common.errors import InputError
+from features.common.times import day_label
 from features.schema import ACCESSES, FILES, REJECTS
-from features.times import day_label
-from jobs.ingest import captures, engines, incremental, raw_input, sources
-from jobs.ingest.raw_input import PullSummary, Request
+from jobs.ingest import captures, engines, incremental, pull_input, sources
+from jobs.ingest.pull_input import PullSummary, Request
 from jobs.ingest.sources.local import is_local, places_at
 from jobs.ingest.sources.site import Site
 from jobs.settings.sources import IN_USE, SERVERS
@@ -33,7 +33,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine = engines.chosen(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
-    summary = raw_input.pull(
+    summary = pull_input.pull(
         engine,
         tables,
         source=source,
@@ -41,7 +41,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         day=day,
         salt=settings.users.salt.get_secret_value(),
         caches=settings.sources.cache_hosts,
-        take=incremental.only_new if new_only else raw_input.everything,
+        take=incremental.only_new if new_only else None,
     )
     if source != "xcache_gstream" or not new_only:
         return summary
@@ -53,21 +53,18 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
 def _pull_from_server(
     settings: Settings, tables: Tables, *, source: str, path: str, day: dt.date, new_only: bool
 ) -> PullSummary:
-    from jobs.ingest import catalogue  # noqa: PLC0415  Spark is loaded where it is used
+    from jobs.ingest import catalogue  # noqa: PLC0415  Rucio is loaded where it is used
     from jobs.ingest.rucio import session  # noqa: PLC0415
-    from jobs.spark.session import spark_session  # noqa: PLC0415
 
     if new_only:
         raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
     if path != IN_USE and is_local(path):
         places_at(path)
-    asked = session(settings.rucio)
     summary = catalogue.pull(
-        spark_session(settings.spark),
         tables,
-        session=asked,
+        session=session(settings.rucio),
         path=path,
         day=day,
         in_use_days=settings.rucio.in_use // 86400,
     )
-    return dataclasses.replace(summary, engine="spark")
+    return dataclasses.replace(summary, engine="local")

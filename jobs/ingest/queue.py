@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
-from features.errors import InputError
+from features.common.arrays import IntArray
+from features.common.errors import InputError
+from features.common.times import day_label, parse_as_of
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
-from features.times import day_label, parse_as_of
 from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.settings.tree import Settings

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import pydantic
 
-from features.errors import InputError
-from features.times import parse_as_of
+from features.common.errors import InputError
+from features.common.times import parse_as_of
 
 FURTHEST_S = 90 * 86400
 """A start further ahead is a mistake; no plan looks that far ahead."""

@@ -9,27 +9,28 @@ import dataclasses
 import datetime as dt
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
 
-from features.errors import ConfigError, InputError
-from features.schema import ACCESSES, CONTENTS
-from features.times import as_of_label
+from features.common.errors import ConfigError, InputError
+from features.common.times import as_of_label
+from features.schema import ACCESSES, CONTENTS, arrow_schema
 from jobs.caches.inventory import check_loss
-from jobs.ingest import namespace_files
-from jobs.ingest.raw_input import Request
-from jobs.ingest.sources import xcache_cinfo
+from jobs.ingest import local_engine
+from jobs.ingest.pull_input import Request
+from jobs.ingest.sources import sql, workspace, xcache_cinfo
 from jobs.ingest.sources.site import Site
-from jobs.ingest.spark_engine import merge, rows_of
+from jobs.ingest.sources.workspace import Workspace
 from jobs.settings.tree import Settings
-from jobs.spark import table_io
-from jobs.spark.session import spark_session
 from jobs.store.keys import MomentKey
 from jobs.store.schema_check import checked_key
 from jobs.store.tables import Tables
+from prefetch.xcache import cinfo_rows
+
+_FILES_AT_ONCE = 1_000_000
+"""Files of an inventory that are in memory as Arrow, and in a file of the table."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,6 @@ def run(
     tables, at_s = Tables(settings.tables.root), int(time.time()) if as_of_s is None else as_of_s
     _check(tables, namespace, MomentKey.at(at_s, cache))
     return scan(
-        spark_session(settings.spark),
         tables,
         namespace=namespace,
         spaces=spaces,
@@ -85,7 +85,7 @@ def run(
 
 
 def _check(tables: Tables, namespace: Path, key: MomentKey) -> None:
-    """Raise before Spark starts what `scan` would raise after it: InputError, SchemaError, ServiceError."""
+    """Raise before the walk what `scan` would raise after it: InputError, SchemaError, ServiceError."""
     checked_key(CONTENTS, key)
     tables.check_writable(CONTENTS, ACCESSES)
     try:
@@ -97,7 +97,6 @@ def _check(tables: Tables, namespace: Path, key: MomentKey) -> None:
 
 
 def scan(
-    spark: SparkSession,
     tables: Tables,
     *,
     namespace: Path,
@@ -113,13 +112,18 @@ def scan(
     LimitError if more than `lost_share` of the bytes of the last inventory is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
-    files = namespace_files.files(spark, namespace, spaces)
-    held = _held(files)
-    check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
     input = namespace.absolute().as_uri()
     request = Request("xcache_cinfo", input, Site(day=day_of(as_of_s).isoformat()))
-    merged = merge(spark, tables, request, lambda: rows_of(files, xcache_cinfo.query(cache, input)))
-    table_io.replace(namespace_files.contents(files, cache, as_of_s), tables, CONTENTS, cover=[key])
+    with workspace.opened(ACCESSES) as space:
+        space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))
+        held = _held(space)
+        check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
+        base = tables.head(CONTENTS)
+        with tables.exclusive("pull"):
+            space.parse_kept(xcache_cinfo.query(cache, input))
+            merged = local_engine.merge(space, tables, request)
+        pieces = ((key, piece) for piece in _inventory(space, as_of_s))
+        tables.replace_each(CONTENTS, pieces, cover=[key], base=base)
     return ScanSummary(
         cache=cache,
         as_of=as_of_label(as_of_s),
@@ -136,13 +140,22 @@ def day_of(at_s: int) -> dt.date:
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
 
 
-def _held(files: DataFrame) -> dict[str, int]:
-    held = files.filter(F.col("fault").isNull())
-    counted = held.agg(
-        F.count("*").alias("files"),
-        F.coalesce(F.sum("bytes_on_disk"), F.lit(0)).alias("bytes_on_disk"),
-        F.count_if("complete").alias("complete"),
-        F.count_if("open").alias("open"),
-    ).first()
-    assert counted is not None
-    return counted.asDict()
+def _held(space: Workspace) -> dict[str, int]:
+    held: list[dict[str, int]] = space.found(
+        "SELECT count(*) AS files, coalesce(CAST(sum(bytes_on_disk) AS BIGINT), 0) AS bytes_on_disk, "
+        "count_if(complete) AS complete, count_if(open) AS open FROM raw WHERE fault IS NULL"
+    ).to_pylist()
+    return held[0]
+
+
+def _inventory(space: Workspace, as_of_s: int) -> Iterator[pa.Table]:
+    """The inventory, `_FILES_AT_ONCE` files at a time."""
+    columns = sql.named('"name"') | {
+        "last_detach": sql.timestamp(sql.micros("last_detach_s")),
+        "scanned_at": sql.timestamp(str(as_of_s * 10**6)),
+    }
+    wanted = ", ".join(f'{columns.get(name, name)} AS "{name}"' for name in CONTENTS.column_names)
+    held = sql.with_steps("SELECT * FROM raw WHERE fault IS NULL", sql.with_parts('"name"'))
+    schema = pa.schema([field.with_nullable(True) for field in arrow_schema(CONTENTS)])
+    rows = space.batches(f"SELECT {wanted} FROM ({held}) ORDER BY did", _FILES_AT_ONCE)
+    return (pa.Table.from_batches([batch]).cast(schema) for batch in rows)

@@ -1,39 +1,53 @@
-"""The engine for inputs and tables of any size, on any file system: Spark."""
+"""The engine for inputs and tables of any size, on any file system: Spark.
+
+Spark distributes lines, files and parts; its workers run the SQL of the sources and of the merge in DuckDB,
+and write the files of the new partitions, which the driver commits.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
 
-from features.errors import InputError, NotPlainError
-from features.files import InputFile
-from features.schema import ACCESSES, FILES, Table
-from features.spark.schema import struct_type
-from jobs.ingest import sources
-from jobs.ingest.local_engine import decoded, marks
-from jobs.ingest.raw_input import LATE_DAYS, Changes, Mark, PullSummary, Request, concluded
-from jobs.ingest.sources import lines, workspace
-from jobs.ingest.sources.base import Pulled, pulled, read_lines, read_local_lines, readable
-from jobs.ingest.sources.local import check_plain, files_in, is_local, places_at
+from features.common.errors import InputError, NotPlainError
+from features.common.input_files import InputFile
+from features.schema import ACCESSES
+from jobs.ingest import sources, spark_parts
+from jobs.ingest.local_engine import marks
+from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
+from jobs.ingest.sources import base, lines, workspace
+from jobs.ingest.sources.local import check_plain, files_in, is_local, places_at, unpacked_bytes
 from jobs.ingest.sources.sql import Query
-from jobs.ingest.spark_merging import merged_accesses, merged_files
-from jobs.spark import table_io
-from jobs.store.tables import Tables
+from jobs.store.keys import Key
+from jobs.store.tables import Partition, Snapshot, Tables, new_folder
 
 _KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows in a few partitions exceed the heap
-_ROWS_AT_ONCE = 20_000
-"""Lines that a worker parses at once: fewer of them spend their time on planning, more on memory."""
+_BYTES_PER_PART = 256 * 2**20
+"""Of raw records, about, that a worker merges at a time."""
+_ROWS_PER_PART = 1_000_000
+"""Of a partition of the table, which may have to be merged too."""
+
+
+class _Records(NamedTuple):
+    """Raw records, or what `read` makes them of in a worker; inputs that were `refused`."""
+
+    frame: DataFrame
+    query: Query
+    read: spark_parts.Reader = iter
+    refused: Sequence[tuple[str, NotPlainError]] = ()
 
 
 class SparkEngine:
-    """Spark; see `jobs.ingest.raw_input.Engine`."""
+    """Spark; see `jobs.ingest.pull_input.Engine`. Sources that are decoded are the local engine's."""
 
     name = "spark"
 
@@ -53,70 +67,91 @@ class SparkEngine:
         return [Mark(row["path"], row["length"], row["modificationTime"]) for row in found]
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        with readable(request.path):
-            return merge(self._spark, tables, request, lambda: self._read(tables, request, paths))
+        with base.readable(request.path), tables.exclusive("pull"):
+            records = self._read(request, paths)
+            head = tables.head(records.query.table)
+            n_parts = self._n_parts(request, paths, head)
+            parse = spark_parts.Parse(records.query, n_parts, records.read)
+            parsed = records.frame.mapInArrow(parse, spark_parts.PIECES).persist(_KEEP)
+            try:
+                counts = _told(parsed, records)
+                changes = self._merged(tables, head, parsed, counts, n_parts)
+            finally:
+                parsed.unpersist()
+            return _concluded(tables, request, counts, changes)
 
-    def _read(self, tables: Tables, request: Request, paths: Sequence[str]) -> Pulled:
+    def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
+        whole = sources.reads_whole(request.source)
+        found = [mark for path in paths for mark in self.inputs(path, whole=whole)]
+        n_bytes = sum(unpacked_bytes(one.input, one.size_bytes) for one in found)
+        n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
+        most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
+        return min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
+
+    def _read(self, request: Request, paths: Sequence[str]) -> _Records:
         if sources.needs_spark(request.source):
             (path,) = paths
             if is_local(path):
                 check_plain(path)
-            rows: Pulled = sources.module(request.source).read(self._spark, path, day=request.site.day)
-            return rows
-        decode = sources.decoder(request.source)
-        if decode is None and not is_local(request.path):
-            elsewhere = [read_lines(self._spark, path) for path in paths]
-            found = functools.reduce(DataFrame.unionByName, elsewhere)
-            return self._rows(request, found, functools.partial(_first_line, found))
-        places = [place for path in paths for place in places_at(path, request.path)]
-        if decode is not None:
-            with workspace.opened(sources.table_of(request.source)) as space:
-                n_lost = decoded(decode, space, tables, request, places)
-                parsed = space.found("SELECT * FROM parsed").cast(workspace.parsed_schema(space.table))
-            return pulled(self._spark.createDataFrame(parsed), space.table, request.source, n_lost)
-        return self._local_lines(request, files_in(places))
-
-    def _local_lines(self, request: Request, files: Sequence[InputFile]) -> Pulled:
-        refused: list[tuple[str, NotPlainError]] = []
-        found = read_local_lines(
-            self._spark, files, lambda file, why: refused.append((lines.uri_of(file), why))
+            return _Records(*sources.module(request.source).read(self._spark, path, day=request.site.day))
+        if is_local(request.path):
+            return self._local_lines(request, paths)
+        found = functools.reduce(
+            DataFrame.unionByName, (base.read_lines(self._spark, path) for path in paths)
         )
-        rows = self._rows(request, found, functools.partial(lines.first_line, files))
-        if not refused:
-            return rows
-        more = self._spark.createDataFrame(workspace.refusals(rows.table, refused))
-        return pulled(rows.parsed.unionByName(more), rows.table, request.source)
+        return _Records(found, _query(request, functools.partial(_first_line, found)))
 
-    def _rows(self, request: Request, found: DataFrame, first_line: Callable[[], str]) -> Pulled:
-        return rows_of(found, sources.query_of_lines(request.source, request.site, first_line, request.path))
+    def _local_lines(self, request: Request, paths: Sequence[str]) -> _Records:
+        files = files_in([place for path in paths for place in places_at(path, request.path)])
+        refused: list[tuple[str, NotPlainError]] = []
 
+        def refuse(file: InputFile, why: NotPlainError) -> None:
+            refused.append((lines.uri_of(file), why))
 
-def rows_of(raw: DataFrame, query: Query) -> Pulled:
-    """The rows of raw records, parsed where Spark reads them."""
-    parse = functools.partial(workspace.parse, query, rows=_ROWS_AT_ONCE)
-    return pulled(raw.mapInArrow(parse, _parsed_type(query.table)), query.table, query.source)
+        found = base.local_pieces(self._spark, files, refuse)
+        query = _query(request, functools.partial(lines.first_line, files))
+        return _Records(found, query, base.lines_of, refused)
 
-
-def merge(spark: SparkSession, tables: Tables, request: Request, read: Callable[[], Pulled]) -> PullSummary:
-    """Merge the rows of `read`, which is called under the lock of pulls; see `raw_input.Engine.merge`."""
-    with tables.exclusive("pull"):
-        rows = read()
-        rows.parsed.persist(_KEEP)
-        try:
-            inputs = rows.parsed.groupBy("input").agg(F.count("*").alias("n_rows")).toArrow()
-            rejects = rows.rejects.toArrow()
-            into = _merge_accesses if rows.table is ACCESSES else _merge_files
-            changes = into(spark, tables, rows.accepted)
-            return concluded(
-                tables, request, inputs=inputs, rejects=rejects, changes=changes, n_lost=rows.n_lost
+    def _merged(
+        self, tables: Tables, head: Snapshot, parsed: DataFrame, counts: pa.Table, n_parts: int
+    ) -> Changes:
+        """Merge the pieces of `parsed`, and commit the partitions that changed."""
+        table = head.table
+        days = set(counts["day"].to_pylist())
+        touched = {key: part for key, part in head.partitions.items() if table != ACCESSES or key[0] in days}
+        pieces = parsed.filter(F.col("kind") != spark_parts.TOLD).unionByName(
+            self._stored(head, touched).mapInArrow(
+                spark_parts.Read(dataclasses.replace(head, partitions={}), n_parts), spark_parts.PIECES
             )
-        finally:
-            rows.parsed.unpersist()
+        )
+        folder = new_folder()
+        merge = spark_parts.Merge(tables.root, table, folder)
+        written = pieces.repartition(n_parts, "part").mapInArrow(merge, spark_parts.WRITTEN).toArrow()
+        names = ["day", "n", "n_late"] if table.partition else ["n", "n_late"]
+        changes = Changes.of(written.filter(pc.greater(written["n"], 0)).select(names))
+        if not changes.n_new and head.number:
+            tables.discard(table, folder)
+            return changes
+        files = spark_parts.staged_files(written)
+        same = {file.folder for file in files if table.partition and file.key[0] not in changes.days}
+        for folder_of_day in same:
+            tables.discard(table, folder_of_day)
+        tables.commit(table, [file for file in files if file.folder not in same], base=head)
+        return changes
+
+    def _stored(self, head: Snapshot, touched: dict[Key, Partition]) -> DataFrame:
+        """The files of the partitions `touched`, of which a task reads some."""
+        rows = [
+            (key[0] if key else None, part.path, name)
+            for key, part in sorted(touched.items())
+            for name in part.files
+        ]
+        n_tasks = max(1, min(len(rows), 4 * self._spark.sparkContext.defaultParallelism))
+        return self._spark.createDataFrame(rows, spark_parts.STORED).repartition(n_tasks)
 
 
-def _parsed_type(table: Table) -> StructType:
-    verdict = [StructField(name, StringType()) for name in ("reason", "sample", "input")]
-    return StructType([*struct_type(table).fields, *verdict])
+def _query(request: Request, first_line: Callable[[], str]) -> Query:
+    return sources.query_of_lines(request.source, request.site, first_line, request.path)
 
 
 def _first_line(found: DataFrame) -> str:
@@ -125,34 +160,24 @@ def _first_line(found: DataFrame) -> str:
     return "" if first is None else bytes(first.value).decode(errors="replace")
 
 
-def _merge_accesses(spark: SparkSession, tables: Tables, rows: DataFrame) -> Changes:
-    days = {row["day"] for row in rows.select("day").distinct().toLocalIterator()}
-    base = tables.head(ACCESSES)
-    chosen = {key: part for key, part in base.partitions.items() if key[0] in days}
-    old = table_io.read_partitions(spark, base, chosen) if chosen else None
-    merged = merged_accesses(rows, old).persist(_KEEP)
-    is_late = F.col("known_at") > F.coalesce("closed_at", "accessed_at") + F.make_dt_interval(
-        F.lit(LATE_DAYS)
+def _told(parsed: DataFrame, records: _Records) -> pa.Table:
+    """All that the workers told of the rows (`spark_parts.told`), and what was refused before."""
+    table = records.query.table
+    found = parsed.filter(F.col("kind") == spark_parts.TOLD).select("packed").toArrow()
+    refused = spark_parts.told(workspace.refusals(table, records.refused), table)
+    return pa.concat_tables([refused, *map(spark_parts.unpacked, found["packed"].to_pylist())])
+
+
+def _concluded(tables: Tables, request: Request, counts: pa.Table, changes: Changes) -> PullSummary:
+    inputs = counts.group_by("input").aggregate([("n_rows", "sum")])
+    refused = counts.filter(pc.is_valid(counts["reason"]))
+    rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])
+    rejects = rejects.rename_columns({"n_rows_sum": "n_rows", "sample_min": "sample"})
+    return summarise(
+        tables,
+        request,
+        inputs=inputs.rename_columns({"n_rows_sum": "n_rows"}),
+        rejects=rejects.append_column("source", pa.repeat(pa.scalar(request.source), rejects.num_rows)),
+        changes=changes,
+        n_lost=0,
     )
-    counts = (F.count("*").alias("n"), F.count_if(is_late).alias("n_late"))
-    try:
-        changes = merged.filter("changed").groupBy("day").agg(*counts).toArrow()
-        changed = tuple(sorted(changes["day"].to_pylist()))
-        if changed or not base.number:
-            table_io.replace(merged.filter(F.col("day").isin(*changed)), tables, ACCESSES, base=base)
-        return Changes(pc.sum(changes["n"]).as_py() or 0, pc.sum(changes["n_late"]).as_py() or 0, changed)
-    finally:
-        merged.unpersist()
-
-
-def _merge_files(spark: SparkSession, tables: Tables, rows: DataFrame) -> Changes:
-    base = tables.head(FILES)
-    old = table_io.read_partitions(spark, base, base.partitions) if base.number else None
-    merged = merged_files(rows, old).persist(_KEEP)
-    try:
-        n_changed = merged.filter("changed").count()
-        if n_changed or not base.number:
-            table_io.replace(merged, tables, FILES, base=base)
-        return Changes(n_changed)
-    finally:
-        merged.unpersist()

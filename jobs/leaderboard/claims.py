@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from features.faults import validated
+from features.common.faults import validated
 from features.results import LRU
 from jobs.leaderboard.forecasts import Errors
 from jobs.report.leaderboard_page import CEILINGS

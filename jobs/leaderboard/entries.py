@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pydantic
 
-from features.errors import InputError
-from features.faults import validated
-from features.times import DAY_S, parse_day
+from features.common.errors import InputError
+from features.common.faults import validated
+from features.common.times import DAY_S, parse_day
 from jobs.settings.layers import read_file
 from jobs.settings.values import Name, Section, Share
 from jobs.simulate import workload
 from jobs.store.traces import TraceFile
-from replay.story import Story, story
+from replay.access_context import AccessContext, story
 from replay.trace import Trace
 
 SHIPPED = Path(str(resources.files("conf").joinpath("leaderboard.toml")))
@@ -63,12 +63,12 @@ class _Entries(Section):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Contest:
-    """A trace that policies are compared on, counted from `from_s` on."""
+class BoardTrace:
+    """A trace of the leaderboard, counted from `from_s` on."""
 
     name: str
     trace: Trace
-    story: Story
+    story: AccessContext
     from_s: int
 
     @property
@@ -95,7 +95,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
     )
 
 
-def opened(entry: Entry, scratch: Path) -> Contest:
+def opened(entry: Entry, scratch: Path) -> BoardTrace:
     """The trace of an entry; a generated one is written to `scratch` first. Raises as its reader."""
     roles = dict(entry.columns)
     beside: dict[str, str] = {name: roles.pop(name) for name in _BESIDE if name in roles}
@@ -108,7 +108,7 @@ def opened(entry: Entry, scratch: Path) -> Contest:
     file = TraceFile(path, roles, entry.time_unit, "auto", entry.sort, None, None)
     loaded = file.load(keep=list(beside.values()))
     trace = loaded.trace
-    return Contest(entry.name, trace, story(loaded, **beside), _counted_from(entry, trace))
+    return BoardTrace(entry.name, trace, story(loaded, **beside), _counted_from(entry, trace))
 
 
 def _generated(entry: Entry, scratch: Path) -> Path:

@@ -11,11 +11,11 @@ from typing import Annotated, TypeVar
 
 import pydantic
 
-from features import files
-from features.errors import InputError, bounded
-from jobs.leaderboard.entries import FORM, Contest
+from features.common import files
+from features.common.errors import InputError, bounded
+from jobs.leaderboard.entries import FORM, BoardTrace
 from jobs.leaderboard.forecasts import Amount, Errors, errors_of
-from replay.result import Result
+from replay.contest import BOUND, Row
 
 _FOLDER = "parts"
 _POLICY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
@@ -64,19 +64,19 @@ class Parts:
 
     out: Path
 
-    def find(self, contest: Contest, fraction: float, policy: str) -> Part | None:
+    def find(self, board: BoardTrace, fraction: float, policy: str) -> Part | None:
         """The part, if it was replayed on this very trace. Raises InputError if it cannot be read."""
-        path = self._path(contest.name, fraction, policy)
+        path = self._path(board.name, fraction, policy)
         found = _read(path, _PARTS) if path.exists() else None
-        return found if found and (found.form, found.digest) == (FORM, contest.digest) else None
+        return found if found and (found.form, found.digest) == (FORM, board.digest) else None
 
-    def beside(self, contest: Contest, fraction: float) -> Iterator[Part]:
+    def beside(self, board: BoardTrace, fraction: float) -> Iterator[Part]:
         """All parts of the trace at one capacity, also those that another program has put there."""
-        folder = self._path(contest.name, fraction, "").parent
+        folder = self._path(board.name, fraction, "").parent
         for path in sorted(folder.glob("*.json")):
             found = _read(path, _PARTS)
-            if (found.form, found.digest) == (FORM, contest.digest):
-                wanted = (contest.name, fraction, capacity(contest, fraction), path.stem, contest.n_days)
+            if (found.form, found.digest) == (FORM, board.digest):
+                wanted = (board.name, fraction, capacity(board, fraction), path.stem, board.n_days)
                 if (of := _subject(found)) != wanted:
                     raise InputError(f"{path} is of {bounded(str(of))}, not of {wanted}; delete it")
                 yield found
@@ -85,12 +85,12 @@ class Parts:
         """Write a part; it is there as a whole, or not at all."""
         _write(self._path(part.trace, part.capacity_fraction, part.policy), part)
 
-    def errors(self, contest: Contest) -> Errors:
+    def errors(self, board: BoardTrace) -> Errors:
         """The errors of forecasts of this very trace, made once. Raises InputError if they cannot be read."""
-        path = self.out / _FOLDER / contest.name / "forecasts.json"
+        path = self.out / _FOLDER / board.name / "forecasts.json"
         found = _read(path, _ERRORS) if path.exists() else None
-        if found is None or (found.form, found.digest) != (FORM, contest.digest):
-            _write(path, found := errors_of(contest))
+        if found is None or (found.form, found.digest) != (FORM, board.digest):
+            _write(path, found := errors_of(board))
         return found
 
     def _path(self, trace: str, fraction: float, policy: str) -> Path:
@@ -101,29 +101,29 @@ def _subject(part: Part) -> tuple[str, float, int, str, int]:
     return part.trace, part.capacity_fraction, part.capacity_bytes, part.policy, len(part.wan_bytes)
 
 
-def part_of(contest: Contest, fraction: float, result: Result, cpu_s: float, *, is_bound: bool) -> Part:
-    """A result as a part."""
+def part_of(board: BoardTrace, fraction: float, row: Row) -> Part:
+    """A row of a contest as a part."""
     return Part(
         form=FORM,
-        digest=contest.digest,
-        trace=contest.name,
+        digest=board.digest,
+        trace=board.name,
         capacity_fraction=fraction,
-        capacity_bytes=capacity(contest, fraction),
-        policy=result.policy,
-        accesses=contest.trace.n_accesses,
-        requests=result.requests,
-        bytes_requested=result.bytes_requested,
-        hits=None if is_bound else result.hits,
-        cpu_s=cpu_s,
-        wan_bytes=result.daily.wan_bytes.tolist(),
+        capacity_bytes=row.capacity_bytes,
+        policy=row.policy,
+        accesses=board.trace.n_accesses,
+        requests=row.result.requests,
+        bytes_requested=row.result.bytes_requested,
+        hits=None if row.policy == BOUND else row.result.hits,
+        cpu_s=row.cpu_s,
+        wan_bytes=row.result.daily.wan_bytes.tolist(),
     )
 
 
-def capacity(contest: Contest, fraction: float) -> int:
+def capacity(board: BoardTrace, fraction: float) -> int:
     """Bytes of a cache of this share of the trace's files. Raises InputError if that is nothing."""
-    found = int(fraction * contest.trace.footprint_bytes)
+    found = int(fraction * board.trace.footprint_bytes)
     if found <= 0:
-        raise InputError(f"trace {contest.name}: {fraction:%} of the files read has no room for any")
+        raise InputError(f"trace {board.name}: {fraction:%} of the files read has no room for any")
     return found
 
 

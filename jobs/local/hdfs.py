@@ -8,7 +8,7 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local.java import jars
 from jobs.spark.java import java
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.store.user_cache import user_cache
 
 

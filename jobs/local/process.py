@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 
 MARK = "CACHECAST_DEPLOYMENT"
 _POLL_S = 0.2
@@ -54,7 +54,7 @@ class ServiceState:
     log: str
 
 
-class Keeper:
+class Services:
     """Starts services in `folder` (`NAME.pid`, `NAME.log` there) and ends them, under one mark."""
 
     def __init__(self, folder: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local import hdfs
 from jobs.local.health import airflow_part, answers, takes_datagrams, writes
 from jobs.local.process import Service

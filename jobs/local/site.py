@@ -8,7 +8,7 @@ import secrets
 from contextlib import closing
 from pathlib import Path
 
-from features.errors import InputError
+from features.common.errors import InputError
 from jobs.local.ports import free_ports
 from jobs.settings.layers import SECRETS
 from prefetch.journal.journal import Journal

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from features.errors import InputError
-from jobs.local.process import Keeper, ServiceState
+from features.common.errors import InputError
+from features.common.progress import Advance
+from jobs.local.process import Services, ServiceState
 from jobs.local.services import prepare_airflow, services
 from jobs.local.site import LocalSite, found, opened
 from jobs.local.xrootd import available
-from jobs.progress import Advance
 from jobs.store.locks import exclusive
 
 
@@ -39,7 +39,7 @@ def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> li
 def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[ServiceState]:
     on_progress(0, 1, "databases")
     prepare_airflow(site)
-    keeper, states = Keeper(site.run), []
+    keeper, states = Services(site.run), []
     wanted = list(services(site, xrootd=xrootd))
     for n_done, service in enumerate(wanted):
         on_progress(n_done, len(wanted), service.name)
@@ -50,4 +50,4 @@ def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[Ser
 def down(out: Path) -> Ended:
     """End what `up` has started in `out`, and nothing else; files stay."""
     site = found(out)
-    return Ended(str(site.out), len(Keeper(site.run).stop()))
+    return Ended(str(site.out), len(Services(site.run).stop()))

@@ -18,13 +18,13 @@ import stat
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local.ports import free_ports
 
-_LIBRARIES = ("libXrdPss-5.so", "libXrdPfc-5.so")
+_LIBRARIES = ("libXrdPss", "libXrdPfc")
 _LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
 _SERVICE_USER = "xrootd"
 _START_TIMEOUT_S = 60.0
@@ -144,9 +144,11 @@ class Loopback:
 
 def available() -> str | None:
     """None if this machine can run `loopback`, else what is missing and the remedy."""
-    if shutil.which("xrootd") is None:
+    program = shutil.which("xrootd")
+    if program is None:
         return f"no xrootd program found: {_REMEDY}"
-    missing = [library for library in _LIBRARIES if not _has_library(library)]
+    folders = [Path(program).resolve().parents[1] / "lib", *map(Path, _LIBRARY_FOLDERS)]
+    missing = [library for library in _LIBRARIES if not _has_library(library, folders)]
     if missing:
         return f"no {', '.join(missing)} found: {_REMEDY}"
     if os.geteuid() == 0 and (_service_user() is None or shutil.which("setpriv") is None):
@@ -173,7 +175,9 @@ def loopback(
     60, the server's own bound). Above maximal, files go down to nominal, the one whose last use ended first
     goes first; base plays no part while the disk has room. Candidates are twice the bytes needed, and those
     opened or asked for since the last purge are spared, so a purge may stop short: `restart_cache` purges at
-    once and spares none. `gstream_port`: UDP port of a `prefetch.xcache.collector.Collector`;
+    once and spares none. Seen on 6.2.1: looked at each minute, first a minute after the start; above maximal,
+    files go down to maximal, less what was written in the last minute.
+    `gstream_port`: UDP port of a `prefetch.xcache.collector.Collector`;
     `gstream_bytes`: of a datagram, which is sent when it is full, and each second: reports longer than it
     are lost; `reports_opens`: the f-stream and users' names go there too. `prefetch_blocks`: the server's
     own read-ahead (`pfc.prefetch`).
@@ -312,11 +316,10 @@ def _hand_over(folder: Path) -> None:
             )
 
 
-def _has_library(name: str) -> bool:
-    folders = [Path(folder) for folder in _LIBRARY_FOLDERS]
-    return any(
-        (folder / name).exists() or next(folder.glob(f"*/{name}"), None) is not None for folder in folders
-    )
+def _has_library(name: str, folders: Iterable[Path]) -> bool:
+    """Whether one of `folders` has library `name` for any major version of XRootD."""
+    patterns = (f"{name}-*.so", f"*/{name}-*.so")
+    return any(next(folder.glob(pattern), None) is not None for folder in folders for pattern in patterns)
 
 
 def _answers(port: int) -> bool:

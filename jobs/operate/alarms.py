@@ -9,6 +9,7 @@ from typing import Final
 REMEDIES: Final[Mapping[str, str]] = {
     "no-champion": "read `cachecast promote --why`; a new site waits for its first evaluation",
     "prediction-late": "run pull, features and predict of the last cycle: the first that fails is the cause",
+    "incomplete": "see why its records are missing, faulty or late; pull them again when they are there",
     "drift": "see which columns `cachecast predict` names; if there are many, train again",
     "plan-late": "run `cachecast plan` for the cache: its error says what is missing",
     "push-failed": "read the causes in `cachecast push --status`; the next plan has what is still worth it",

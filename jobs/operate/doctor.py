@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from features.errors import CachecastError, ServiceError
-from features.redaction import without_login
+from features.common.errors import CachecastError, ConfigError, ServiceError
+from features.common.redaction import without_login
 from jobs.operate import services
 from jobs.operate.probes import Check, accepts, answers
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.spark.java import java
 from jobs.store.tables import Tables
+from prefetch.xcache.server import parse_version, use_keytab
+from prefetch.xcache.session import version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 
@@ -37,6 +40,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield from services.collectors(settings.caches.values())
     yield services.placement(settings.serve)
     yield services.airflow(settings.airflow.url)
+    yield from services.spark_connection(settings.airflow.spark)
 
 
 def _tables(root: str) -> Check:
@@ -91,4 +95,19 @@ def _cache(cache: CacheSettings) -> Check:
         missing = [str(path) for path in (Path(cache.url), cache.origin) if path and not path.is_dir()]
         told = f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
         return Check(part, cache.url, "bad" if missing else "ok", told)
-    return accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
+    found = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
+    return found if found.state == "bad" else _with_version(found, cache)
+
+
+def _with_version(found: Check, cache: CacheSettings) -> Check:
+    """A check that the server accepts connections, with its version and what that changes."""
+    try:
+        if cache.keytab is not None:
+            use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
+        answer = version_of(cache.url)
+    except ConfigError as error:
+        return dataclasses.replace(found, state="bad", detail=str(error))
+    if answer is None:
+        told = f"{found.detail}, but does not tell its version: no XRootD, or it does not know us"
+        return dataclasses.replace(found, state="bad", detail=told)
+    return dataclasses.replace(found, detail=f"{found.detail}; {parse_version(answer).described()}")

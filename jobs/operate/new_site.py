@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from features import files
-from features.errors import ConfigError, InputError
-from features.times import day_label
+from features.common import files
+from features.common.errors import ConfigError, InputError
+from features.common.times import day_label
 from jobs.settings.sources import CATALOGUES, SOURCES
 from jobs.settings.tree import Settings
 

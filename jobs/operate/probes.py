@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from typing import Any
 
-from features import strict_json
+from features.common import strict_json
 
 TIMEOUT_S = 3.0
 MAX_BYTES = 2**20

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from features.errors import InputError, bounded
-from features.hosts import is_loopback
-from jobs.operate.probes import Check, health
+from features.common import strict_json
+from features.common.errors import InputError, bounded
+from features.common.hosts import is_loopback
+from jobs.operate.probes import Check, accepts, health
 from jobs.settings.serve import ServeSettings
 from jobs.settings.tree import CacheSettings
 from prefetch.xcache import heartbeat
 
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
+_SPARK, _SPARK_PORT = "airflow spark", 7077
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
@@ -75,6 +79,36 @@ def airflow(url: str) -> Check:
     if sick:
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
     return Check("airflow", url, "ok", "healthy")
+
+
+def spark_connection(name: str, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Whether the Spark master of Airflow's connection `name` answers, if this environment defines it."""
+    variable = f"AIRFLOW_CONN_{name.upper()}"
+    if not name:
+        return
+    if variable not in env:
+        where = f"{variable} is not set here; `airflow connections get {name}` asks Airflow"
+        yield Check(_SPARK, name, "off", where)
+        return
+    try:
+        master = urlsplit(_master(env[variable]))
+    except (ValueError, KeyError):
+        yield Check(_SPARK, name, "bad", f"{variable} is neither a URI nor JSON with a host")
+        return
+    if master.scheme == "spark" and master.hostname:
+        yield accepts(_SPARK, name, master, _SPARK_PORT)
+    else:
+        yield Check(_SPARK, name, "ok", "no standalone master: not tried here")
+
+
+def _master(connection: str) -> str:
+    """The master that spark-submit is given: Airflow keeps it as host, or as scheme, host and port."""
+    if not connection.lstrip().startswith("{"):
+        return connection
+    told = strict_json.loads(connection)
+    host, port = str(told["host"]), told.get("port")
+    whole = host if "://" in host or not port else f"{told.get('conn_type')}://{host}"
+    return f"{whole}:{port}" if port else whole
 
 
 def _status(part: object) -> object:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from features.errors import InputError
-from features.results import DRIFT, PROMOTIONS
+from features.common.errors import InputError
+from features.common.times import as_of_label, parse_as_of
+from features.common.units import format_bytes, roughly
+from features.results import ARRIVALS, DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
-from features.times import as_of_label, parse_as_of
-from features.units import format_bytes, roughly
 from jobs.operate.alarms import Alarm, alarm
 from jobs.operate.prometheus import Sample
 from jobs.operate.stewards import Figures, figures, silence
@@ -24,7 +24,7 @@ from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
 from prefetch.plan.limits import most_pinned_bytes
-from prefetch.xcache.quota import held_bytes
+from prefetch.xcache.rolling import held_bytes
 
 LATE_CYCLES = 3
 """A plan or prediction older than this many cycles is late."""
@@ -38,7 +38,7 @@ class CacheStatus:
 
     `inventory_at`: the time of what it held; `fill_share`: of the capacity; `pinned_bytes`: of the current
     pins; `push`: items of the last push by state; `unproven`: items pushed although no promotion covers them,
-    as long as they are undone, pinned, or fetched and in their time; `steward`: its last report;
+    as long as they are undone, failed, pinned, or fetched and in their time; `steward`: its last report;
     `steward_fault`: why that cannot be read. Unknown values are None.
     """
 
@@ -88,8 +88,16 @@ def run(settings: Settings, *, now_s: int) -> Status:
         caches = tuple(
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
+    short = _short(tables, settings)
     alarms = (one for cache in caches for one in cache_alarms(cache, settings, now_s=now_s))
-    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *alarms))
+    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *short, *alarms))
+
+
+def _short(tables: Tables, settings: Settings) -> list[Alarm]:
+    """An alarm per source whose records of the last judged decision time are incomplete."""
+    newest = tables.newest(ARRIVALS, owner=settings.region.name)
+    rows = read_partitions(newest, newest.partitions, ["source", "why", "as_of"]).to_pylist()
+    return [alarm("incomplete", row["source"], f"{row['as_of']}: {row['why']}") for row in rows if row["why"]]
 
 
 def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
@@ -136,7 +144,7 @@ def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *,
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
     contents, plan, push = (tables.newest(table, owner=cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
-    pins = journal.pins(cache.name, now_s=now_s)
+    pins = journal.pins.standing(cache.name, now_s=now_s)
     return CacheStatus(
         cache=cache.name,
         capacity_bytes=cache.capacity,
@@ -150,7 +158,8 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -
         plan=_count(plan, "action"),
         push_at=_at(push),
         push=_count(push, "state"),
-        unproven=journal.unproven(cache.name, now_s=now_s) + sum(pin.basis == UNPROVEN for pin in pins),
+        unproven=journal.reports.unproven(cache.name, now_s=now_s)
+        + sum(pin.basis == UNPROVEN for pin in pins),
     )
 
 

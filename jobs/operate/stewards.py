@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from features.units import duration_label
+from features.common.units import duration_label
 from jobs.operate.prometheus import Sample
 from jobs.settings.steward import StewardSettings
 from prefetch.steward.figures import Figures, read

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
-from features.errors import StaleInputError
+from features.common.arrays import IntArray
+from features.common.errors import StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, PLANS, RECEIPTS
-from features.times import DAY_S, as_of_label, day_label, parse_as_of
 from jobs.caches import steward_days
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features import files
-from features.errors import StaleInputError
+from features.common import files
+from features.common.errors import StaleInputError
+from features.common.times import day_label, parse_as_of
+from features.common.units import format_bytes
 from features.results import WORTH
 from features.schema import OUTCOMES, PLANS, RECEIPTS
-from features.times import day_label, parse_as_of
-from features.units import format_bytes
 from jobs.caches import steward_days
 from jobs.outcomes import day_verdict
 from jobs.outcomes import items as plan_items
@@ -112,6 +112,7 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
         answers=[*([verdict(past)] if past.plans or past.days else []), *_steward_answers(past)],
         sections=[section for section in sections if section.rows],
     )
+    out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
 
 

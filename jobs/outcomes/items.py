@@ -7,7 +7,7 @@ import dataclasses
 import pandas as pd
 import pyarrow as pa
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.schema import ACCESSES, OUTCOMES, RECEIPTS
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
@@ -48,10 +48,7 @@ def run(settings: Settings, *, cache: str, as_of_s: int) -> OutcomeSummary:
     # Records of other sources lack the bytes that the cache served.
     own = (accesses["cache"] == cache) & accesses["bytes_hit"].notna()
     outcome_rows = outcomes(receipts, accesses[own])
-    rows = pa.Table.from_pandas(
-        outcome_rows.assign(day=key.day, as_of=key.as_of, cache=cache), preserve_index=False
-    )
-    tables.replace_arrow(OUTCOMES, rows, cover=[key])
+    tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
     return _summary(cache, key.as_of, outcome_rows)
 
 

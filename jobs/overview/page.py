@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -11,31 +12,46 @@ from typing import Final
 import jinja2
 from markupsafe import Markup, escape
 
-from features.errors import InputError, printable
-from features.times import as_of_label, parse_as_of
+from features.common.errors import InputError, printable
+from features.common.times import as_of_label, parse_as_of
 from jobs.operate.status import champion_line
-from jobs.overview.plan import ITEMS_SHOWN, PlanState
-from jobs.overview.sources import Unknown
-from jobs.overview.state import State
+from jobs.overview.plan import ITEMS_SHOWN, Plans
+from jobs.overview.sources import Sources, Unknown
+from jobs.overview.state import state
+from jobs.settings.tree import Settings
 from jobs.text import count, percent, text
-from prefetch.placement.operator import KEPT_S
+from prefetch.placement.operator import KEPT_S, Asked, Heard
 
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60
 
 
-def overview(state: State, *, now_s: int) -> str:
-    """The page of the region."""
-    return _template("overview.html").render(
-        state=state, now_s=now_s, champion_line=champion_line, up="", title=state.region_name
-    )
+class Renderer:
+    """The pages about the caches and models of `settings`, for a browser or as a file.
 
+    `began_s`: since when a source that never answered is unknown, s since 1970.
+    """
 
-def plan(state: PlanState, *, now_s: int) -> str:
-    """The page of one cache's plan."""
-    return _template("plan.html").render(
-        state=state, now_s=now_s, up="../../", title=state.settings.name, step=ITEMS_SHOWN
-    )
+    def __init__(self, settings: Settings, *, began_s: float) -> None:
+        self._settings, self._sources = settings, Sources(began_s)
+        self._plans = Plans(settings)
+
+    def page(self, asked: Asked, heard: Mapping[str, Heard], *, now_s: int) -> str:
+        """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
+        if not asked.cache:
+            return self._overview(heard, now_s, style="")
+        found = self._plans.state(asked, self._sources, now_s=now_s)
+        values = {"state": found, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
+        return _template("plan.html").render(values, now_s=now_s, style="")
+
+    def file(self, *, now_s: int) -> str:
+        """The page of the region with its style in it, without links to a service and its heartbeats."""
+        return self._overview({}, now_s, style=Markup(_read("style.css")))  # noqa: S704  our own file
+
+    def _overview(self, heard: Mapping[str, Heard], now_s: int, *, style: str) -> str:
+        found = state(self._settings, self._sources, heard, now_s=now_s)
+        values = {"state": found, "up": "", "title": found.region_name, "champion_line": champion_line}
+        return _template("overview.html").render(values, now_s=now_s, style=style)
 
 
 @cache

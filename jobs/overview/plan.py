@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import InputError
+from features.common.errors import InputError
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
 from jobs.overview.sources import Sources, Unknown
 from jobs.placement.current_plans import current_plan

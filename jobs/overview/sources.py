@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from features.errors import CachecastError
+from features.common.errors import CachecastError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

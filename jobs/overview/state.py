@@ -7,9 +7,9 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.times import DAY_S, day_label
 from features.results import PROMOTIONS
-from features.times import DAY_S, day_label
 from jobs.caches import steward_days
 from jobs.evaluate.decisions import Serving, serving
 from jobs.operate import status, stewards

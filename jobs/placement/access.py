@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from features.errors import ConfigError, InputError
-from features.hosts import is_loopback
+from features.common.errors import ConfigError, InputError
+from features.common.hosts import is_loopback
 from jobs.settings.serve import ServeSettings
 from jobs.settings.tree import CacheSettings
 from prefetch.placement.members import Member, Members

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.times import DAY_S, as_of_label
 from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
-from features.times import DAY_S, as_of_label
 from jobs.store.keys import Key
 from jobs.store.tables import Snapshot, Tables, read_partitions
 from models.serving.names import Named

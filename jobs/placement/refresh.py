@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import FloatArray, IntArray
-from features.errors import ConfigError, StaleInputError
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import ConfigError, StaleInputError
+from features.common.times import DAY_S, as_of_label
+from features.common.units import duration_label
 from features.schema import CONTENTS, FILES, PREDICTIONS
-from features.times import DAY_S, as_of_label
-from features.units import duration_label
 from jobs.placement.current_plans import acting_plan, packed, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
@@ -28,7 +28,7 @@ from prefetch.placement.database import Database
 from prefetch.placement.decide import Supply, placed
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
 from prefetch.plan.federation import belongs
-from replay.rendezvous import keys_of
+from replay.federation.rendezvous import keys_of
 
 MAX_CACHES = 250
 _KEPT = pa.array([Action.PIN, Action.PREFETCH])

@@ -14,7 +14,7 @@ from typing import cast
 
 import uvicorn
 
-from features.errors import ConfigError, ServiceError
+from features.common.errors import ConfigError, ServiceError
 from jobs.placement.access import members, tokens
 from jobs.settings.serve import ServeSettings, SiteSettings
 from jobs.settings.tree import CacheSettings, Settings
@@ -22,12 +22,11 @@ from prefetch.databases import shown
 from prefetch.placement.app import application
 from prefetch.placement.connections import connections
 from prefetch.placement.database import Database
-from prefetch.placement.front import Front
 from prefetch.placement.gate import Gate
-from prefetch.placement.keeper import Keeper
 from prefetch.placement.operator import Source
 from prefetch.placement.service import Options, Service
-from replay.benefit import Cluster
+from prefetch.placement.synchroniser import Synchroniser
+from replay.study.benefit import Cluster
 
 _BACKLOG = 512
 _OTHER_DESCRIPTORS = 128
@@ -39,28 +38,18 @@ _LAST_ANSWERS_S = 10
 def run(
     settings: Settings, operator: Source, *, host: str | None, port: int | None, log: Callable[[str], None]
 ) -> None:
-    """Run the placement service until it is stopped; raises as `answer_until_stopped`."""
+    """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
+
+    Raises ConfigError, ServiceError.
+    """
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    chosen = settings.serve.model_copy(update=given)
-    rate = settings.benefit.job_read_rate
-    answer_until_stopped(chosen, settings.caches.values(), operator, job_read_rate_bytes_s=rate, log=log)
-
-
-def answer_until_stopped(
-    serve: ServeSettings,
-    caches: Iterable[CacheSettings],
-    operator: Source,
-    *,
-    job_read_rate_bytes_s: float,
-    log: Callable[[str], None],
-) -> None:
-    """Answer on `serve.host`:`serve.port` until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
+    serve, rate = settings.serve.model_copy(update=given), settings.benefit.job_read_rate
     _allow_descriptors(serve.connections)
-    built = server(serve, caches, operator, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=time.time)
+    built = server(serve, settings.caches.values(), operator, job_read_rate_bytes_s=rate, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:
-        host, port = listener.getsockname()[:2]
+        address, bound = listener.getsockname()[:2]
         scheme = "https" if serve.tls_cert else "http"
-        log(f"answering on {scheme}://{host}:{port}, kept in {shown(serve.database)}")
+        log(f"answering on {scheme}://{address}:{bound}, kept in {shown(serve.database)}")
         built.run(sockets=[listener])
 
 
@@ -77,7 +66,20 @@ def server(
     `operator`: where the operator's pages come from; None: there are none.
     """
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
-    front = wired(serve, caches, gate, operator, job_read_rate_bytes_s=job_read_rate_bytes_s, now_s=now_s)
+    known = list(caches)
+    options = Options(
+        liveness_s=serve.liveness,
+        forget_s=serve.forget,
+        max_wait_s=serve.max_wait,
+        never=serve.never,
+        members=members(known),
+        clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
+        cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
+    )
+    service = Service(options, now_s=now_s)
+    keeper = Synchroniser(service, Database(serve.database), every_s=serve.sync)
+    hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
+    front = application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
     config = uvicorn.Config(
         front,
         loop="uvloop",
@@ -94,32 +96,6 @@ def server(
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
     )
     return uvicorn.Server(config)
-
-
-def wired(
-    serve: ServeSettings,
-    caches: Iterable[CacheSettings],
-    gate: Gate,
-    operator: Source | None,
-    *,
-    job_read_rate_bytes_s: float,
-    now_s: Callable[[], float],
-) -> Front:
-    """The application with its state and database, not started yet. Raises ConfigError."""
-    known = list(caches)
-    options = Options(
-        liveness_s=serve.liveness,
-        forget_s=serve.forget,
-        max_wait_s=serve.max_wait,
-        never=serve.never,
-        members=members(known),
-        clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
-        cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
-    )
-    service = Service(options, now_s=now_s)
-    keeper = Keeper(service, Database(serve.database), every_s=serve.sync)
-    hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
-    return application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
 
 
 def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
-from features.errors import StaleInputError
-from features.names import parse_name
+from features.common.arrays import BoolArray, IntArray
+from features.common.errors import StaleInputError
+from features.common.names import parse_name
+from features.common.times import parse_as_of
 from features.schema import CONTENTS, PLANS
-from features.times import parse_as_of
 from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
-from jobs.plan.inflow import inflows
+from jobs.plan.inflow import Inflows, inflows
 from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
@@ -73,8 +73,8 @@ def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
     """The names that are pinned in the cache, and the latest attempts of its pushes."""
     with contextlib.closing(Journal(settings.push.journal)) as journal:
-        pins = journal.pins(cache, now_s=as_of_s)
-        return {pin.name for pin in pins}, journal.tries(
+        pins = journal.pins.standing(cache, now_s=as_of_s)
+        return {pin.name for pin in pins}, journal.reports.tries(
             cache, since_s=as_of_s - settings.plan.reconsider_source
         )
 
@@ -125,7 +125,7 @@ def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArr
 
 def cycle_of(
     tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
-) -> tuple[int, list[int]]:
+) -> tuple[int, Inflows]:
     """Seconds that a plan covers, and the inflow of such cycles in the last day."""
     cycle_s = every_s if plan.cycle == "auto" else plan.cycle
     assumed = plan.assumed_inflow * cycle_s / every_s

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
+from features.common.times import DAY_S, day_label
 from features.schema import ACCESSES, FILES
-from features.times import DAY_S, day_label
 from jobs.settings.plan import PlanSettings
 from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
 from models.evaluation.hours import HoursPerByte
 from prefetch.plan import Files, Objective, treatments
 from prefetch.plan.control import is_control
-from replay.benefit import BenefitModel, BytesRead, cost
 from replay.origins import first_fit
+from replay.study.benefit import BenefitModel, BytesRead, cost
 
 READ_SHARE_DAYS = 7
 _FACTS = ["did", "dataset", "tier", "origins"]

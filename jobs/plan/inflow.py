@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.times import DAY_S, day_label
+from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES
-from features.times import DAY_S, day_label
 from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Tables
 
-MOST = 2**62
-"""No inflow is larger: records may claim anything."""
+MOST_BYTES_PER_S = 125 * 10**9
+"""No cache's network brings more, 1 Tbit/s; records may claim anything."""
 
 
-def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> list[int]:
-    """Bytes that came in during each cycle of the day before `as_of_s`, oldest first.
+class Inflows(NamedTuple):
+    """Bytes that came in `by_cycle`, oldest first; `fault`: what was claimed and cannot be, None: nothing."""
 
-    Without a record of that day: one cycle of the `assumed` share of the capacity.
+    by_cycle: list[int]
+    fault: str | None = None
+
+
+def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
+    """What came in during each cycle of the day before `as_of_s`.
+
+    Without a record of that day, or if what they claim is implausible: one cycle of the `assumed` share of
+    the capacity.
     """
-    unknown = [int(assumed * cache.capacity)]
+    unknown = Inflows([int(assumed * cache.capacity)])
     if not tables.exists(ACCESSES):
         return unknown
     day_s = max(DAY_S, cycle_s)
@@ -43,5 +53,13 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
     cycle = (ago_s / cycle_s).astype(np.int64)
     bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
     missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
-    by_cycle: list[int] = np.minimum(missed[::-1], MOST).astype(np.int64).tolist()
-    return by_cycle
+    if (most := int(missed.max())) > MOST_BYTES_PER_S * cycle_s:
+        return unknown._replace(fault=_fault(most, cycle_s))
+    return Inflows(missed[::-1].astype(np.int64).tolist())
+
+
+def _fault(most: int, cycle_s: int) -> str:
+    return (
+        f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
+        "more than any network brings; the plan goes by [plan] assumed_inflow instead"
+    )

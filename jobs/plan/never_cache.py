@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from features import files
-from features.errors import InputError
+from features.common import files
+from features.common.errors import InputError
 from jobs.settings.tree import Settings
 from prefetch.plan.blacklist import LIBRARY, blacklist
 

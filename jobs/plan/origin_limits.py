@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from features.arrays import IntArray
+from features.common.arrays import IntArray
 from jobs.settings.plan import PlanSettings
 from prefetch.journal.items import Try
 from prefetch.push.origins import Sources

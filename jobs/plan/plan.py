@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
-from features.errors import InputError, StaleInputError
-from features.names import names_of
+from features.common.arrays import IntArray
+from features.common.errors import InputError, StaleInputError
+from features.common.names import names_of
+from features.common.times import as_of_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
-from features.times import as_of_label
 from jobs.caches.inventory import check_evictions, check_loss
+from jobs.ingest.arrivals import shortfalls
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.model_weight import MODEL_COLUMNS, model_of
@@ -67,7 +68,7 @@ class PlanSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """One cache at one decision time: its inventory, and the plan with its inputs."""
+    """One cache at one decision time: its inventory, the plan with its inputs, and their faults."""
 
     held: Sequence[Held]
     dids: pa.Array
@@ -75,6 +76,7 @@ class Judged:
     judgement: Judgement
     queued: Queued
     model: Named
+    faults: tuple[str, ...] = ()
 
     @property
     def cycle_s(self) -> int:
@@ -127,12 +129,15 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
         _check_limits(tables, settings, judged, moment)
     key = MomentKey.at(as_of_s, moment.cache.name)
     held_dids = judged.dids.take(pa.array(judged.index))
-    rows = contents(judged.held, held_dids, as_of_s=as_of_s, key=key)
-    tables.replace_arrow(CONTENTS, rows, cover=[key])
+    rows = contents(judged.held, held_dids, as_of_s=as_of_s)
+    tables.replace_partition(CONTENTS, rows, key)
     plan, horizon_s = judged.judgement.plan, judged.judgement.horizon_s
     rows = items(plan, judged.dids, key=key, as_of_s=as_of_s, horizon_s=horizon_s, model=judged.model)
-    tables.replace_arrow(PLANS, rows, cover=[key])
-    champion = named(tables, region=settings.region.name).get(CHAMPION)
+    tables.replace_partition(PLANS, rows, key)
+    region, every_s = settings.region.name, settings.features.cycle
+    champion = named(tables, region=region).get(CHAMPION)
+    short = shortfalls(tables, region=region, as_of_s=as_of_s - as_of_s % every_s)
+    judged = dataclasses.replace(judged, faults=(*judged.faults, *short))
     return _summary(judged, key, unproven_because(judged.model, champion))
 
 
@@ -160,7 +165,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     as_of_s = moment.as_of_s
     inventory = sorted(moment.inventory, key=lambda file: file.name)
     held = [file for file in inventory if not file.unreadable]
-    cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     queued = known_work(tables, as_of_s=as_of_s, cache=moment.cache.name, site=moment.cache.at_site)
     dids, model = _candidates(tables, as_of_s - as_of_s % every_s, region, queued.files["did"])
     # Nothing else is known of unreadable files, so they are left as they are.
@@ -182,8 +187,9 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     )
     if moment.cache.steward:
         chosen = chosen.beside_a_steward
-    state = state_of(moment, held, index, recent, cycle_s)
-    return Judged(held, dids, index, chosen.judge(state), queued, model)
+    state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
+    faults = () if inflow.fault is None else (inflow.fault,)
+    return Judged(held, dids, index, chosen.judge(state), queued, model, faults)
 
 
 def _candidates(tables: Tables, as_of_s: int, region: str, queued: pa.ChunkedArray) -> tuple[pa.Array, Named]:
@@ -205,7 +211,9 @@ def _check_limits(tables: Tables, settings: Settings, judged: Judged, moment: Mo
 
 
 def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummary:
-    plan = judged.judgement.plan
+    plan, faults = judged.judgement.plan, judged.faults
+    if unproven is not None:
+        faults = (f"{unproven}; `cachecast push` carries out none of its choices", *faults)
     age_s = eviction_age_s(judged.judgement.case.state, judged.cycle_s)
     queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
     n = {action: int((plan.action == action.code).sum()) for action in Action}
@@ -230,5 +238,5 @@ def _summary(judged: Judged, key: MomentKey, unproven: str | None) -> PlanSummar
         queued_prefetch_bytes=int(plan.size_bytes[queued].sum()),
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
-        alarms=() if unproven is None else (f"{unproven}; `cachecast push` carries out none of its choices",),
+        alarms=faults,
     )

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
-from features.errors import StaleInputError
+from features.common.arrays import IntArray
+from features.common.errors import StaleInputError
+from features.common.times import as_of_label
+from features.common.units import duration_label
 from features.schema import PREDICTIONS
-from features.times import as_of_label
-from features.units import duration_label
 from jobs.plan.file_facts import facts, plan_files
 from jobs.plan.model_weight import model_weight
 from jobs.settings.plan import PlanSettings

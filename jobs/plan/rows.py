@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.names import names_of
+from features.common.names import names_of
+from features.common.times import DAY_S
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
-from features.times import DAY_S
-from jobs.store.keys import Key, MomentKey
+from jobs.store.keys import MomentKey
 from models.serving.names import Named
 from prefetch.actions import ACTIONS
 from prefetch.plan import Plan
@@ -25,7 +25,7 @@ PUSHED_AT_LEAST_S = DAY_S
 """A plan may be pushed for at least this long, because a site may plan only once a day."""
 
 
-def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) -> pa.Table:
+def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int) -> pa.Table:
     """The inventory `held` at `as_of_s`; `dids`: those of its files."""
     detached = pa.array([file.last_detach_s for file in held], pa.int64())
     columns = {
@@ -38,7 +38,7 @@ def contents(held: Sequence[Held], dids: pa.Array, *, as_of_s: int, key: Key) ->
         "open": pa.array([file.is_open for file in held], pa.bool_()),
         "scanned_at": _repeated(as_of_s, len(held)),
     }
-    return _keyed(CONTENTS, columns, key)
+    return _rows(CONTENTS, columns)
 
 
 def items(
@@ -65,7 +65,7 @@ def items(
         "model_digest": pa.repeat(pa.scalar(None if model is None else model.digest, pa.string()), len(did)),
         "needs_model": pa.array(plan.needs_model),
     }
-    return _keyed(PLANS, columns, key)
+    return _rows(PLANS, columns)
 
 
 def item_ids(cache: str, as_of_s: int, dids: pa.Array, actions: pa.Array) -> pa.Array:
@@ -80,9 +80,5 @@ def _repeated(at_s: int, n: int) -> pa.Array:
     return pa.repeat(moment, n)
 
 
-def _keyed(table: Table, columns: dict[str, pa.Array], key: Key) -> pa.Table:
-    n = len(columns["did"])
-    rows = pa.table([columns[name] for name in table.column_names], schema=arrow_schema(table))
-    for name, value in zip(table.partition, key, strict=True):
-        rows = rows.append_column(name, pa.repeat(pa.scalar(value), n))
-    return rows
+def _rows(table: Table, columns: dict[str, pa.Array]) -> pa.Table:
+    return pa.table([columns[name] for name in table.column_names], schema=arrow_schema(table))

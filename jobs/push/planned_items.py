@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.schema import PLANS
 from jobs.plan.file_facts import facts
 from jobs.plan.model_weight import MODEL_COLUMNS, model_of
@@ -52,6 +52,10 @@ class PlannedItems:
         """What rules and queued jobs put into the plan: beside what other plans decide, as a prefill."""
         rows = self.rows.filter(pc.invert(self.rows["needs_model"]))
         return dataclasses.replace(self, rows=rows, kind=PREFILL)
+
+    def none(self) -> PlannedItems:
+        """Nothing of the plan."""
+        return dataclasses.replace(self, rows=self.rows.slice(0, 0))
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from features.errors import InputError
-from features.names import names_of
+from features.common.errors import InputError
+from features.common.names import names_of
+from features.common.progress import Advance
+from features.common.times import as_of_label
 from features.schema import PLANS, QUEUE, arrow_schema
-from features.times import as_of_label
 from jobs.ingest.queue import Queued, resolved, write
 from jobs.ingest.queue_entries import Checked, checked
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
 from jobs.plan.planner import limits
 from jobs.plan.rows import items
-from jobs.progress import Advance
 from jobs.push import push
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
@@ -27,7 +27,7 @@ from prefetch.actions import Action
 from prefetch.plan.known import certain
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
-from prefetch.plan.valued import absent, on_disk
+from prefetch.plan.scored_files import absent, on_disk
 from prefetch.push.push import PushSummary
 
 _COMMENT = "#"
@@ -112,7 +112,7 @@ def run(
         rows = items(
             planned.plan, dids, key=key, as_of_s=as_of_s, horizon_s=settings.plan.horizon, model=None
         )
-        tables.replace_arrow(PLANS, rows, cover=[key])
+        tables.replace_partition(PLANS, rows, key)
     pushed = None if dry_run else push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
     return _summary(planned, queued, key, name, pushed)
 
@@ -137,9 +137,9 @@ def _planned(tables: Tables, settings: Settings, moment: Moment, queued: Queued)
     # The rest of a file that is held in part is fetched.
     held = [file for file in moment.inventory if file.complete or file.name not in names]
     dids, index = with_held(wanted, names_of(wanted), held)
-    cycle_s, recent = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
+    cycle_s, inflow = cycle_of(tables, moment.cache, plan, as_of_s=as_of_s, every_s=every_s)
     files, budget = known_files(tables, settings, moment, dids, cycle_s=cycle_s)
-    state = state_of(moment, held, index, recent, cycle_s)
+    state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
     scores = certain(queued.of(dids), as_of_s=as_of_s, horizon_s=plan.horizon)
     disk = on_disk(state, scores, files, plan.objective, 0, recent_s=cycle_s)
     candidates = absent(state, scores, files, plan.objective, 0)

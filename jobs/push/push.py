@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 
 import pyarrow.compute as pc
 
-from features.times import DAY_S, as_of_label
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label
 from jobs.caches.inventory import check_planned_evictions
 from jobs.caches.targets import target
-from jobs.progress import Advance
 from jobs.push.planned_items import PlannedItems, planned, planned_items
 from jobs.push.receipts import are_written, write_receipts
 from jobs.push.status import PushStatus, journal_status
@@ -91,14 +91,15 @@ def run(
 ) -> PushSummary:
     """Carry out one cache's plan; `force`: however much it evicts; `unproven`: see `push_plan`.
 
-    Raises LimitError, and as `push_plan`.
+    Raises StaleInputError if there is no plan, and LimitError.
     """
+    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+    plan = planned_items(tables, name, as_of_s, UNPROVEN)
     if not force:
-        tables, name = Tables(settings.tables.root), settings.cache(cache).name
-        plan, share = planned(tables, name, as_of_s), settings.plan.evict_share
-        check_planned_evictions(tables, plan, cache=name, at_s=as_of_s, share=share)
+        share = settings.plan.evict_share
+        check_planned_evictions(tables, plan.rows, cache=name, at_s=as_of_s, share=share)
     with _work(settings, cache) as work:
-        return push_plan(work, as_of_s=as_of_s, on_progress=on_progress, unproven=unproven)
+        return push_plan(work, plan, on_progress=on_progress, unproven=unproven)
 
 
 def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSummary:
@@ -136,8 +137,8 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
     """Cancel the unfinished items of all plans for a cache, or of one plan."""
     name, began_s = settings.cache(cache).name, time.time()
     with closing(Journal(settings.push.journal)) as journal:
-        n_cancelled, n_under_way = journal.cancel(name, as_of_s, now_s=began_s)
-        for at in journal.changed_plans(name, since_s=began_s):
+        n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
+        for at in journal.reports.changed_plans(name, since_s=began_s):
             write_receipts(Tables(settings.tables.root), journal, name, at)
     label = None if as_of_s is None else as_of_label(as_of_s)
     return Cancelled(name, label, n_cancelled, n_under_way)
@@ -172,34 +173,39 @@ def _work(settings: Settings, cache: str) -> Iterator[Work]:
         yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region)
 
 
-def push_plan(work: Work, *, as_of_s: int, on_progress: Advance, unproven: bool = False) -> PushSummary:
-    """Push the plan of a cache at `as_of_s` and write its receipts; a second run repeats nothing.
+def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
+    """Push a `plan` of the cache and write its receipts; a second run repeats nothing.
 
     What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
-    are replaced; see `Plans.record_plan`. Raises StaleInputError if there is no plan.
+    are replaced; see `Plans.record_plan`.
     """
     began_s = work.now_s()
-    admission = admitted(work, as_of_s, unproven=unproven)
-    work.journal.record_plan(admission.items, now_s=began_s)
-    receipts_of = {as_of_s} if len(admission.items) else set()
+    admission = admitted(work, plan, unproven=unproven)
+    work.journal.plans.record_plan(admission.items, now_s=began_s)
+    receipts_of = {plan.as_of_s} if len(admission.items) else set()
     done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s)
     return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
 
 
-def admitted(work: Work, as_of_s: int, *, unproven: bool) -> Admitted:
-    """What may enter the journal of a cache's plan at `as_of_s`.
+def admitted(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
+    """What may enter the journal of a cache's `plan`.
 
     All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
-    if the journal has the plan already, or if an operator insists (`unproven`); else what needs no model.
+    if the journal has the plan already, or if an operator insists (`unproven`). Else what needs no model; and
+    nothing while another plan of that time stands, which it would replace.
     """
-    plan = planned_items(work.tables, work.cache, as_of_s, UNPROVEN)
     why = _unproven(work.tables, plan, work.region)
     if why is None:
         return Admitted(dataclasses.replace(plan, basis=PROMOTED), {}, None)
     # What was recorded under a promotion stays what it was when there is another champion, or none.
-    if (known_as := work.journal.recorded_as(plan)) is not None:
+    if (known_as := work.journal.plans.recorded_as(plan)) is not None:
         return Admitted(dataclasses.replace(plan, basis=known_as), {}, None)
-    return Admitted(plan, {}, None) if unproven else Admitted(plan.known(), plan.of_models(), why)
+    if unproven:
+        return Admitted(plan, {}, None)
+    if work.journal.reports.stands(work.cache, plan.as_of_s):
+        why = f"{why}; another plan of that time stands, so nothing of this one is carried out"
+        return Admitted(plan.none(), plan.of_models(), why)
+    return Admitted(plan.known(), plan.of_models(), why)
 
 
 def _unproven(tables: Tables, plan: PlannedItems, region: str) -> str | None:
@@ -218,7 +224,7 @@ def push_rest(
     plans at the times `receipts_of`.
     """
     began_s = work.now_s() if since_s is None else since_s
-    n_waiting = work.journal.undone(work.cache)[ItemState.PLANNED]
+    n_waiting = work.journal.reports.undone(work.cache)[ItemState.PLANNED]
     done = 0
 
     def count(item: Item, receipt: Receipt) -> None:
@@ -234,7 +240,7 @@ def push_rest(
         limits=work.limits,
         on_progress=count,
     )
-    changed = work.journal.changed_plans(work.cache, since_s=began_s)
+    changed = work.journal.reports.changed_plans(work.cache, since_s=began_s)
     for as_of_s in sorted({*changed, *receipts_of}):
         write_receipts(work.tables, work.journal, work.cache, as_of_s)
     prune(work)
@@ -249,14 +255,14 @@ def prune(work: Work) -> int:
     current pins.
     """
     now_s, n_items = work.now_s(), 0
-    newest_s = work.journal.newest_s(work.cache, now_s=now_s)
+    newest_s = work.journal.reports.newest_s(work.cache, now_s=now_s)
     if newest_s is None:
         return 0
     now_s = min(now_s, newest_s)
     before_s = now_s - work.keep_s
-    for as_of_s in work.journal.prunable(work.cache, before_s=before_s, now_s=now_s):
+    for as_of_s in work.journal.pruning.prunable(work.cache, before_s=before_s, now_s=now_s):
         plan = (work.tables, work.journal, work.cache, as_of_s)
-        if work.journal.pruned_at_s(work.cache, as_of_s) is None and not are_written(*plan):
+        if work.journal.pruning.pruned_at_s(work.cache, as_of_s) is None and not are_written(*plan):
             write_receipts(*plan)
-        n_items += work.journal.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
+        n_items += work.journal.pruning.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
     return n_items

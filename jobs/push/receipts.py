@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from features.errors import ConflictError
+from features.common.errors import ConflictError
 from features.schema import RECEIPTS, arrow_schema
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
@@ -24,12 +24,10 @@ def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         rows = _in_journal(journal, cache, as_of_s)
         # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
-        if journal.pruned_at_s(cache, as_of_s) is not None:
+        if journal.pruning.pruned_at_s(cache, as_of_s) is not None:
             return
-        for name, value in zip(RECEIPTS.partition, key, strict=True):
-            rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
         try:
-            tables.replace_arrow(RECEIPTS, rows, cover=[key])
+            tables.replace_partition(RECEIPTS, rows, key)
             return
         except ConflictError:
             # Another pusher of the same plan committed first. The journal is newer than both.
@@ -54,6 +52,6 @@ def _in_journal(journal: Journal, cache: str, as_of_s: int) -> pa.Table:
     schema = arrow_schema(RECEIPTS)
     batches = (
         pa.RecordBatch.from_pylist(rows, schema)
-        for rows in pages(journal.receipts(cache, as_of_s), _ROWS_AT_ONCE)
+        for rows in pages(journal.reports.receipts(cache, as_of_s), _ROWS_AT_ONCE)
     )
     return pa.Table.from_batches(batches, schema)

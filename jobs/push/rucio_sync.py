@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from features.errors import ConfigError
-from features.names import parse_name
+from features.common.errors import ConfigError
+from features.common.names import parse_name
 from jobs.caches.inventory import check_withdrawals, verified
 from jobs.ingest.rucio import session
 from jobs.settings.rucio import RucioSettings
@@ -21,7 +21,7 @@ from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.names import Did, did_of_path
-from prefetch.rucio.reported import Told
+from prefetch.rucio.reported_replicas import ReportedReplicas
 from prefetch.rucio.rse import RseCheck, RseDoor
 from prefetch.rucio.sync import Changes, Sync, SyncSummary, changes
 from prefetch.target import Held
@@ -57,7 +57,7 @@ def sync(
     """
     chosen = settings.cache(cache)
     rse, broker = _rse(chosen), _broker(settings.rucio)
-    with contextlib.closing(Told(settings.push.journal)) as reported:
+    with contextlib.closing(ReportedReplicas(settings.push.journal)) as reported:
         inventory = _admitted(settings, _inventory(settings, chosen, reported.states(rse)))
         held, n_unnamed = _held(inventory)
         unreadable = [did for one in inventory if one.unreadable and (did := did_of_path(one.name))]

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from features import files
-from features.errors import StaleInputError
+from features.common import files
+from features.common.errors import StaleInputError
+from features.common.units import duration_label, format_bytes
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
-from features.units import duration_label, format_bytes
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page
 from jobs.settings.tree import Settings

@@ -14,7 +14,7 @@ from matplotlib.container import Container
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
-from features.errors import printable
+from features.common.errors import printable
 
 STYLE: Any = {
     "svg.fonttype": "none",

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features import files
-from features.errors import InputError
+from features.common import files
 from features.results import CHALLENGER_PLAN, LRU, STEWARD
 from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, bounds, chosen, percent
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from jobs.report.drawing import Plot
     from jobs.simulate.curve import CurveAnswer
     from jobs.simulate.replay_trace import ReplayAnswer
-
-SUFFIXES = (".html", ".svg", ".csv", ".parquet", ".json")
 
 _REPLAY_PAGE_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
@@ -50,18 +47,6 @@ class _Page(NamedTuple):
     heading: str = "Against capacity"
     note: str = _REPLAY_NOTE
     capacity: str = "capacity_bytes"
-
-
-def prepare(out: Path | None) -> None:
-    """Create the folder of `out`, before any work. Raises InputError if the file could not be written."""
-    if out is None:
-        return
-    if out.suffix not in SUFFIXES:
-        raise InputError(f"cannot write {out}: its name must end in one of {', '.join(SUFFIXES)}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from None
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
@@ -126,6 +111,7 @@ def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[A
     """Write `out` in the format of its suffix; `draw` is called with the module `jobs.report.plots`."""
     if out is None:
         return
+    out.parent.mkdir(parents=True, exist_ok=True)
     with files.replaced(out) as draft:
         match out.suffix:
             case ".html":

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Sequence
 from pathlib import Path
 
-from features import files
+from features.common import files
 from features.results import LRU
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page

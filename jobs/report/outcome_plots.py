@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import matplotlib as mpl
 
-from features.units import format_bytes
+from features.common.units import format_bytes
 from jobs.report.drawing import STYLE, Plot, Point, dated
 from jobs.text import Row
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from features.units import duration_label, format_bytes
+from features.common.units import duration_label, format_bytes
 from jobs.report.drawing import STYLE, Plot, Point, Zoom, dated
 from jobs.text import Row, bounds, count, percent
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from features.times import day_label
-from features.units import format_bytes
+from features.common.times import day_label
+from features.common.units import format_bytes
 from jobs.report.page import Capacities, page
 from jobs.report.study_cache import cache_sections
 from jobs.report.study_files import file_sections

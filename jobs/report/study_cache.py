@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features.units import format_bytes
+from features.common.units import format_bytes
 from jobs.report import study_plots
 from jobs.report.page import Figure, Section
 from jobs.text import percent

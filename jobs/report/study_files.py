@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.arrays import IntArray
-from features.units import format_bytes
+from features.common.arrays import IntArray
+from features.common.units import format_bytes
 from jobs.report import study_plots
 from jobs.report.page import Figure, Section
 from jobs.text import percent

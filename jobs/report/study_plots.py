@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from features.arrays import FloatArray, IntArray
-from features.times import DAY_S, as_of_label, day_label
-from features.units import format_bytes
+from features.common.arrays import FloatArray, IntArray
+from features.common.times import DAY_S, as_of_label, day_label
+from features.common.units import format_bytes
 from jobs.report.drawing import STYLE, Plot, Point, dated
 from jobs.text import count, percent
 from replay.curve import Curve

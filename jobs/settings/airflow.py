@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import Literal, NamedTuple
 
 import pydantic
 
-from features.units import parse_duration
+from features.common.units import parse_duration
 from jobs.settings.layers import layered
-from jobs.settings.sources import SERVERS, SOURCES
-from jobs.settings.values import Name, Seconds, Section, checked
+from jobs.settings.sources import SERVERS, ServerName, SourceName
+from jobs.settings.values import HttpUrl, Name, Seconds, SecretHttpUrl, Section, checked
 
 
 class QueueInput(Section):
@@ -26,8 +24,10 @@ class QueueInput(Section):
 class AirflowSettings(Section):
     """Schedules, retries and alerts of the DAGs; conf/base.toml explains the keys."""
 
-    url: str
-    pull: dict[str, str]
+    url: HttpUrl
+    pull: dict[Literal[SourceName, ServerName], str]
+    wait: dict[str, str]
+    wait_for: Seconds
     queues: dict[Name, QueueInput]
     train: str = pydantic.Field(min_length=1)
     report: str = pydantic.Field(min_length=1)
@@ -36,21 +36,14 @@ class AirflowSettings(Section):
     retries: int = pydantic.Field(ge=1)
     retry_delay: Seconds
     max_retry_delay: Seconds
-    deadline: Seconds
+    deadline: Literal["auto"] | Seconds
     long_deadline: Seconds
-    webhook: pydantic.SecretStr
+    webhook: SecretHttpUrl
 
     @pydantic.model_validator(mode="after")
-    def _makes_sense(self) -> AirflowSettings:
-        known, webhook = {*SOURCES, *SERVERS}, self.webhook.get_secret_value()
-        if unknown := sorted(set(self.pull) - known):
-            raise ValueError(f"pull: there is no source {unknown[0]!r}; there are {', '.join(sorted(known))}")
-        if webhook and not webhook.startswith(("http://", "https://")):
-            raise ValueError("webhook must start with http:// or https://")
-        if webhook and not _is_usable(webhook):
-            raise ValueError("webhook must be a URL of printable ASCII, with a host, and without a user")
-        if self.url and not (self.url.startswith(("http://", "https://")) and _is_usable(self.url)):
-            raise ValueError("url must be an http(s) URL of printable ASCII, with a host, and without a user")
+    def _waits_for_files(self) -> AirflowSettings:
+        if unknown := sorted(set(self.wait) - set(self.records)):
+            raise ValueError(f"wait: {unknown[0]!r} is no source of pull that is files; add it there")
         return self
 
     @property
@@ -64,22 +57,22 @@ class AirflowSettings(Section):
         return {source: request for source, request in self.pull.items() if source in SERVERS}
 
 
-def _is_usable(url: str) -> bool:
-    """Whether an HTTP client accepts it: if not, its error would show the URL with its secret."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        return False
-    return has_host and "@" not in parts.netloc and re.fullmatch("[!-~]+", url) is not None
-
-
 class Scheduling(NamedTuple):
     """`[airflow]`, with the cycle of plans and the number of days that decide a promotion."""
 
     airflow: AirflowSettings
     cycle_s: int
     test_days: int
+
+    @property
+    def due_s(self) -> int:
+        """The time in which a run of a cycle's DAG ends: `deadline`, or one cycle."""
+        return self.cycle_s if self.airflow.deadline == "auto" else self.airflow.deadline
+
+    @property
+    def timeout_s(self) -> int:
+        """The time after which a task of a cycle's DAG is ended: two cycles, as the next run is waiting."""
+        return 2 * self.cycle_s
 
 
 def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:

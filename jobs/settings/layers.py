@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from prefetch.private_files import check
 
 ENV_PREFIX = "CACHECAST_"

@@ -6,11 +6,11 @@ from typing import Literal
 
 import pydantic
 
-from features.errors import ConfigError
-from jobs.settings.values import Bytes, Seconds, Section, Share
+from features.common.errors import ConfigError
+from jobs.settings.values import Bytes, Hour, Seconds, Section, Share
 from prefetch.plan import Objective, Rule
 from prefetch.push.origins import SourceLimits
-from replay.benefit import Cluster, best_cached_fraction
+from replay.study.benefit import Cluster, best_cached_fraction
 
 
 class RuleSettings(Section):
@@ -77,7 +77,7 @@ class PlanSettings(Section):
     evict_share: Share
     lost_share: Share
     wan_per_hour: Bytes | None = None
-    quiet_hours: tuple[int, int] | None = None
+    quiet_hours: tuple[Hour, Hour] | None = None
     rules: tuple[RuleSettings, ...] = ()
     sources: tuple[SourceSettings, ...] = ()
     source_failures: Share
@@ -88,10 +88,3 @@ class PlanSettings(Section):
     def source_limits(self) -> SourceLimits:
         """When plans and pushes stop fetching from an origin."""
         return SourceLimits(self.source_failures, self.reconsider_source)
-
-    @pydantic.field_validator("quiet_hours")
-    @classmethod
-    def _are_hours(cls, hours: tuple[int, int] | None) -> tuple[int, int] | None:
-        if hours is not None and not all(0 <= hour <= 24 for hour in hours):
-            raise ValueError("quiet_hours must be the first hour and the one after the last, within 0 … 24")
-        return hours

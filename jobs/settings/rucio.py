@@ -6,14 +6,14 @@ from typing import Literal
 
 import pydantic
 
-from jobs.settings.values import Seconds, Section, Share
+from jobs.settings.values import HttpUrl, Seconds, Section, Share, WholeDays
 
 
 class RucioSettings(Section):
     """The Rucio server, if any, and how to log in there."""
 
-    url: str
-    auth_url: str
+    url: HttpUrl
+    auth_url: HttpUrl
     account: str
     auth_type: Literal["userpass", "x509", "x509_proxy", "oidc"]
     vo: str
@@ -25,21 +25,9 @@ class RucioSettings(Section):
     ca_cert: str
     timeout: Seconds
     attempts: int = pydantic.Field(gt=0, le=20)
-    in_use: Seconds
+    in_use: WholeDays
     broker: str
     broker_username: str
     broker_password: pydantic.SecretStr
     withdraw_share: Share
     topic: str = pydantic.Field(pattern="^/(topic|queue)/[A-Za-z0-9._-]+$")
-
-    @pydantic.model_validator(mode="after")
-    def _makes_sense(self) -> RucioSettings:
-        for name in ("url", "auth_url"):
-            url = getattr(self, name)
-            if url and (not url.startswith(("http://", "https://")) or "@" in url):
-                raise ValueError(
-                    f"{name} must be a URL without a user, for example https://rucio.example.org"
-                )
-        if self.in_use % 86400:
-            raise ValueError("in_use must be whole days")
-        return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import pydantic
 
 from jobs.settings.values import Bytes, Seconds, Section, Share
@@ -36,7 +38,7 @@ class ServeSettings(Section):
     max_wait: Seconds
     never: tuple[str, ...]
     min_reads: float = pydantic.Field(ge=0)
-    site_share: Share
+    site_share: Annotated[Share, pydantic.Field(gt=0)]
     network: Bytes
     cache_read: Bytes
     slots: int = pydantic.Field(gt=0)
@@ -48,6 +50,4 @@ class ServeSettings(Section):
             raise ValueError("forget must be longer than liveness")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key go together")
-        if not self.site_share:
-            raise ValueError("site_share must be above 0")
         return self

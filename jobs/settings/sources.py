@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-SOURCES = (
-    *("rucio_traces", "rucio_files", "rucio_dumps", "atlas_popularity", "cms_aaa", "cmssw_pop"),
-    *("xcache_gstream", "xcache_cinfo", "xrootd_fstream", "osdf_accesses", "osdf_log", "popularity_series"),
-)
+from typing import Literal, get_args
+
+SourceName = Literal[
+    "rucio_traces",
+    "rucio_files",
+    "rucio_dumps",
+    "atlas_popularity",
+    "cms_aaa",
+    "cmssw_pop",
+    "xcache_gstream",
+    "xcache_cinfo",
+    "xrootd_fstream",
+    "osdf_accesses",
+    "osdf_log",
+    "popularity_series",
+]
 """Sources that are files at a path."""
+ServerName = Literal["rucio_server"]
+"""Sources that are servers; `--input` is the request."""
+
+SOURCES: tuple[str, ...] = get_args(SourceName)
+SERVERS: tuple[str, ...] = get_args(ServerName)
 
 CATALOGUES = frozenset({"rucio_files", "rucio_dumps"})
 """Those of them that list files, and hold no accesses."""
-
-SERVERS = ("rucio_server",)
-"""Sources that are servers; `--input` is the request."""
 
 IN_USE = "in-use"
 """The request for the datasets that are in use, by the accesses table."""

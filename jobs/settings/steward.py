@@ -7,7 +7,7 @@ from typing import Literal
 
 from jobs.settings.values import Seconds, Section
 
-Policy = Literal["auto", "learned", "s3fifo", "sieve", "2q", "dataset-lru", "lru"]
+Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
 
 
 class StewardSettings(Section):

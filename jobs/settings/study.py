@@ -7,7 +7,7 @@ from typing import Literal
 import pydantic
 
 from jobs.settings.values import Bytes, Section, Share
-from replay.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint
+from replay.study.benefit import DOMA_JOB_TYPES, BenefitModel, EfficiencyPoint
 
 
 class StudySettings(Section):

@@ -15,21 +15,22 @@ from typing import Literal
 
 import pydantic
 
-from features.errors import ConfigError
-from features.faults import of_keys
-from features.redaction import secrets_of
-from features.spec import LONGEST_HORIZON_S, FeatureSpec
-from features.units import duration_label
+from features.common.errors import ConfigError
+from features.common.faults import of_keys
+from features.common.redaction import secrets_of
+from features.common.units import duration_label
 from jobs.settings.airflow import AirflowSettings
+from jobs.settings.arrivals import ArrivalSettings
+from jobs.settings.features import FeatureSettings
 from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
 from jobs.settings.queue import QueueSettings
 from jobs.settings.rucio import RucioSettings
 from jobs.settings.serve import ServeSettings
-from jobs.settings.sources import SOURCES
+from jobs.settings.sources import SourceName
 from jobs.settings.steward import StewardSettings
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
-from jobs.settings.values import Bytes, Name, Pause, Seconds, Section, Share, checked
+from jobs.settings.values import Bytes, Name, Pause, Seconds, Section, Watermarks, checked
 
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
@@ -61,49 +62,6 @@ class RegionSettings(Section):
     """The group of caches that learns together."""
 
     name: Name
-
-
-class FeatureSettings(Section):
-    """Grid, candidates and horizons of features and labels."""
-
-    cycle: Seconds
-    horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
-    candidates: Seconds
-    active_datasets: Seconds
-    unread_per_dataset: int = pydantic.Field(ge=0)
-    history: Seconds
-    local_up_to: int = pydantic.Field(ge=0)
-    kept_at: Share
-
-    @pydantic.model_validator(mode="after")
-    def _on_the_grid(self) -> FeatureSettings:
-        if 86400 % self.cycle and self.cycle % 86400:
-            raise ValueError("cycle must divide a day, or be whole days")
-        for key, values in (
-            ("horizons", self.horizons),
-            ("candidates", (self.candidates,)),
-            ("active_datasets", (self.active_datasets,)),
-            ("history", (self.history,)),
-        ):
-            if any(value % self.cycle for value in values):
-                raise ValueError(f"{key} must be multiples of cycle")
-        if max(self.horizons) > LONGEST_HORIZON_S:
-            raise ValueError(f"horizons must be at most {LONGEST_HORIZON_S // 86400} days")
-        if self.history < max(self.candidates, self.active_datasets):
-            raise ValueError("history must be at least as long as candidates and active_datasets")
-        return self
-
-    @property
-    def spec(self) -> FeatureSpec:
-        """The same values in the type of the features room."""
-        return FeatureSpec(
-            cycle_s=self.cycle,
-            horizons_s=self.horizons,
-            candidate_s=self.candidates,
-            active_dataset_s=self.active_datasets,
-            unread_per_dataset=self.unread_per_dataset,
-            history_s=self.history,
-        )
 
 
 class TrainingSettings(Section):
@@ -143,7 +101,7 @@ class MlflowSettings(Section):
 class ReplaySettings(Section):
     """The cache that a replay imitates."""
 
-    watermarks: tuple[Share, Share]
+    watermarks: Watermarks
     purge_interval: Seconds
 
 
@@ -165,14 +123,7 @@ class SourcesSettings(Section):
 
     local_up_to: Bytes
     cache_hosts: tuple[str, ...]
-    demand: dict[str, str]
-
-    @pydantic.field_validator("demand")
-    @classmethod
-    def _of_known_sources(cls, demand: dict[str, str]) -> dict[str, str]:
-        if unknown := sorted(set(demand.values()) - set(SOURCES)):
-            raise ValueError(f"there is no source {unknown[0]!r}; there are {', '.join(sorted(SOURCES))}")
-        return demand
+    demand: dict[str, SourceName]
 
 
 class MetricsSettings(Section):
@@ -203,7 +154,7 @@ class CacheSettings(Section):
     site: Name | None = None
     address: str | None = None
     capacity: Bytes
-    watermarks: tuple[Share, Share] = (0.90, 0.95)
+    watermarks: Watermarks = (0.90, 0.95)
     purge_interval: Seconds = 300
     namespace: Path | None = None
     spaces: tuple[Path, ...] = ()
@@ -218,9 +169,6 @@ class CacheSettings(Section):
 
     @pydantic.model_validator(mode="after")
     def _makes_sense(self) -> CacheSettings:
-        low, high = self.watermarks
-        if not 0 < low < high <= 1:
-            raise ValueError("watermarks must be 0 < low < high <= 1")
         if self.kind == "xcache" and not self.url.startswith(("root://", "roots://")):
             raise ValueError("url must start with root:// or roots://")
         if self.kind == "directory" and self.origin is None:
@@ -262,6 +210,7 @@ class Settings(Section):
     serve: ServeSettings
     users: UsersSettings
     sources: SourcesSettings
+    arrivals: ArrivalSettings
     airflow: AirflowSettings
     metrics: MetricsSettings
     collect: CollectSettings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from features.errors import InputError
-from features.times import day_label
+from features.common.errors import InputError
+from features.common.times import day_label
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.store.traces import TraceFile, from_tables

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from concurrent.futures import as_completed
 
 import numpy as np
 
-from features.errors import InputError
-from features.units import format_bytes
-from jobs.progress import Advance
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.units import format_bytes
+from features.results import LRU
 from jobs.settings.tree import Settings
 from jobs.simulate.accesses import loaded as loaded_accesses
 from jobs.store.traces import TraceFile, sizes
 from jobs.text import percent
-from replay.bounds import byte_bound
+from replay.contest import BOUND, Lineup, contest
 from replay.curve import Curve, lru_curve
-from replay.policies import run_policy
-from replay.read import LoadedTrace
 from replay.result import Result
-from replay.threads import threads
 from replay.trace import Trace
 
 N_POINTS = 20
@@ -31,6 +28,7 @@ N_IDEAL = 5
 
 Ratios = tuple[float, float]
 _Key = tuple[str, int]
+_IDEAL = ("clairvoyant", BOUND)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,60 +96,28 @@ def run(
 ) -> CurveAnswer:
     """The LRU curve of `trace`, or of days in the tables after the history that warms the cache.
 
-    For the tables, the effect of doubling is shown for the configured caches, unless capacities are given.
-    Raises InputError, StaleInputError.
+    It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
+    tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
+    InputError, StaleInputError.
     """
     on_progress(0, 1, "reading")
     if trace is None and not (capacities or fractions):
         capacities = _configured(settings, site)
-    return curve(
-        loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site),
-        hit_ratios=hit_ratios,
-        byte_hit_ratios=byte_hit_ratios,
-        capacities=capacities,
-        fractions=fractions,
-        count_from_s=first_day_s,
-        workers=workers,
-        on_progress=on_progress,
-    )
-
-
-def _configured(settings: Settings, site: str | None) -> list[int]:
-    """The total capacity of the caches of `site`, or of the region; empty if there is no cache."""
-    total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
-    return [total] if total else []
-
-
-def curve(
-    loaded: LoadedTrace,
-    *,
-    hit_ratios: Sequence[float],
-    byte_hit_ratios: Sequence[float],
-    capacities: Sequence[int],
-    fractions: Sequence[float],
-    count_from_s: int | None,
-    workers: int | None,
-    on_progress: Advance,
-) -> CurveAnswer:
-    """The curve at about twenty capacities and the given ones, and the capacities that given ratios need.
-
-    Accesses before `count_from_s` warm the cache. Raises InputError.
-    """
-    trace = loaded.trace
-    footprint = trace.footprint_bytes
+    loaded = loaded_accesses(settings, trace, first_day_s=first_day_s, last_day_s=last_day_s, site=site)
+    footprint = loaded.trace.footprint_bytes
     if not footprint:
         raise InputError("all files read are empty, so that every cache is the same; choose another trace")
-    asked = sizes(trace, capacities=capacities, fractions=fractions)
+    asked = sizes(loaded.trace, capacities=capacities, fractions=fractions)
     on_progress(0, 1, "every capacity")
-    curve = lru_curve(trace, count_from_s=count_from_s)
+    curve = lru_curve(loaded.trace, count_from_s=first_day_s)
     listed = sorted({*_grid(footprint), *asked})
     ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
     found = _replays(
-        trace,
+        loaded.trace,
         curve,
         listed=listed,
         ideal=ideal,
-        count_from_s=count_from_s,
+        count_from_s=first_day_s,
         workers=workers,
         on_progress=on_progress,
     )
@@ -173,6 +139,12 @@ def curve(
     )
 
 
+def _configured(settings: Settings, site: str | None) -> list[int]:
+    """The total capacity of the caches of `site`, or of the region; empty if there is no cache."""
+    total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
+    return [total] if total else []
+
+
 def _grid(footprint_bytes: int) -> list[int]:
     spaced = np.geomspace(max(1.0, LEAST_FRACTION * footprint_bytes), footprint_bytes, N_POINTS)
     return [int(size) for size in spaced[:-1]] + [footprint_bytes]
@@ -190,28 +162,24 @@ def _replays(
 ) -> dict[_Key, Result]:
     """Replays that the curve needs: LRU below the largest file, clairvoyant and bound at `ideal`."""
 
-    def replay(key: _Key) -> Result:
-        policy, size = key
-        if policy == "bound":
-            return byte_bound(trace, size, count_from_s=count_from_s)
-        return run_policy(policy, trace, size, count_from_s=count_from_s)
-
     # A point needs LRU at twice its capacity too.
     small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
-    keys = [("lru", size) for size in sorted(small)]
-    keys += [(policy, size) for policy in ("clairvoyant", "bound") for size in sorted(ideal)]
+    wanted = {
+        size: [*([LRU] if size in small else []), *(_IDEAL if size in ideal else [])]
+        for size in (*listed, *small)
+    }
+    lineups = [Lineup(size, dict.fromkeys(names)) for size, names in sorted(wanted.items())]
+    total = 1 + sum(len(one.names) for one in lineups)
     results: dict[_Key, Result] = {}
-    with threads(workers) as pool:
-        futures = {pool.submit(replay, key): key for key in keys}
-        for future in as_completed(futures):
-            results[futures[future]] = future.result()
-            on_progress(1 + len(results), 1 + len(keys), futures[future][0])
+    for row in contest(trace, lineups, count_from_s=count_from_s, workers=workers):
+        results[row.policy, row.capacity_bytes] = row.result
+        on_progress(1 + len(results), total, row.policy)
     return results
 
 
 def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -> Point:
     def lru(capacity: int) -> Ratios:
-        result = found.get(("lru", capacity))
+        result = found.get((LRU, capacity))
         if result is None:
             return curve.hit_ratio_at(capacity), curve.byte_hit_ratio_at(capacity)
         return result.hit_ratio, result.byte_hit_ratio
@@ -230,9 +198,9 @@ def _point(curve: Curve, footprint: int, size: int, found: dict[_Key, Result]) -
         doubling_adds_hit_ratio=hit_twice - hit,
         doubling_adds_byte_hit_ratio=byte_hit_twice - byte_hit,
         doubling_saves_bytes=round((byte_hit_twice - byte_hit) * curve.bytes_requested),
-        replayed=("lru", size) in found,
+        replayed=(LRU, size) in found,
         clairvoyant_byte_hit_ratio=best("clairvoyant"),
-        bound_byte_hit_ratio=best("bound"),
+        bound_byte_hit_ratio=best(BOUND),
     )
 
 

@@ -10,7 +10,7 @@ from jobs.simulate.accesses import loaded
 from jobs.simulate.fleet_file import load_fleet
 from jobs.simulate.replay_trace import ReplayAnswer
 from jobs.store.traces import TraceFile
-from replay.federation import Federation, simulate_federation
+from replay.federation.fleet import Federation, simulate_federation
 from replay.read import LoadedTrace
 from replay.result import Result
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pydantic
 
-from features.errors import ConfigError
-from features.faults import validated, with_defaults
+from features.common.faults import validated, with_defaults
 from jobs.settings.layers import read_file
-from jobs.settings.values import Bytes, Name, Seconds, Section, Share
+from jobs.settings.values import Bytes, Name, Seconds, Section, Watermarks
 from replay.config import CacheConfig
-from replay.federation import Federation
+from replay.federation.fleet import Federation
 
 MOST_CACHES = 10_000
 
@@ -22,14 +21,13 @@ class FleetCache(Section):
     name: Name
     count: int = pydantic.Field(default=1, gt=0, le=1000)
     capacity: Bytes
-    watermarks: tuple[Share, Share] = (0.90, 0.95)
+    watermarks: Watermarks = (0.90, 0.95)
     purge_interval: Seconds = 300
     cold_age: Seconds | None = None
     cold_every: int = pydantic.Field(default=1, gt=0, le=1_000_000)
     block_size: Bytes | None = None
     ssd: Bytes | None = None
     never_cache: tuple[str, ...] = ()
-    wan_per_s: Bytes | None = None
 
     @property
     def names(self) -> list[str]:
@@ -50,7 +48,6 @@ class FleetCache(Section):
             block_bytes=self.block_size,
             ssd_bytes=self.ssd or 0,
             never_cache=self.never_cache,
-            wan_bytes_per_s=self.wan_per_s,
         )
 
 
@@ -58,29 +55,19 @@ class Fleet(Section):
     """The whole file, `[defaults]` already merged into each of `[[caches]]`."""
 
     caches: tuple[FleetCache, ...] = pydantic.Field(min_length=1)
-    wan_per_s: Bytes | None = None
 
     @pydantic.field_validator("caches")
     @classmethod
-    def _not_too_many(cls, caches: tuple[FleetCache, ...]) -> tuple[FleetCache, ...]:
+    def _can_be_replayed(cls, caches: tuple[FleetCache, ...]) -> tuple[FleetCache, ...]:
         if (n := sum(cache.count for cache in caches)) > MOST_CACHES:
             raise ValueError(f"{n} caches in all; at most {MOST_CACHES} can be replayed")
+        if len({name for cache in caches for name in cache.names}) < n:
+            raise ValueError("two caches have the same name; rename one")
         return caches
-
-    @property
-    def federation(self) -> Federation:
-        """The caches by name. Raises ValueError if a name occurs twice."""
-        caches = {name: cache.config for cache in self.caches for name in cache.names}
-        if len(caches) < sum(cache.count for cache in self.caches):
-            raise ValueError("two caches have the same name")
-        return Federation(caches, self.wan_per_s)
 
 
 def load_fleet(path: Path) -> Federation:
-    """The caches that the file describes. Raises ConfigError."""
+    """The caches that the file describes, by name. Raises ConfigError."""
     values = with_defaults(read_file(path), "defaults", "caches")
     fleet = validated(Fleet, values, where=str(path), see="docs/xcache-mode.md")
-    try:
-        return fleet.federation
-    except ValueError as error:
-        raise ConfigError(f"{path}: caches", f"{error}; rename one") from None
+    return Federation({name: cache.config for cache in fleet.caches for name in cache.names})

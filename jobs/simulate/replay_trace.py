@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from features.errors import ConfigError
-from jobs.progress import Advance
-from jobs.simulate.stewards import STEWARDS, steward_policies
+from features.common.errors import ConfigError
+from features.common.progress import Advance
+from features.results import LRU
+from jobs.report.export import export_replay
+from jobs.settings.tree import MlflowSettings
+from jobs.simulate.stewards import steward_policies
 from jobs.store.traces import BESIDE, NOTHING_BESIDE, Beside, TraceFile, sizes
-from replay.compare import BOUND, LRU, PLAN, Row, compare
 from replay.config import CacheConfig
-from replay.policies import POLICIES, Policy, canonical, score_policies
+from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
+from replay.kernels.tally import HOUR_S
+from replay.planner import Planner
+from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
 from replay.read import LoadedTrace
 from replay.read.scores import read_scores
+from replay.steward.policies import STEWARDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,48 +61,71 @@ class ReplayAnswer:
 
 
 def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
-    """Read a trace from its file and replay it. Raises as `replay`."""
-    on_progress(0, 1, "reading")
-    return replay(trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress)
-
-
-def replay(
-    loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
-) -> ReplayAnswer:
     """A row per capacity and policy, and one for the bound; accesses before `count_from_s` warm the caches.
 
     Raises ConfigError, InputError.
     """
-    policies = named_policies(caches)
-    if PLAN in policies:
+    if PLAN in named_policies(caches):
         raise ConfigError(
             "--policy",
             f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
-    trace = loaded.trace
-    chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
+    on_progress(0, 1, "reading")
+    loaded = trace.load(keep=caches.keep)
+    chosen = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     own = own_policies(caches, loaded, chosen, count_from_s=count_from_s, on_progress=on_progress)
-    rows = compare(
-        trace,
-        chosen,
-        policies=policies,
-        xcache=xcache(caches),
-        own=own,
-        count_from_s=count_from_s,
-        with_bound=shows_bound(caches),
-        in_parts=caches.block_bytes is not None,
-        on_done=on_progress,
-        workers=caches.workers,
+    lineups = [lineup(caches, size, own=own) for size in chosen]
+    replayed = standings(
+        loaded.trace, lineups, count_from_s=count_from_s, workers=caches.workers, on_done=on_progress
     )
-    return ReplayAnswer([summary(row, trace.footprint_bytes) for row in rows], loaded.notes)
+    rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
+    return ReplayAnswer(rows, loaded.notes)
 
 
-def xcache(caches: Caches) -> CacheConfig | None:
-    """The XCache with these watermarks, if any; `compare` replaces its capacity."""
-    if caches.watermarks is None:
-        return None
-    low, high = caches.watermarks
-    return CacheConfig(1, low, high, caches.purge_interval_s, block_bytes=caches.block_bytes)
+def record_run(
+    mlflow: MlflowSettings, answer: ReplayAnswer, *, title: str, params: Mapping[str, object]
+) -> str:
+    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError."""
+    from jobs.report import runs  # noqa: PLC0415  it loads MLflow, which few replays need
+
+    def files(folder: Path) -> None:
+        for file in (runs.PAGE, runs.TABLE):
+            export_replay(answer, folder / file, title=title)
+
+    run = runs.comparison(title, "replay", answer.rows, params=params, tags={})
+    return runs.keep(mlflow, run, made_by="cachecast replay", files=files)
+
+
+def lineup(
+    caches: Caches,
+    capacity_bytes: int,
+    *,
+    own: Mapping[str, Policy | PartPolicy],
+    planner: Planner | None = None,
+    cycle_s: int = HOUR_S,
+    plan_from_s: int | None = None,
+) -> Lineup:
+    """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
+
+    With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
+    are no bounds. `own`: policies that are not built in. Raises ConfigError.
+    """
+    xcache = None
+    if caches.watermarks is not None:
+        low, high = caches.watermarks
+        interval_s, block_bytes = caches.purge_interval_s, caches.block_bytes
+        xcache = CacheConfig(capacity_bytes, low, high, interval_s, block_bytes=block_bytes)
+    bounds = BOUNDS if BOUND in shown(caches) else ()
+    names = [*([LRU] if bounds or xcache else []), *named_policies(caches)]
+    in_xcache = {LRU: None, PLAN: planner} if xcache else {}
+    return Lineup(
+        capacity_bytes,
+        {name: own.get(name) for name in (*names, *bounds) if name not in in_xcache},
+        xcache,
+        {name: in_xcache[name] for name in names if name in in_xcache},
+        cycle_s,
+        plan_from_s,
+    )
 
 
 def own_policies(
@@ -106,7 +135,7 @@ def own_policies(
     *,
     count_from_s: int | None,
     on_progress: Advance,
-) -> dict[str, Policy]:
+) -> dict[str, Policy | PartPolicy]:
     """The policies that need the file of scores, if there is one, and those that drive a steward."""
     scored = {} if caches.scores is None else score_policies(read_scores(caches.scores, loaded.trace))
     return scored | steward_policies(
@@ -138,22 +167,24 @@ def _in_parts(caches: Caches) -> list[str]:
     return [*(() if caches.watermarks is None else (LRU, PLAN)), *STEWARDS]
 
 
-def shows_bound(caches: Caches) -> bool:
-    """Whether the bound gets a row, by default or as one of the policies."""
-    return caches.with_bound or BOUND in _named(caches)
+def shown(caches: Caches) -> list[str]:
+    """The policies that get a row; the bound too, by default or as one of them, unless parts are cached."""
+    names = list(dict.fromkeys(named_policies(caches)))
+    with_bound = caches.with_bound or BOUND in _named(caches)
+    return [*names, *([BOUND] if with_bound and caches.block_bytes is None else [])]
 
 
 def _named(caches: Caches) -> list[str]:
     return [canonical(name, others=(*STEWARDS, PLAN, BOUND)) for name in caches.policies]
 
 
-def summary(row: Row, footprint_bytes: int) -> dict[str, object]:
-    """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
-    result, is_bound = row.result, row.policy == BOUND
+def summary(at: Standings, policy: str, footprint_bytes: int) -> dict[str, object]:
+    """A row of a contest as a flat dict; hits are None for the bound on bytes, as it has none."""
+    result, is_bound, gap = at.rows[policy].result, policy == BOUND, at.gap(policy)
     return {
-        "policy": row.policy,
-        "capacity_bytes": row.capacity_bytes,
-        "capacity_fraction": row.capacity_bytes / footprint_bytes if footprint_bytes else 0.0,
+        "policy": policy,
+        "capacity_bytes": at.capacity_bytes,
+        "capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0,
         "requests": result.requests,
         "hits": None if is_bound else result.hits,
         "hit_ratio": None if is_bound else result.hit_ratio,
@@ -170,7 +201,7 @@ def summary(row: Row, footprint_bytes: int) -> dict[str, object]:
         "bypassed_bytes": result.bypassed_bytes,
         "peak_usage_bytes": result.peak_usage_bytes,
         "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
-        "byte_gap_closed": row.byte_gap_closed,
-        "object_gap_closed": row.object_gap_closed,
+        "byte_gap_closed": None if gap is None else gap.closed,
+        "object_gap_closed": at.hits_gap_closed(policy),
         "seconds": result.seconds,
     }

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
-from features.times import DAY_S, as_of_label, day_label
 from jobs.plan.model_weight import MODEL_COLUMNS, model_of
 from jobs.plan.planner import planner
-from jobs.progress import Advance
-from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import Settings
 from jobs.simulate.accesses import days_of_tables
 from jobs.simulate.replay_trace import (
     Caches,
     ReplayAnswer,
+    lineup,
     named_policies,
     own_policies,
-    shows_bound,
+    shown,
     summary,
-    xcache,
 )
 from jobs.store.keys import Key
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables, sizes
-from replay.compare import PLAN, Row, compare
+from replay.contest import PLAN, Row, Standings, standings
 
 
 def run(
@@ -40,81 +39,48 @@ def run(
     site: str | None = None,
     on_progress: Advance,
 ) -> ReplayAnswer:
-    """Replay days of the site's tables as XCaches with its watermarks. Raises InputError, and as `replay`."""
-    first_s, last_s = days_of_tables(first_day_s, last_day_s)
-    tables = Tables(settings.tables.root)
-    tables.check_writable(REPLAYS)
-    return replay(
-        tables,
-        dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks),
-        first_day_s=first_s,
-        last_day_s=last_s,
-        history_s=settings.features.spec.history_s,
-        demand_sources=settings.sources.demand,
-        site=site,
-        region=settings.region.name,
-        plan=settings.plan,
-        cycle_s=settings.features.cycle,
-        on_progress=on_progress,
-    )
-
-
-def replay(
-    tables: Tables,
-    caches: Caches,
-    *,
-    first_day_s: int,
-    last_day_s: int,
-    history_s: int,
-    demand_sources: Mapping[str, str],
-    site: str | None = None,
-    region: str,
-    plan: PlanSettings,
-    cycle_s: int,
-    on_progress: Advance,
-) -> ReplayAnswer:
     """Replay the days from `first_day_s` to `last_day_s` and write the results into the tables.
 
-    Both are first seconds of days, and both days count. The `history_s` before them warm the caches.
-    Fractions are of the bytes of all files read in the history and those days. `demand_sources`: the source
-    whose rows count, by cache or site. The policy lru+plan plans with `plan` as production does, and needs
-    predictions for every cycle of the counted days. Returns the rows of the replays table with further
-    columns. Raises ConfigError, InputError, StaleInputError.
+    Both are first seconds of days, and both days count. The history of features before them warms the caches,
+    which are XCaches with the site's watermarks by default. Fractions are of the bytes of all files read in
+    the history and those days. The policy lru+plan plans as production does, and needs predictions for every
+    cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
+    InputError, StaleInputError.
     """
-    policies = named_policies(caches)
+    first_s, last_s = days_of_tables(first_day_s, last_day_s)
+    tables, region, cycle_s = Tables(settings.tables.root), settings.region.name, settings.features.cycle
+    tables.check_writable(REPLAYS)
+    caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
     loaded = from_tables(
         tables,
-        since_s=first_day_s,
-        until_s=last_day_s,
-        demand_sources=demand_sources,
+        since_s=first_s,
+        until_s=last_s,
+        demand_sources=settings.sources.demand,
         site=site,
-        history_s=history_s,
+        history_s=settings.features.spec.history_s,
         keep=caches.keep,
     )
     trace, shared = loaded.trace, None
-    if PLAN in policies:
-        _require_predictions(tables, region, first_day_s, last_day_s + DAY_S, cycle_s)
-        version = _version(tables, region, first_day_s)
-        shared = planner(tables, trace.names, region=region, plan=plan, cycle_s=cycle_s, version=version)
+    if PLAN in named_policies(caches):
+        _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
+        version = _version(tables, region, first_s)
+        shared = planner(
+            tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
+        )
     chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, chosen, count_from_s=first_day_s, on_progress=on_progress)
-    rows = compare(
+    own = own_policies(caches, loaded, chosen, count_from_s=first_s, on_progress=on_progress)
+    replayed = standings(
         trace,
-        chosen,
-        policies=policies,
-        xcache=xcache(caches),
-        planner=shared,
-        own=own,
-        cycle_s=cycle_s,
-        plan_from_s=first_day_s,
-        count_from_s=first_day_s,
-        with_bound=shows_bound(caches),
-        in_parts=caches.block_bytes is not None,
-        on_done=on_progress,
+        [
+            lineup(caches, size, own=own, planner=shared, cycle_s=cycle_s, plan_from_s=first_s)
+            for size in chosen
+        ],
+        count_from_s=first_s,
         workers=caches.workers,
+        on_done=on_progress,
     )
-    written = _write(tables, rows, trace.footprint_bytes, (day_label(last_day_s), region))
-    return ReplayAnswer(written, loaded.notes)
+    key = day_label(last_s), region
+    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), loaded.notes)
 
 
 def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:
@@ -134,8 +100,12 @@ def _version(tables: Tables, region: str, as_of_s: int) -> str:
     return model_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)).version
 
 
-def _write(tables: Tables, rows: Sequence[Row], footprint_bytes: int, key: Key) -> list[dict[str, object]]:
-    replays = [summary(row, footprint_bytes) for row in rows]
+def _write(
+    tables: Tables, caches: Caches, replayed: Sequence[Standings], footprint_bytes: int, key: Key
+) -> list[dict[str, object]]:
+    names = shown(caches)
+    replays = [summary(at, name, footprint_bytes) for at in replayed for name in names]
+    rows = [at.rows[name] for at in replayed for name in names]
     tables.replace_rows(REPLAYS, replays, key)
     tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
     tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)

@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from features import files
-from jobs.progress import Advance
+from features.common import files
+from features.common.progress import Advance
 from jobs.report.study import study_page
 from jobs.settings.study import OriginSettings, StudySettings
 from jobs.settings.tree import Settings
 from jobs.store.traces import TraceFile
-from replay.benefit import Tier
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
+from replay.study.benefit import Tier
 from replay.study.labels import Region
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds

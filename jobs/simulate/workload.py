@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import ConfigError, InputError
-from features.files import replaced
-from features.times import DAY_S, day_label
+from features.common.errors import ConfigError, InputError
+from features.common.files import replaced
+from features.common.progress import Advance, unwatched
+from features.common.times import DAY_S, day_label
 from jobs.ingest import pull
-from jobs.progress import Advance, unwatched
 from jobs.settings.layers import read_file, read_toml
 from jobs.settings.tree import Settings
 from jobs.text import text

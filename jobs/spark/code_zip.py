@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from features.files import replaced
+from features.common.files import replaced
 
 ROOMS = ("features", "replay", "prefetch", "models", "jobs", "dags", "conf")
 _FORMS = frozenset({".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"})

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit started this process."""

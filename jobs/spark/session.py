@@ -46,7 +46,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     """A running SparkSession, which may be the existing one of the process.
 
     `settings.conf` overrides everything set here, except that its `spark.driver.extraJavaOptions`
-    are added to ours. Timestamps are UTC; Parquet holds them as int64 microseconds. Workers elsewhere than in
+    are added to ours. Timestamps are UTC. Workers elsewhere than in
     this process get the rooms as a zip: they need this Python and the libraries, but not cachecast. Under
     spark-submit its own --master counts. Raises ServiceError without Java.
     """
@@ -64,7 +64,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     _log.info("Spark %s runs at %s", session.version, session.sparkContext.master)
     if not str(session.sparkContext.master).startswith("local"):
-        session.sparkContext.addPyFile(str(_rooms()))
+        session.sparkContext.addPyFile(str(_package()))
     return session
 
 
@@ -98,11 +98,11 @@ def _children() -> set[int]:
 
 
 @functools.cache
-def _rooms() -> Path:
-    """The zip of the rooms; workers may request it at any time, so it stays until this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="cachecast-rooms-"))
+def _package() -> Path:
+    """The program as a zip; workers may request it at any time, so it stays until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="cachecast-package-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return code_zip.write(folder / "cachecast-rooms.zip")
+    return code_zip.write(folder / "cachecast-package.zip")
 
 
 def _umask() -> int:
@@ -117,8 +117,6 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # A year of days is listed in the driver: a Spark job for it costs more than it saves.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "512",

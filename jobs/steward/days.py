@@ -8,8 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from features.errors import CachecastError
-from features.times import DAY_S, day_label
+from features.common.errors import CachecastError
+from features.common.times import DAY_S, day_label
 from jobs.caches.steward_days import StewardDay, keep
 from jobs.store.tables import Tables
 from prefetch.steward.figures import Figures

@@ -7,17 +7,18 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from features.errors import CachecastError, ServiceError
-from features.times import as_of_label
-from features.units import duration_label
+from features.common.errors import CachecastError, ServiceError
+from features.common.times import as_of_label
+from features.common.units import duration_label
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.promotions import named
 from jobs.store.tables import Tables
-from jobs.train.registry import registry
 from models.serving.names import STEWARD
-from models.serving.order import ServedOrder, load_order
+
+if TYPE_CHECKING:
+    from models.serving.order import ServedOrder
 
 LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""
@@ -25,6 +26,7 @@ BEGINS_WITHIN_S: Final = 10.0
 """A steward waits so long for its first look-up; what comes later is taken when it comes."""
 LEARNED_WITHIN_S: Final = 60.0
 """One that may follow no other order than a learned one waits so long."""
+_STEP_S: Final = 0.1
 MAY_BE_LEARNED: Final = ("auto", "learned")
 """Policies that can follow a learned order."""
 
@@ -58,7 +60,7 @@ class Promoted:
         if settings.steward.policy in MAY_BE_LEARNED:
             self._look_up = self._begin()
             is_learned = settings.steward.policy == "learned"
-            self._look_up.join(LEARNED_WITHIN_S if is_learned else BEGINS_WITHIN_S)
+            self._look_up.wait(LEARNED_WITHIN_S if is_learned else BEGINS_WITHIN_S)
             self.refresh()
         if self._error is not None and settings.steward.policy == "learned":
             raise self._error
@@ -69,7 +71,7 @@ class Promoted:
             found, self._look_up = self._look_up, None
             self._due = time.monotonic() + LOOK_UP_EVERY_S
             self._read, self._error = found.order, found.error
-        elif self._look_up is not None and self._look_up.is_late:
+        elif self._look_up is not None and self._look_up.is_late(BEGINS_WITHIN_S):
             self._error = ServiceError(f"MLflow has not answered for {BEGINS_WITHIN_S:.0f} s")
         elif self._look_up is None and time.monotonic() >= self._due:
             self._look_up = self._begin()
@@ -110,16 +112,25 @@ class _LookUp(threading.Thread):
         self.order = known
         self.error: CachecastError | None = None
         self._settings, self._capacity_bytes, self._known = settings, capacity_bytes, known
-        self._began = time.monotonic()
+        self._asked_s: float | None = None
         self.start()
 
-    @property
-    def is_late(self) -> bool:
-        """Whether it takes longer than a steward waits."""
-        return time.monotonic() - self._began > BEGINS_WITHIN_S
+    def is_late(self, timeout_s: float) -> bool:
+        """Whether the answer takes longer than this; to load MLflow does not count."""
+        return self._asked_s is not None and time.monotonic() - self._asked_s > timeout_s
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the answer until it is late."""
+        while self.is_alive() and not self.is_late(timeout_s):
+            self.join(_STEP_S)
 
     def run(self) -> None:
         """Read the table promotions, then ask the registry."""
+        # MLflow and scikit-learn take seconds and 160 MB: only a steward that looks up an order loads them.
+        from jobs.train.registry import registry
+        from models.serving.order import load_order
+
+        self._asked_s = time.monotonic()
         region, capacity_bytes = self._settings.region.name, self._capacity_bytes
         try:
             on_record = named(Tables(self._settings.tables.root), region=region).get(STEWARD)

@@ -10,20 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
+from features.common.times import as_of_label
+from features.common.units import format_bytes
 from features.schema import FILES
-from features.times import as_of_label
-from features.units import format_bytes
 from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.signals import until_signalled
+from jobs.signals import Stopped, until_signalled
 from jobs.steward.days import Days
 from jobs.steward.promoted import Promoted
 from jobs.store.locks import alone_at
 from jobs.store.tables import Tables
-from models.serving.order import ServedOrder
 from prefetch.journal.journal import Journal
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book, Datasets
@@ -38,6 +37,9 @@ from prefetch.xcache import heartbeat
 from prefetch.xcache.captures import FolderReader
 from prefetch.xcache.gstream import CaptureReader
 from replay.steward import Steward, new_order
+
+if TYPE_CHECKING:
+    from models.serving.order import ServedOrder
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
@@ -59,13 +61,13 @@ def run(
     figures: Callable[[Figures], None] = lambda _: None,
     force: bool = False,
     now_s: Callable[[], float] = time.time,
-) -> Figures:
-    """Be the steward of `cache` until SIGTERM or SIGINT; its last figures.
+) -> Figures | None:
+    """Be the steward of `cache` until SIGTERM or SIGINT; its last figures, None if it had not begun yet.
 
     `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
     times. `force`: evict what is above the high watermark at the start, however much that is. When another
-    order is promoted, it begins anew with that one. Raises ConflictError if the cache has a steward already,
-    and ConfigError, InputError, ServiceError or PushError if it cannot begin.
+    order is promoted, or its clock is set right, it begins anew. Raises ConflictError if the cache has a
+    steward already, and ConfigError, InputError, ServiceError or PushError if it cannot begin.
     """
     chosen = settings.cache(cache)
     if not chosen.steward:
@@ -78,20 +80,26 @@ def run(
         until_signalled() as stopping,
         contextlib.closing(Journal(settings.push.journal, must_exist=True)) as journal,
     ):
-        promoted = Promoted(settings, chosen, now_s=now_s)
-        while True:
+        last: Figures | None = None
+        with contextlib.suppress(Stopped), stopping.at_once():
+            promoted = Promoted(settings, chosen, now_s=now_s)
+        while not stopping():
             served = promoted.serves
-            with kept(settings, chosen, journal, served, force=force, now_s=now_s) as (keeper, book):
+            with contextlib.ExitStack() as stack:
+                with contextlib.suppress(Stopped), stopping.at_once():
+                    began = kept(settings, chosen, journal, served, force=force, now_s=now_s)
+                    keeper, book = stack.enter_context(began)
+                if stopping():
+                    break
                 report = _Report(settings, promoted, keeper.figures(), log, figures)
                 report("began", keeper)
-                while not (stopping() or promoted.serves is not served or _knows_too_many(book, keeper)):
+                while not (stopping() or promoted.serves is not served or _is_outdated(book, keeper)):
                     keeper.step(STEP_S)
                     promoted.refresh()
                     report.when_due(keeper)
                 last = report("stopped" if stopping() else "begins anew", keeper, is_last=True)
-            if stopping():
-                settings.steward.figures(chosen.name).unlink(missing_ok=True)
-                return last
+        settings.steward.figures(chosen.name).unlink(missing_ok=True)
+        return last
 
 
 @contextmanager
@@ -123,8 +131,8 @@ def kept(
     )
 
     def lists(times_s: Sequence[float]) -> Lists:
-        pins = [pin.name for at_s in times_s for pin in journal.pins(cache.name, now_s=at_s)]
-        return Lists(set(pins), journal.evictions(cache.name, now_s=times_s[0]))
+        pins = [pin.name for at_s in times_s for pin in journal.pins.standing(cache.name, now_s=at_s)]
+        return Lists(set(pins), journal.reports.evictions(cache.name, now_s=times_s[0]))
 
     with Keeper(
         goal,
@@ -159,6 +167,7 @@ class _Report:
         self._days = Days(Tables(settings.tables.root), began, self._version)
         self._due = time.monotonic() + REPORT_EVERY_S
         self._alarms: set[str] = set()
+        self._target_bytes = 0
 
     def __call__(self, event: str, keeper: Keeper, *, is_last: bool = False) -> Figures:
         """Report now; the figures."""
@@ -172,7 +181,7 @@ class _Report:
         self._log(f"{at} {event}: {_line(found)}")
         for name, text in found.alarms.items():
             self._log(f"{at} ALARM {name}: {text}")
-        self._alarms = set(found.alarms)
+        self._alarms, self._target_bytes = set(found.alarms), found.target_bytes
         try:
             found.write(self._settings.steward.figures(found.cache))
             self._figures(found)
@@ -182,8 +191,9 @@ class _Report:
         return found
 
     def when_due(self, keeper: Keeper) -> None:
-        """Report each minute, and at once if there is a new alarm."""
-        if time.monotonic() >= self._due or not self._alarms >= self._all_alarms(keeper).keys():
+        """Report each minute, and at once if there is a new alarm or another target."""
+        is_new = keeper.target_bytes != self._target_bytes
+        if is_new or time.monotonic() >= self._due or not self._alarms >= self._all_alarms(keeper).keys():
             self._due = time.monotonic() + REPORT_EVERY_S
             self("keeps", keeper)
 
@@ -206,8 +216,8 @@ def _line(found: Figures) -> str:
     )
 
 
-def _knows_too_many(book: Book, keeper: Keeper) -> bool:
-    return len(book) > MOST_FILES and len(book) > 4 * keeper.n_held
+def _is_outdated(book: Book, keeper: Keeper) -> bool:
+    return keeper.began_astray or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
 
 
 def _n_files(root: Path | None) -> int:

@@ -6,12 +6,10 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-import pyarrow.parquet as pq
-
-from features import strict_json
-from features.errors import SchemaError
+from features.common import strict_json
+from features.common.errors import SchemaError
 from features.schema import Table
 from jobs.store.filesystems import Store
 from jobs.store.keys import Key
@@ -31,11 +29,17 @@ class Partition:
 
 
 @dataclasses.dataclass(frozen=True)
-class StagedPartition:
-    """Files written but not yet committed; `path` is relative to the table, empty for no rows."""
+class StagedFile:
+    """A data file of partition `key` that is checked and durable, but not committed.
 
-    path: str
-    files: tuple[str, ...]
+    `folder`: the partition's, relative to the table's; `digest`: hex SHA-256 of the file's bytes.
+    """
+
+    key: Key
+    folder: str
+    name: str
+    n_rows: int
+    digest: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,28 +91,18 @@ class Snapshot:
         }
 
 
-def seal(table: Table, store: Store, staged: StagedPartition) -> Partition:
-    """Make staged files durable, count their rows and check required columns; `store` is the table's."""
-    required = {column.name for column in table.columns if column.required}
-    n_rows, digests = 0, []
-    for name in staged.files:
-        path = f"{staged.path}/{name}"
-        digests.append(store.settle(path))
-        metadata = store.parquet_metadata(path)
-        n_rows += metadata.num_rows
-        _refuse_nulls(table, metadata, required)
-    digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
-    return Partition(staged.path, n_rows, digest, staged.files)
+def partitions_of(files: Iterable[StagedFile], cover: Iterable[Key]) -> dict[Key, Partition]:
+    """The partitions that `files` make up; those of `cover` that have no file are empty."""
+    found: dict[Key, list[StagedFile]] = {key: [] for key in cover}
+    for file in files:
+        found.setdefault(file.key, []).append(file)
+    return {key: _partition(some) for key, some in found.items()}
 
 
-def _refuse_nulls(table: Table, metadata: pq.FileMetaData, required: Collection[str]) -> None:
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            statistics = chunk.statistics if chunk.path_in_schema in required else None
-            if statistics is not None and statistics.null_count:
-                raise SchemaError(
-                    f"table {table.name}: column {chunk.path_in_schema!r} holds {statistics.null_count} nulls"
-                )
+def _partition(files: Sequence[StagedFile]) -> Partition:
+    digest = hashlib.sha256("\n".join(sorted(file.digest for file in files)).encode()).hexdigest()
+    path = files[0].folder if files else ""
+    return Partition(path, sum(file.n_rows for file in files), digest, tuple(file.name for file in files))
 
 
 def snapshot_id(table: Table, partitions: Mapping[Key, Partition]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from features.times import as_of_label, day_label
+from features.common.times import as_of_label, day_label
 
 Key = tuple[str, ...]
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
 
-from features import strict_json
-from features.errors import ConflictError
+from features.common import strict_json
+from features.common.errors import ConflictError
 
 
 class LeaseStore(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from features.errors import ConfigError, ConflictError
+from features.common.errors import ConfigError, ConflictError
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from features.results import PROMOTIONS
 from jobs.store.tables import Tables, read_partitions
 from models.serving.names import CHAMPION, STEWARD, Named

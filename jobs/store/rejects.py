@@ -21,5 +21,4 @@ def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rej
     ours = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
     pieces = [old.filter(pc.invert(ours)), rejects.select(columns).cast(old.schema)]
     rows = pa.concat_tables(pieces).sort_by([(name, "ascending") for name in REJECTS.key])
-    rows = rows.append_column("day", pa.repeat(pa.scalar(day), rows.num_rows))
-    tables.replace_arrow(REJECTS, rows, cover=[key], base=base)
+    tables.replace_partition(REJECTS, rows, key, base=base)

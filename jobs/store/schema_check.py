@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from features.errors import SchemaError
+from features.common.errors import SchemaError
 from features.schema import Table, arrow_schema
 from jobs.store.keys import Key
 
@@ -17,13 +18,14 @@ _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
-    """`data` with the table's columns and types, then its partition columns as strings.
+    """`data` with the table's columns and types; other columns are dropped.
 
     Integers and floats widen, timestamps become microseconds. Raises SchemaError naming the column.
     """
-    schema = arrow_schema(table)
-    for name in table.partition:
-        schema = schema.append(pa.field(name, pa.string(), nullable=False))
+    return _fitted(table, data, arrow_schema(table))
+
+
+def _fitted(table: Table, data: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         if field.name not in data.column_names:
@@ -43,15 +45,19 @@ def conform(table: Table, data: pa.Table) -> pa.Table:
 
 
 def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
-    """Each partition of `data`, a result of `conform`, with its rows; rows keep their order."""
+    """Each partition of `data`, in order of the keys, with its rows; rows keep their order.
+
+    `data` has the table's partition columns as strings. Raises SchemaError naming the column.
+    """
     names = list(table.partition)
     if not names:
         yield (), data
         return
+    keys = _fitted(table, data, pa.schema([pa.field(name, pa.string(), nullable=False) for name in names]))
     start, order = 0, [(name, "ascending") for name in names]
-    counts = data.group_by(names).aggregate([([], "count_all")]).sort_by(order)
+    counts = keys.group_by(names).aggregate([([], "count_all")]).sort_by(order)
     if counts.num_rows > 1:
-        data = data.sort_by(order)
+        data = data.take(pc.sort_indices(keys, order))
     for row in counts.to_pylist():
         yield tuple(row[name] for name in names), data.slice(start, row["count_all"])
         start += row["count_all"]

@@ -15,32 +15,32 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
 
-from features.errors import ConflictError, SchemaError
+from features.common.errors import ConflictError, SchemaError
 from features.schema import Table, arrow_schema
-from jobs.store.absent import no_table
 from jobs.store.commits import (
     COMMITS,
     Partition,
     Snapshot,
-    StagedPartition,
+    StagedFile,
     commit_name,
     commit_numbers,
     dump,
     load,
-    seal,
+    partitions_of,
     snapshot_id,
 )
 from jobs.store.filesystems import Store, store_at
 from jobs.store.keys import Key
+from jobs.store.missing_table import no_table
 from jobs.store.schema_check import checked_key, conform, partition_groups, partition_path
 
-__all__ = ["Partition", "Snapshot", "StagedPartition", "Tables", "read_partitions"]
+__all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 
 _log = logging.getLogger(__name__)
 
@@ -143,102 +143,90 @@ class Tables:
         partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
         any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
         """
-        return self.replace_each(table, [data], cover=cover, base=base)
+        return self.replace_each(table, partition_groups(table, data), cover=cover, base=base)
 
     def replace_each(
         self,
         table: Table,
-        pieces: Iterable[pa.Table],
+        pieces: Iterable[tuple[Key, pa.Table]],
         *,
         cover: Iterable[Key] = (),
         base: Snapshot | None = None,
         drop: Collection[Key] = (),
     ) -> Snapshot:
-        """The same for rows in pieces, each with all rows of its partitions; see `replace_arrow`.
+        """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
 
-        The partitions `drop` are left out.
+        Each piece becomes a file. The partitions `drop` are left out.
         """
         base = base or self.head(table)
-        checked = (conform(table, piece) for piece in pieces)
-        first = list(itertools.islice(checked, 1))  # what does not fit leaves no folder
-        staged = dict.fromkeys(_covered(table, cover), StagedPartition("", ()))
-        staged |= self.stage(table, self.staging(table), itertools.chain(first, checked))
-        return self.commit(table, staged, base=base, drop=drop)
+        return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
 
     def stage(
-        self, table: Table, staging: str, pieces: Iterable[pa.Table], *, name: str = "part-0.parquet"
-    ) -> dict[Key, StagedPartition]:
-        """Write `pieces` into the folder `staging`, as a file `name` in each partition; for `commit`.
+        self, table: Table, folder: str, pieces: Iterable[tuple[Key, pa.Table]], *, prefix: str = "part"
+    ) -> list[StagedFile]:
+        """Write each of `pieces` that has rows as a file of its partition below `folder`; for `commit`.
 
-        `pieces`: results of `conform`, each with all rows that its partitions have in this file.
+        `prefix`: begins the names of the files; tasks that write into one folder need different ones. Raises
+        SchemaError for a piece that does not fit the table, or a malformed partition value.
         """
-        store, schema = self._store.below(table.name), arrow_schema(table)
-        staged = {}
-        for piece in pieces:
-            for key, rows in partition_groups(table, piece):
-                path = f"{staging}/{partition_path(table, key)}".rstrip("/")
-                store.make_folder(path)
-                store.write_parquet(f"{path}/{name}", rows.select(schema.names).cast(schema))
-                staged[key] = StagedPartition(path, (name,))
-        return staged
+        store, files = self._store.below(table.name), list[StagedFile]()
+        for number, (key, piece) in enumerate(pieces):
+            rows, name = conform(table, piece), f"{prefix}-{number}.parquet"
+            if not rows.num_rows:
+                continue
+            path = f"{folder}/{partition_path(table, key)}".rstrip("/")
+            store.make_folder(path)
+            digest = store.write_parquet(f"{path}/{name}", rows)
+            files.append(StagedFile(key, path, name, rows.num_rows, digest))
+        return files
+
+    def replace_partition(
+        self, table: Table, rows: pa.Table, key: Key, *, base: Snapshot | None = None
+    ) -> Snapshot:
+        """Replace one partition by `rows` of the table's columns; without rows it becomes empty.
+
+        Raises as `replace_arrow`.
+        """
+        return self.replace_each(table, [(key, rows)], cover=[key], base=base)
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
         """Replace one partition by `rows`, by column name; without rows it becomes empty.
 
         For small tables only, such as summaries. Raises as `replace_arrow`.
         """
-        data = pa.Table.from_pylist(list(rows), arrow_schema(table))
-        for name, value in zip(table.partition, key, strict=True):
-            data = data.append_column(name, pa.repeat(pa.scalar(value), len(rows)))
-        return self.replace_arrow(table, data, cover=[key])
+        return self.replace_partition(table, pa.Table.from_pylist(list(rows), arrow_schema(table)), key)
 
-    def staging(self, table: Table) -> str:
-        """A fresh folder for data files, relative to the table's; nothing reads it until it is committed."""
-        name = f"data-{uuid.uuid4().hex}"
-        self._store.below(table.name).make_folder(name)
-        return name
-
-    @contextmanager
-    def scratch(self, table: Table) -> Iterator[str]:
-        """A new folder for Spark, removed after the block; after a crash `vacuum` removes it."""
-        name = self.staging(table)
-        try:
-            yield self.location(table, name)
-        finally:
-            self._store.below(table.name).remove(name)
-
-    def location(self, table: Table, name: str) -> str:
-        """The path of a folder of the table for Spark."""
-        return self._store.below(f"{table.name}/{name}").root
-
-    def files(self, table: Table, folder: str) -> list[str]:
-        """The files in a folder of the table and below, in order, relative to the table's."""
-        return self._store.below(table.name).files(folder)
+    def discard(self, table: Table, folder: str) -> None:
+        """Remove a folder that `stage` wrote into, or one below it, that is not committed."""
+        self._store.below(table.name).remove(folder)
 
     def commit(
         self,
         table: Table,
-        partitions: Mapping[Key, StagedPartition],
+        files: Iterable[StagedFile],
         *,
         base: Snapshot | None,
+        cover: Iterable[Key] = (),
         drop: Collection[Key] = (),
     ) -> Snapshot:
-        """Replace `partitions` and drop those of `drop` in one step; returns the new snapshot.
+        """Publish staged `files` in one step: they replace their partitions. Returns the new snapshot.
 
-        `base`: the snapshot that the new data was made from, None for an empty table. Equal content makes no
-        commit, and the current snapshot is returned. Raises ConflictError if a partition was replaced since
-        `base`, SchemaError if a required column holds a null or a partition value is malformed.
+        Partitions of `cover` without a file, and a table without partition columns, become empty; those of
+        `drop` are left out. `base`: the snapshot that the new data was made from, None for an empty table.
+        Equal content makes no commit, and the current snapshot is returned. Raises ConflictError if a
+        partition was replaced since `base`, SchemaError if a partition value is malformed.
         """
         store = self._store.below(table.name)
-        sealed = {checked_key(table, key): seal(table, store, staged) for key, staged in partitions.items()}
-        store.settle_folders(part.path for part in sealed.values() if part.files)
+        covered = [*(checked_key(table, key) for key in cover), *([] if table.partition else [()])]
+        staged = partitions_of(files, covered)
+        store.settle_folders(part.path for part in staged.values() if part.files)
         while True:
             head = self.head(table)
-            _refuse_conflict(table, sealed, head, {} if base is None else base.partitions)
-            changed = {k: part for k, part in sealed.items() if not _same(head.partitions.get(k), part)}
+            _refuse_conflict(table, staged, head, {} if base is None else base.partitions)
+            changed = {k: part for k, part in staged.items() if not _same(head.partitions.get(k), part)}
             merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
             if head.number and not changed and len(merged) == len(head.partitions):
-                _discard(store, sealed.values(), head.partitions.values())
+                _discard(store, staged.values(), head.partitions.values())
                 _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
                 return head
             new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
@@ -273,6 +261,11 @@ class Tables:
         return len(doomed)
 
 
+def new_folder() -> str:
+    """The name of a fresh folder for data files of a table; nothing reads them until they are committed."""
+    return f"data-{uuid.uuid4().hex}"
+
+
 def read_partitions(
     snapshot: Snapshot, chosen: Mapping[Key, Partition], columns: Sequence[str] | None = None
 ) -> pa.Table:
@@ -297,10 +290,6 @@ def read_partitions(
             arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in wanted}
             pieces.append(pa.table(arrays))
     return pa.concat_tables(pieces)
-
-
-def _covered(table: Table, cover: Iterable[Key]) -> list[Key]:
-    return [*cover, *([] if table.partition else [()])]
 
 
 def _refuse_conflict(

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.errors import InputError, StaleInputError
+from features.common.times import day_label
+from features.common.units import format_bytes
 from features.demand import demand
-from features.errors import InputError, StaleInputError
 from features.schema import ACCESSES, FILES
-from features.times import day_label
-from features.units import format_bytes
-from jobs.store.absent import no_access
+from jobs.store.missing_table import no_access
 from jobs.store.tables import Tables, read_partitions
 from replay.arrow import from_arrow
 from replay.read import LoadedTrace, read_trace

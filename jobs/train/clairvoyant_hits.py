@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from features.errors import SchemaError
+from features.common.errors import SchemaError
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from replay.policies.clairvoyant import clairvoyant_bypass

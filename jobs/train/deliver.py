@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from features.errors import InputError, ServiceError
+from features.common.errors import InputError, ServiceError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from features.schema import Table
 from jobs.settings.tree import MlflowSettings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
+from jobs.store.trainings import keep_training
 from models.serving.mlflow_session import patiently
 from models.serving.spool import Training, waiting
 from models.serving.upload import upload
@@ -34,7 +35,7 @@ class TrainingAnswer:
 
 
 def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> TrainingAnswer:
-    """Upload `training`, write its metrics into the tables, and delete it from the spool.
+    """Upload `training`, write its metrics and its digest into the tables, and delete it from the spool.
 
     Raises ServiceError if MLflow stays unavailable for `patience` seconds: the metrics are then in the tables
     without run ids, and the training stays in the spool.
@@ -59,6 +60,13 @@ def deliver(tables: Tables, training: Training, mlflow: MlflowSettings) -> Train
         for report, run_id in zip(reports, done.run_ids, strict=True)
     ]
     _write(tables, training, reports_with_runs)
+    keep_training(
+        tables,
+        region=training.region,
+        until_s=int(answer["until_s"]),
+        version=done.version,
+        digest=done.digest,
+    )
     training.remove()
     kept = {name: answer[name] for name in ("dropped", "by_recency", "order", "no_order")}
     return TrainingAnswer(version=done.version, models=reports_with_runs, **kept)

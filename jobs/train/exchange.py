@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from features.arrays import IntArray
+from features.common.arrays import IntArray
 from features.stream.parts import divided
 from features.stream.texts import joined
 from jobs.store.keys import Key

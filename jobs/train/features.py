@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from features.common.times import DAY_S, as_of_label, day_label, parse_day
 from features.schema import ACCESSES
 from features.spec import FeatureSpec
-from features.times import DAY_S, as_of_label, day_label, parse_day
 from jobs.settings.tree import Settings
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.clairvoyant_hits import clairvoyant_hits

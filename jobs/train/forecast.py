@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from features import files
-from features.errors import InputError
+from features.common import files
+from features.common.errors import InputError
 from models.series.forecast import HorizonForecast, forecast
 from models.series.rolling import CutQuality, Figures, rolling_quality
 from models.series.series import Series, read_series

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from features import labels
+from features.common.times import parse_as_of
 from features.stream import events
 from features.stream.region import Region
-from features.times import parse_as_of
-from jobs.store.keys import MomentKey
+from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Snapshot, Tables, read_partitions
 from jobs.train.carried import carried
 from jobs.train.reads import catalogue, coded_reads, not_counted
-from jobs.train.work import FeatureWork, LabelWork, placed
+from jobs.train.work import FeatureWork, LabelWork
 
 
 class LocalEngine:
@@ -24,14 +24,12 @@ class LocalEngine:
         bases = {kept: tables.head(kept) for kept in work.kept}
         region = _region(tables, work)
         table = work.spec.features_table
-        pieces = (placed(region.features(at), table, MomentKey.at(at, work.region)) for at in work.as_ofs)
+        pieces = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
         done = tables.replace_each(table, pieces, cover=work.keys, base=base)
         for kept, (since_s, before_s) in work.kept.items():
             key, older = work.keys[-1], work.older(kept)
             state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
-            tables.replace_each(
-                kept, [placed(state.rows, kept, key)], cover=[key], base=bases[kept], drop=older
-            )
+            tables.replace_each(kept, [(key, state.rows)], cover=[key], base=bases[kept], drop=older)
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
@@ -42,11 +40,11 @@ class LocalEngine:
         reads = labels.Reads(rows, until_s=work.until_s, hits=labels.hits_of(work.hits))
         table = work.spec.labels_table
 
-        def pieces() -> Iterator[pa.Table]:
+        def pieces() -> Iterator[tuple[Key, pa.Table]]:
             for key, part in work.wanted.items():
                 dids = read_partitions(work.features, {key: part}, ["did"])["did"]
                 found = reads.labels(dids.combine_chunks(), parse_as_of(key[1]), work.spec)
-                yield placed(found, table, key)
+                yield key, found
 
         return tables.replace_each(table, pieces(), cover=work.wanted, base=base)
 

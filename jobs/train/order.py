@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from features.errors import InputError, StaleInputError
+from features.common.errors import InputError, StaleInputError
+from features.common.progress import Advance
+from features.common.times import DAY_S, as_of_label, day_label, parse_day
+from features.common.units import duration_label
 from features.schema import ACCESSES
 from features.stream.columns import COLUMNS
 from features.stream.readers import reader_kinds
-from features.times import DAY_S, as_of_label, day_label, parse_day
-from features.units import duration_label
-from jobs.progress import Advance
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
-from models.learning.order import CAPACITY_FRACTIONS, Learning, Rungs
+from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning
 from models.serving.bundle import OrderModel
-from replay.story import file_kinds, story
+from replay.access_context import file_kinds, story
 
 BESIDE = ("dataset", "user", "task")
 """Columns of accesses that an order is told of."""
@@ -28,7 +28,7 @@ class RegionOrder(NamedTuple):
     """What a bundle says of an order, and its models."""
 
     model: OrderModel
-    rungs: Rungs
+    rungs: HorizonTrees
 
 
 class Attempt(NamedTuple):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
-
-from features.errors import ModelError, ServiceError, StaleInputError
+from features.common.errors import ModelError, ServiceError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
@@ -17,6 +14,7 @@ from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.keys import Key, MomentKey
 from jobs.store.promotions import named
 from jobs.store.tables import Snapshot, Tables, read_partitions
+from jobs.store.trainings import trained
 from jobs.train.engines import Engines
 from jobs.train.ready import check_features
 from jobs.train.registry import registry
@@ -27,7 +25,7 @@ from models.parallel import each
 from models.serving.drift import Drift, drifts
 from models.serving.mlflow_session import patiently
 from models.serving.names import CHAMPION
-from models.serving.scoring import PREDICTION_SCHEMA, ROWS_AT_A_TIME, LoadedModels, ServedModels
+from models.serving.scoring import RegionModels
 
 DRIFT_ROWS = 20_000
 """Rows per as_of that are compared with training; the PSI of so many is exact to about 0.001."""
@@ -91,8 +89,9 @@ def score(
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
         champion = named(tables, region=region).get(CHAMPION)
+        digests = {version: one.digest for version, one in trained(tables, region=region).items()}
         models = patiently(
-            lambda: registry(mlflow).load(region, mlflow.serve, champion),
+            lambda: registry(mlflow).load(region, mlflow.serve, champion=champion, digests=digests),
             patience_s=mlflow.patience,
         )
         models.bundle.check(spec=spec, region=region)
@@ -105,26 +104,18 @@ def score(
 
 
 def _write(
-    engines: Engines, tables: Tables, features: Snapshot, keys: Sequence[Key], models: ServedModels
+    engines: Engines, tables: Tables, features: Snapshot, keys: Sequence[Key], models: RegionModels
 ) -> Snapshot:
     """Replace the predictions for `keys` of the features."""
     base = tables.head(PREDICTIONS)
     chosen = {key: features.partitions[key] for key in keys}
     if not engines.is_local(sum(part.n_rows for part in chosen.values())):
-        from jobs.spark import table_io  # noqa: PLC0415  Spark is loaded where it is used
-        from jobs.train.spark_scoring import scored  # noqa: PLC0415
+        from jobs.train.spark_scoring import staged  # noqa: PLC0415  Spark is loaded where it is used
 
-        rows = table_io.read_partitions(engines.spark(), features, chosen)
-        return table_io.replace(scored(rows, models), tables, PREDICTIONS, cover=keys, base=base)
-    loaded = models.load()
-    pieces = (_predictions(read_partitions(features, {key: chosen[key]}), loaded) for key in keys)
+        files = staged(engines.spark(), tables, features, chosen, models)
+        return tables.commit(PREDICTIONS, files, cover=keys, base=base)
+    pieces = ((key, models.table(read_partitions(features, {key: chosen[key]}), each)) for key in keys)
     return tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
-
-
-def _predictions(rows: pa.Table, models: LoadedModels) -> pa.Table:
-    batches = rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)
-    made = each(lambda batch: list(models.predictions(batch)), filter(len, batches))
-    return pa.Table.from_batches(itertools.chain.from_iterable(made), PREDICTION_SCHEMA)
 
 
 @contextlib.contextmanager
@@ -139,15 +130,15 @@ def _no_predictions(keys: Sequence[MomentKey]) -> Iterator[None]:
 
 
 def _watch(
-    tables: Tables, features: Snapshot, keys: Sequence[MomentKey], models: ServedModels, spec: FeatureSpec
+    tables: Tables, features: Snapshot, keys: Sequence[MomentKey], models: RegionModels, spec: FeatureSpec
 ) -> tuple[str, ...]:
     """Write the drift of every as_of; one alarm per as_of with drifted columns."""
-    loaded, alarms = models.load(), []
+    alarms = []
     for key in keys:
         part = features.partitions[key]
         if not part.n_rows:
             continue
-        found = _drift(loaded, features, key, spec)
+        found = _drift(models, features, key, spec)
         rows: list[dict[str, object]] = [
             {**dataclasses.asdict(one), "drifted": one.drifted, "model_version": models.version}
             for one in found
@@ -162,7 +153,7 @@ def _watch(
     return tuple(alarms)
 
 
-def _drift(models: LoadedModels, features: Snapshot, key: MomentKey, spec: FeatureSpec) -> list[Drift]:
+def _drift(models: RegionModels, features: Snapshot, key: MomentKey, spec: FeatureSpec) -> list[Drift]:
     part, bundle = features.partitions[key], models.bundle
     sample = feature_sample(features, key, part, spec=spec, share=DRIFT_ROWS / part.n_rows)
     if not sample.num_rows:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from features.common.errors import StaleInputError
 from features.demand import PLACES, demand
-from features.errors import StaleInputError
 from features.schema import ACCESSES, FILES, arrow_schema
 from features.stream.events import usable
 from features.stream.facts import CATALOGUE

@@ -7,14 +7,14 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.times import as_of_label, day_label, parse_as_of
+from features.common.units import duration_label
 from features.schema import ACCESSES, PREDICTIONS
 from features.spec import FeatureSpec
-from features.times import as_of_label, day_label, parse_as_of
-from features.units import duration_label
 from jobs.settings.tree import Settings, TrainingSettings
-from jobs.store.absent import no_access
 from jobs.store.keys import MomentKey
+from jobs.store.missing_table import no_access
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.engines import Engines
 from jobs.train.written import check_on_grid

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.times import as_of_label, parse_as_of
 from features.spec import FeatureSpec
-from features.times import as_of_label, parse_as_of
 from jobs.settings.tree import TrainingSettings
 from jobs.store.keys import Key
 from jobs.store.tables import Partition, Snapshot, read_partitions

@@ -15,7 +15,7 @@ import pyarrow as pa
 from features.schema import DORMANT, FILES, STATES, Table
 from features.stream.parts import part_of
 from jobs.store.keys import Key
-from jobs.store.tables import Partition, Snapshot, StagedPartition, Tables, read_partitions
+from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.train.exchange import Piece, Source, sent, sources
 from jobs.train.spark_parts import FILES as CATALOGUE
 from jobs.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts, Written
@@ -42,21 +42,21 @@ class SparkEngine:
         self._spark = spark
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
-        bases, files = {kept: tables.head(kept) for kept in work.kept}, tables.head(FILES)
+        bases, catalogue = {kept: tables.head(kept) for kept in work.kept}, tables.head(FILES)
         n_parts = self._n_parts(_n_rows(work.days))
         table = work.spec.features_table
         parts = FeatureParts.of(work, tables, n_parts)
         read = [
             *sources(READS, work.accesses, work.days),
-            *sources(CATALOGUE, files, files.partitions),
+            *sources(CATALOGUE, catalogue, catalogue.partitions),
             *_states(tables, work),
         ]
         by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
         written = _gathered(by_dataset, n_parts).mapPartitionsWithIndex(parts.written).collect()
-        done = tables.commit(table, _staged(written, table, work.keys), base=base)
+        done = tables.commit(table, _files(written, table), cover=work.keys, base=base)
         for kept, before in bases.items():
-            staged = _staged(written, kept, work.keys[-1:])
-            tables.commit(kept, staged, base=before, drop=work.older(kept))
+            files = _files(written, kept)
+            tables.commit(kept, files, cover=work.keys[-1:], base=before, drop=work.older(kept))
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
@@ -78,7 +78,7 @@ class SparkEngine:
             hits = sent(HITS, work.hits, part_of(work.hits["did"], n_parts), n_parts)
             pieces = pieces.union(self._spark.sparkContext.parallelize(list(hits)))
         written = _gathered(pieces, n_parts).mapPartitionsWithIndex(parts.written).collect()
-        return tables.commit(table, _staged(written, table, work.wanted), base=base)
+        return tables.commit(table, _files(written, table), cover=work.wanted, base=base)
 
     def _n_parts(self, n_reads: int) -> int:
         """Parts that fit into memory, and enough of them for the cluster; the same in each run."""
@@ -108,10 +108,6 @@ def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
     return pieces.partitionBy(n_parts, int)
 
 
-def _staged(written: Iterable[Written], table: Table, cover: Iterable[Key]) -> dict[Key, StagedPartition]:
-    """The files of each partition of a table; none for those of `cover` that nobody wrote."""
-    staged = dict.fromkeys(cover, StagedPartition("", ()))
-    for one in written:
-        if one.table == table.name:
-            staged[one.key] = StagedPartition(one.staged.path, (*staged[one.key].files, *one.staged.files))
-    return staged
+def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
+    """The files of a table."""
+    return [one.file for one in written if one.table == table.name]

@@ -10,22 +10,21 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from features import labels
+from features.common.times import parse_as_of
 from features.schema import ACCESSES, STATES, Table, arrow_schema
 from features.schema import FILES as CATALOGUE
 from features.stream import events, facts
-from features.stream.homes import homes
+from features.stream.dataset_parts import dataset_parts
 from features.stream.parts import part_of
 from features.stream.region import Region
 from features.stream.stored import Stored
 from features.stream.texts import coded
-from features.times import parse_as_of
 from jobs.store.keys import Key, MomentKey
-from jobs.store.schema_check import conform
-from jobs.store.tables import StagedPartition, Tables
+from jobs.store.tables import StagedFile, Tables, new_folder
 from jobs.train.carried import remembered, superseded
 from jobs.train.exchange import Piece, Source, bare, received, sent
 from jobs.train.reads import demanded_day, not_counted
-from jobs.train.work import FeatureWork, LabelWork, placed
+from jobs.train.work import FeatureWork, LabelWork
 
 READS, FILES, STATE, HITS = ("reads",), ("files",), ("state",), ("hits",)
 """Kinds of rows."""
@@ -34,11 +33,10 @@ _NO_HITS = pa.schema([("did", pa.string()), ("at", pa.int64())]).empty_table()
 
 
 class Written(NamedTuple):
-    """Files of one partition of a table that a worker has written."""
+    """A file of a table that a worker has written."""
 
     table: str
-    key: Key
-    staged: StagedPartition
+    file: StagedFile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +50,13 @@ class Staging:
     @classmethod
     def of(cls, tables: Tables, table: Table) -> Staging:
         """A new one."""
-        return cls(tables.root, table, tables.staging(table))
+        return cls(tables.root, table, new_folder())
 
-    def written(self, part: int, pieces: Iterable[pa.Table]) -> Iterator[Written]:
+    def written(self, part: int, pieces: Iterable[tuple[Key, pa.Table]]) -> Iterator[Written]:
         """Write the rows that a part has. A task that runs twice writes files of different names."""
-        name = f"part-{part}-{uuid.uuid4().hex}.parquet"
-        conforming = (conform(self.table, piece) for piece in pieces)
-        staged = Tables(self.root).stage(self.table, self.folder, conforming, name=name)
-        return (Written(self.table.name, *one) for one in staged.items())
+        prefix = f"part-{part}-{uuid.uuid4().hex}"
+        staged = Tables(self.root).stage(self.table, self.folder, pieces, prefix=prefix)
+        return (Written(self.table.name, file) for file in staged)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +99,7 @@ class FeatureParts:
     def by_dataset(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The rows of a part, by part of the dataset of their file."""
         reads, files, stored = self._known(pieces)
-        found = homes(reads, files, stored, self.n_parts, cycle_s=self.work.spec.cycle_s)
+        found = dataset_parts(reads, files, stored, self.n_parts, cycle_s=self.work.spec.cycle_s)
         yield from sent(READS, reads, found.reads, self.n_parts)
         yield from sent(FILES, files, found.files, self.n_parts)
         yield from sent(STATE, stored.rows, found.states, self.n_parts)
@@ -111,12 +108,11 @@ class FeatureParts:
         """Write the features of a part, and its state."""
         work = self.work
         region = Region(*self._known(pieces), work.spec)
-        table = work.spec.features_table
-        rows = (placed(region.features(at), table, MomentKey.at(at, work.region)) for at in work.as_ofs)
+        rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
         yield from self.features.written(part, rows)
         for kept, (since_s, before_s) in work.kept.items():
             state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
-            yield from self.states[kept].written(part, [placed(state.rows, kept, work.keys[-1])])
+            yield from self.states[kept].written(part, [(work.keys[-1], state.rows)])
 
     def _known(self, pieces: Iterable[Piece]) -> tuple[pa.Table, pa.Table, Stored]:
         found = received(pieces)
@@ -159,8 +155,8 @@ class LabelParts:
         reads = labels.Reads(rows, until_s=self.work.until_s, hits=labels.hits_of(hits))
         return self.into.written(part, self._labels(reads, found))
 
-    def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[pa.Table]:
+    def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
         spec = self.work.spec
         for key, rows in sorted(pairs.items()):
             found = reads.labels(rows["did"].combine_chunks().sort(), parse_as_of(key[1]), spec)
-            yield placed(found, spec.labels_table, key)
+            yield key, found

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from features.schema import PREDICTIONS
-from features.spark.schema import struct_type
-from models.serving.scoring import ServedModels
+from jobs.store.keys import Key
+from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
+from jobs.train.exchange import Source, sources
+from models.serving.scoring import RegionModels
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def scored(features: DataFrame, models: ServedModels) -> DataFrame:
-    """`LoadedModels.predictions` in Spark, with the same numbers; each task loads the models once."""
-    wanted = dict.fromkeys(
-        [
-            *("did", "dataset", "tier", "size_bytes", "recency_s"),
-            *(models.bundle.columns),
-            *PREDICTIONS.partition,
-        ]
-    )
-    schema = struct_type(PREDICTIONS, with_partition=True)
-    return features.select(*wanted).mapInArrow(_scorer(models), schema)
+def staged(
+    spark: SparkSession,
+    tables: Tables,
+    features: Snapshot,
+    chosen: Mapping[Key, Partition],
+    models: RegionModels,
+) -> list[StagedFile]:
+    """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
+    files = list(sources(("features",), features, chosen))
+    score = _Score(tables.root, new_folder(), models)
+    return spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect()
 
 
-def _scorer(models: ServedModels) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def score(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loaded = models.load()
-        for batch in batches:
-            if batch.num_rows:
-                yield from loaded.predictions(batch)
+@dataclasses.dataclass(frozen=True)
+class _Score:
+    """Writes the predictions of a file of features into `folder`."""
 
-    return score
+    root: str
+    folder: str
+    models: RegionModels
+
+    def __call__(self, source: Source) -> list[StagedFile]:
+        rows = self.models.table(read_partitions(source.snapshot, source.chosen))
+        # A task that runs twice writes files of different names.
+        prefix = f"part-{uuid.uuid4().hex}"
+        return Tables(self.root).stage(PREDICTIONS, self.folder, [(source.key, rows)], prefix=prefix)

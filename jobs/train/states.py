@@ -22,10 +22,10 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from features.common.times import DAY_S, day_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, STATES, Table
 from features.spec import FeatureSpec
 from features.stream.events import usable
-from features.times import DAY_S, day_label, parse_as_of
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.train.reads import PLACE, demanded

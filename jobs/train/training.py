@@ -7,24 +7,17 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pandas as pd
-
-from features.errors import ModelError
+from features.common.errors import ModelError
+from features.common.progress import Advance
 from features.spec import FeatureSpec
-from features.times import as_of_label, day_label
-from features.units import duration_label
-from jobs.progress import Advance
 from jobs.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.store.tables import Tables
-from jobs.text import percent
 from jobs.train import features, order
 from jobs.train.deliver import TrainingAnswer, deliver
+from jobs.train.described import Data, card, described, order_in_words
 from jobs.train.engines import Engines
 from jobs.train.ready import learned_since_s
 from jobs.train.samples import training_sample
-from models.serving.bundle import Bundle, OrderModel
-from models.serving.provenance import code_version
-from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG
 from models.serving.spool import Spool
 from models.training.training import Effort, train
 
@@ -109,7 +102,7 @@ def train_and_record(
         search_s=search_s,
         search_trials=training.search_trials,
     )
-    tags = {"features_snapshot": features_table.id, "labels_snapshot": labels.id, **code_version()}
+    data = Data.of(rows, features=features_table.id, labels=labels.id, demand=demand_sources or {})
     with _spool(training.spool) as spool:
         trained = train(
             rows,
@@ -118,7 +111,7 @@ def train_and_record(
             region=region,
             until_s=until_s,
             effort=effort,
-            tags=tags,
+            tags=data.tags,
             on_progress=on_progress,
         )
         learned = order.attempt(
@@ -135,21 +128,14 @@ def train_and_record(
             bundle = dataclasses.replace(bundle, order=learned.order.model)
         bundle = dataclasses.replace(bundle, no_order=learned.why)
         done = spool.finish(
-            f"{region} {as_of_label(until_s)}",
             bundle,
-            params={
-                "region": region,
-                "until": as_of_label(until_s),
-                "n_rows": len(rows),
-                "max_rows": training.max_rows,
-                **dataclasses.asdict(effort),
-            },
-            tags=tags | _summary_tags(bundle, rows),
+            described(trained, bundle, data, training=training, effort=effort),
+            card=card(trained, data),
             answer={
                 "until_s": until_s,
                 "dropped": bundle.dropped,
                 "by_recency": bundle.by_recency,
-                "order": _order_in_words(bundle.order),
+                "order": order_in_words(bundle.order),
                 "no_order": bundle.no_order,
                 "models": [dataclasses.asdict(report) for report in trained.reports],
                 **trained.rows,
@@ -157,31 +143,6 @@ def train_and_record(
         )
     on_progress(len(spec.horizons_s), len(spec.horizons_s), "recording in MLflow")
     return deliver(tables, done, mlflow)
-
-
-def _order_in_words(learned: OrderModel | None) -> str | None:
-    """Horizons and shares of an order, for example `1h, 3h; 100 % models at 5 % of the bytes read, …`."""
-    if learned is None:
-        return None
-    horizons = ", ".join(map(duration_label, learned.horizons_s))
-    shares = ", ".join(
-        f"{percent(share)} models at {percent(fraction)}"
-        for fraction, share in zip(learned.fractions, learned.shares, strict=True)
-    )
-    return f"within {horizons}; {shares} of the bytes read"
-
-
-def _summary_tags(bundle: Bundle, rows: pd.DataFrame) -> dict[str, str]:
-    """Model, data and permission to push as tags, for the columns of MLflow's page of experiments."""
-    days = [day_label(int(at)) for at in (rows["as_of_s"].min(), rows["as_of_s"].max())]
-    n_moments = rows["as_of_s"].nunique()
-    return {
-        "model": ", ".join(f"{duration_label(one.horizon_s)} {one.learner}" for one in bundle.models),
-        "data": f"{len(rows)} rows at {n_moments} decision times, {days[0]} to {days[1]}",
-        "order": _order_in_words(bundle.order) or f"none: {bundle.no_order}",
-        MAY_PUSH_TAG: "no: not evaluated yet",
-        MAY_EVICT_TAG: "no: not evaluated yet",
-    }
 
 
 @contextlib.contextmanager

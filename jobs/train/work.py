@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from features.common.times import parse_as_of
 from features.schema import DORMANT, STATES, Table
 from features.spec import FeatureSpec
-from features.times import parse_as_of
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, Tables
 
@@ -120,10 +120,3 @@ class Engine(Protocol):
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         """Replace the labels of `work.wanted`. Raises ConflictError, StaleInputError."""
         ...
-
-
-def placed(rows: pa.Table, table: Table, key: Key) -> pa.Table:
-    """`rows` with the partition columns of `table`."""
-    for name, value in zip(table.partition, key, strict=True):
-        rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
-    return rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from features.errors import InputError
-from features.times import as_of_label
+from features.common.errors import InputError
+from features.common.times import as_of_label
 from jobs.store.tables import Snapshot
 
 

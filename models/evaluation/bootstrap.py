@@ -10,8 +10,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import FloatArray, IntArray
-from features.units import TOO_FEW_DAYS
+from features.common.arrays import FloatArray, IntArray
+from features.common.units import TOO_FEW_DAYS
+from replay.contest import Gap
 
 BLOCK_DAYS = 7
 """The bootstrap draws whole weeks, because jobs have a weekly rhythm."""
@@ -88,6 +89,20 @@ def ratio_interval(
         return None
     lower, upper = np.quantile(above_sums / below_sums, [1 - confidence, confidence])
     return Interval(mean, float(lower), float(upper), confidence)
+
+
+def gap_columns(gap: Gap | None) -> dict[str, float | None]:
+    """`byte_gap_closed`: the share of the way from LRU's WAN bytes to the bound's; its `_lower` and `_upper`.
+
+    The last two are one-sided bounds at 95 % confidence each, by a block bootstrap over days. All are None
+    where LRU reaches the bound, the bounds also where days are too few.
+    """
+    found = None if gap is None else ratio_interval(*gap)
+    return {
+        "byte_gap_closed": None if found is None else found.mean,
+        "byte_gap_closed_lower": None if found is None else found.lower,
+        "byte_gap_closed_upper": None if found is None else found.upper,
+    }
 
 
 def _sums(series: FloatArray, block: int, seed: int, resamples: int) -> FloatArray:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from models.evaluation.metrics import Quality
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray
-from features.times import DAY_S
+from features.common.arrays import BoolArray, FloatArray
+from features.common.times import DAY_S
 from replay.result import Result
 from replay.trace import Trace
 
@@ -20,7 +20,7 @@ class HoursPerByte(NamedTuple):
 
 
 def daily_hours(trace: Trace, result: Result, hit: BoolArray, per_byte: HoursPerByte) -> FloatArray:
-    """Core-hours of each day of `result.daily`; `hit`: which of all accesses of `trace` were hits."""
+    """Core-hours per day of `result.daily`, float64[days]; `hit`: bool[n], for all accesses of `trace`."""
     first = trace.n_accesses - result.requests
     item, days = trace.item[first:], result.daily.day
     rate = np.where(hit[first:], per_byte.hit[item], per_byte.missed[item])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 
 _EPSILON = 1e-6
 N_BINS = 10
@@ -51,7 +51,7 @@ class Quality:
 def quality(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> Quality:
-    """All figures of probabilities. Raises ValueError on empty input or unequal lengths."""
+    """All figures of predicted probabilities (0 … 1). Raises ValueError on empty input or unequal lengths."""
     y, p, w = _checked(labels, probabilities, weights)
     curve = reliability(y, p, w)
     return Quality(

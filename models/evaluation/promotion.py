@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import (
     CHALLENGER_PLAN,
     CHAMPION_PLAN,
@@ -18,7 +19,6 @@ from features.results import (
     STEWARD_CHAMPION,
     STEWARD_PLAN,
 )
-from features.units import TOO_FEW_DAYS, format_bytes
 from models.evaluation.bootstrap import mean_interval
 
 MIN_DAYS = 21

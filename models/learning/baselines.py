@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import numpy as np
 import pandas as pd
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from features.spec import FeatureSpec
 from features.stream.columns import GAPS, HALF_LIVES_S, HOUR_S
 from models.learning.learners import WithKnobs

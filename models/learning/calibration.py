@@ -12,7 +12,7 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from models.evaluation.metrics import log_loss
 
 Fit = Callable[[FloatArray, FloatArray], "Knots"]

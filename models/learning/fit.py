@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from features.arrays import FloatArray, IntArray
-from features.errors import ModelError
-from features.units import duration_label
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import ModelError
+from features.common.units import duration_label
 from models.evaluation.metrics import log_loss
 from models.learning.baselines import Untrained
 from models.learning.calibration import IDENTITY, Knots, calibrate, calibrate_score, reads_if_any

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from features.arrays import Float32Array, FloatArray, Ids, IntArray
+from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from models.learning.lightgbm_text import checked_text
-from replay.forest import (
+from replay.trees.forest import (
     CATEGORY,
     NAN_IS_ZERO,
     NAN_LEFT,

@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, Float32Array, FloatArray, IntArray
-from features.errors import ModelError, SchemaError
+from features.common.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from features.common.errors import ModelError, SchemaError
+from features.common.units import duration_label
 from features.spec import FeatureSpec
-from features.units import duration_label
 from models.learning.split import time_split
 
 Vocabulary = Mapping[str, Sequence[str]]

@@ -11,9 +11,10 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from models.learning.forest import forest_of, probabilities
-from replay.forest import Forest
+from models.learning.lightgbm_text import checked_text
+from replay.trees.forest import Forest
 
 CATEGORICAL = ("tier", "campaign")
 _RISING = ("n_reads", "decayed_", "dataset_decayed_", "dataset_passes_")
@@ -76,12 +77,13 @@ class LightGBM(WithKnobs):
     seed: int = 1
     name: str = "lightgbm"
 
-    def fit(self, x: pd.DataFrame, y: FloatArray) -> FittedLightGBM:
+    def fit(self, x: pd.DataFrame, y: FloatArray) -> Trees:
         """Fit by binary log loss, with one thread (see `models.parallel`)."""
         categorical = [name for name in CATEGORICAL if name in x.columns]
         quiet = {"verbosity": -1, "num_threads": 1}
         data = lgb.Dataset(x, y, categorical_feature=categorical, params=quiet)
-        return FittedLightGBM(lgb.train(self._parameters(list(x.columns)), data, self.trees))
+        booster = lgb.train(self._parameters(list(x.columns)), data, self.trees)
+        return Trees.of(str(booster.model_to_string()), list(x.columns))
 
     def _parameters(self, columns: Sequence[str]) -> dict[str, object]:
         parameters: dict[str, object] = {
@@ -106,33 +108,30 @@ class LightGBM(WithKnobs):
 
 
 @dataclasses.dataclass(frozen=True)
-class FittedLightGBM:
-    """A LightGBM booster, scored by a kernel."""
+class Trees:
+    """A LightGBM model as its checked text, scored by a kernel. `columns`: of the rows that it scores."""
 
-    booster: lgb.Booster
+    text: str
+    columns: tuple[str, ...]
+
+    @staticmethod
+    def of(text: str, columns: Sequence[str]) -> Trees:
+        """The model of `text` without what follows its trees. Raises ModelError unless it is of `columns`."""
+        return Trees(checked_text(text, columns), tuple(columns))
 
     @functools.cached_property
     def _forest(self) -> Forest:
-        return forest_of(self.payload().decode(), self.booster.feature_name())
+        return forest_of(self.text, self.columns)
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """Probabilities before calibration."""
         return probabilities(self._forest, x.to_numpy(dtype=np.float32))
 
-    def payload(self) -> bytes:
-        """LightGBM's text format, UTF-8."""
-        return str(self.booster.model_to_string()).encode()
-
-    @staticmethod
-    def of_payload(payload: bytes) -> FittedLightGBM:
-        """The scorer of a `payload()`, or of what `models.serving.native` checked: no other is safe."""
-        return FittedLightGBM(lgb.Booster(model_str=payload.decode()))
-
     def importance(self) -> Mapping[str, float]:
         """Share of the total gain by column."""
-        gains = self.booster.feature_importance("gain")
+        gains = lgb.Booster(model_str=self.text).feature_importance("gain")
         total = float(gains.sum()) or 1.0
-        return {n: float(g) / total for n, g in zip(self.booster.feature_name(), gains, strict=True)}
+        return {name: float(gain) / total for name, gain in zip(self.columns, gains, strict=True)}
 
 
 def _direction(column: str) -> int:

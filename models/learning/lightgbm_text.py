@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from features.arrays import FloatArray, IntArray
-from features.errors import ModelError
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import ModelError
 
 _END = "end of trees\n"
 _MAX_LEAVES = 1 << 17

@@ -14,21 +14,21 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from features.arrays import BoolArray, FloatArray
-from features.errors import InputError
+from features.common.arrays import BoolArray, FloatArray
+from features.common.errors import InputError
+from features.common.progress import Advance
+from features.common.times import day_label
 from features.stream.columns import COLUMNS, HOUR_S
-from features.times import day_label
 from models.evaluation.weight import WEIGHTS
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM
 from models.parallel import each
-from models.progress import OnProgress
+from replay.access_context import AccessContext
 from replay.decisions import Decisions, decisions
-from replay.forest import Ladder, ladder
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
-from replay.story import Story
 from replay.trace import Trace
+from replay.trees.forest import HorizonModels, ladder
 
 CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
 """Capacities that a training learns an order for, as shares of the bytes of all files read."""
@@ -52,7 +52,7 @@ MOST_ROWS, ROWS_PER_ACCESS = 150_000, 8
 LEARNER = LightGBM()
 
 
-class Rungs(NamedTuple):
+class HorizonTrees(NamedTuple):
     """A binary model per horizon, as LightGBM's text of the columns `COLUMNS`; horizons in s, ascending."""
 
     horizons_s: tuple[int, ...]
@@ -62,16 +62,18 @@ class Rungs(NamedTuple):
 class Learnt(NamedTuple):
     """The models of an order, and for each capacity their share in it."""
 
-    rungs: Rungs
+    rungs: HorizonTrees
     shares: tuple[float, ...]
 
 
-def ladder_of(rungs: Rungs) -> Ladder:
+def horizon_models(rungs: HorizonTrees) -> HorizonModels:
     """The models as a kernel scores them. Raises ModelError if a text is none that this package writes."""
     return ladder([forest_of(text, COLUMNS) for text in rungs.texts], rungs.horizons_s)
 
 
-def learn_rungs(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: float) -> Rungs | None:
+def learn_horizons(
+    trace: Trace, story: AccessContext, ages_s: Sequence[float], *, to_s: float
+) -> HorizonTrees | None:
     """The models that could be trained at `to_s`, for caches whose LRU ages are `ages_s`.
 
     None if the past is too short for any horizon.
@@ -91,16 +93,16 @@ def learn_rungs(trace: Trace, story: Story, ages_s: Sequence[float], *, to_s: fl
         if labelled.sum() < FEWEST_ROWS or not 0 < is_read.mean() < 1:
             return None
         x = pd.DataFrame(rows.x[labelled], columns=list(COLUMNS))
-        return LEARNER.fit(x, is_read).payload().decode()
+        return LEARNER.fit(x, is_read).text
 
     horizons_s = [one for one in LADDER_S if one * PAST_PER_HORIZON <= to_s - from_s]
     found = zip(horizons_s, each(text, horizons_s), strict=True)
     learned = {horizon_s: of for horizon_s, of in found if of is not None}
-    return Rungs(tuple(learned), tuple(learned.values())) if learned else None
+    return HorizonTrees(tuple(learned), tuple(learned.values())) if learned else None
 
 
 def choose_shares(
-    trace: Trace, story: Story, capacities: Sequence[int], fitted: Ladder, *, from_s: float
+    trace: Trace, story: AccessContext, capacities: Sequence[int], fitted: HorizonModels, *, from_s: float
 ) -> list[float]:
     """For each capacity the largest share of `fitted` in the order that misses about the fewest bytes, of
     those that are missed from `from_s` on.
@@ -128,23 +130,23 @@ class Learning(NamedTuple):
     """A trace and the capacities that orders of eviction are learned for."""
 
     trace: Trace
-    story: Story
+    story: AccessContext
     capacities: Sequence[int]
 
-    def orders(self, from_s: int, on_progress: OnProgress) -> list[list[Order]]:
+    def orders(self, from_s: int, on_progress: Advance) -> list[list[Order]]:
         """For each capacity the order from `from_s` on; none if the past is too short. Raises InputError."""
         learnt = self.learn(from_s, on_progress)
         if learnt is None:
             return [[] for _ in self.capacities]
-        fitted = ladder_of(learnt.rungs)
+        fitted = horizon_models(learnt.rungs)
         return [[Order(from_s, fitted, share)] for share in learnt.shares]
 
-    def learn(self, until_s: int, on_progress: OnProgress) -> Learnt | None:
+    def learn(self, until_s: int, on_progress: Advance) -> Learnt | None:
         """What is learned from the accesses before `until_s`; None if they are too few. Raises InputError."""
         on_progress(0, 2, "how far to trust the models")
         shares = self._shares(self._choice_begins_s(until_s), until_s)
         on_progress(1, 2, f"learning until {day_label(until_s)}")
-        rungs = learn_rungs(self.trace, self.story, self._ages(until_s), to_s=until_s)
+        rungs = learn_horizons(self.trace, self.story, self._ages(until_s), to_s=until_s)
         return None if rungs is None else Learnt(rungs, tuple(shares))
 
     def _choice_begins_s(self, until_s: int) -> float:
@@ -154,10 +156,10 @@ class Learning(NamedTuple):
 
     def _shares(self, begin_s: float, end_s: int) -> list[float]:
         """For each capacity, the share of the models in the order that was best from `begin_s` to `end_s`."""
-        rungs = learn_rungs(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
+        rungs = learn_horizons(self.trace, self.story, self._ages(begin_s), to_s=begin_s)
         if rungs is None:
             return [1.0] * len(self.capacities)
-        fitted = ladder_of(rungs)
+        fitted = horizon_models(rungs)
         past = self.trace.until(end_s)
         return choose_shares(past, self.story, self.capacities, fitted, from_s=begin_s)
 

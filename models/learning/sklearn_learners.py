@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from models.learning.learners import CATEGORICAL, WithKnobs
 
 _MISSING = 1.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from features.errors import ModelError
-from features.units import duration_label
+from features.common.errors import ModelError
+from features.common.units import duration_label
 
 
 @dataclasses.dataclass(frozen=True)

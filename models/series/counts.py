@@ -8,7 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from features.arrays import Float32Array, FloatArray, IntArray
+from features.common.arrays import Float32Array, FloatArray, IntArray
 from models.series.mix import fit_weights
 from models.series.past import Past, Rows
 from models.series.series import Series

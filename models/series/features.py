@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 import pandas as pd
 
-from features.arrays import AnyFloatArray, BoolArray, Float32Array, IntArray
+from features.common.arrays import AnyFloatArray, BoolArray, Float32Array, IntArray
 from models.series.series import Series
 
 _WINDOWS = (1, 2, 4, 8, 13, 26, 52)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from models.learning.calibration import platt
 from models.learning.learners import Scorer
 from models.series.counts import expected_reads

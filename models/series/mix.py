@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 
 _OF_TOTAL = 0.5
 _SMOOTH = 0.05

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from models.learning.frame import sampled
 from models.learning.learners import LightGBM, Scorer
 from models.series.features import SeriesFeatures

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from models.evaluation.metrics import quality, ranking_quality
 from models.series.forecast import HorizonForecast, forecast
 from models.series.series import Series

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from features.arrays import FloatArray, IntArray
-from features.errors import InputError, SchemaError
-from features.times import DAY_S
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import InputError, SchemaError
+from features.common.times import DAY_S
 
 _EPOCH = dt.date(1970, 1, 1)
 _MAX_UNIT = 100_000

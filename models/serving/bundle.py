@@ -11,17 +11,17 @@ import math
 import pydantic
 import pydantic_core
 
-from features.errors import InputError, ModelError, StaleInputError
+from features.common.errors import InputError, ModelError, StaleInputError
+from features.common.times import as_of_label, parse_as_of
+from features.common.units import duration_label
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from features.stream.readers import KINDS
-from features.times import as_of_label, parse_as_of
-from features.units import duration_label
 from models.learning.baselines import RECENCY
 from models.learning.calibration import Knots
 from models.serving.drift import Reference
-from replay.story import MOST_KINDS
+from replay.access_context import MOST_KINDS
 
-FORMAT = 4
+FORMAT = 5
 MAX_CHARS = 16 << 20
 """Of the JSON: a hundred columns and eight horizons take about a hundredth."""
 _MOST_READS = 1e9
@@ -45,7 +45,7 @@ class HorizonModel:
 
     @property
     def within(self) -> str:
-        """The horizon as people write it; the name of the model's folder in a bundle."""
+        """The horizon as people write it; the name of the model's file in a bundle."""
         return duration_label(self.horizon_s)
 
 
@@ -53,10 +53,10 @@ class HorizonModel:
 class OrderModel:
     """An order of eviction (`models.learning.order`) without its trees, for some sizes of a cache.
 
-    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.story`); `shares`: of the models in
-    the order, the rest is recency, for capacities that are `fractions` of `footprint_bytes`, the bytes of all
-    files that it learned from. Nothing known from `until_s` on was used. `readers`: kinds of readers that it
-    was told of (`features.stream.readers`).
+    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`); `shares`: of the
+    models in the order, the rest is recency, for capacities that are `fractions` of `footprint_bytes`, the
+    bytes of all files that it learned from. Nothing known from `until_s` on was used. `readers`: the kinds of
+    readers in its training data (`features.stream.readers`).
     """
 
     horizons_s: tuple[int, ...]

@@ -1,4 +1,8 @@
-"""A bundle as files: `bundle.json`, a folder per horizon, and the trees of the order of eviction.
+"""A bundle as files: `bundle.json`, a LightGBM text per horizon, and those of the order of eviction.
+
+    bundle.json       what `models.serving.bundle` says
+    2d.lgb            that horizon's trees; none if recency serves it
+    order/90m.lgb     trees of the order of eviction; none if too little was known
 
 Names are known, sizes bounded; one digest covers them all.
 """
@@ -7,17 +11,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from features.errors import ModelError
+from features.common.errors import ModelError
+from features.common.units import duration_label, format_bytes
 from features.stream.columns import COLUMNS
-from features.units import duration_label, format_bytes
-from models.learning.baselines import RECENCY
-from models.learning.order import Rungs, ladder_of
-from models.serving.bundle import Bundle, OrderModel
-from models.serving.native import MODEL_FILE, read_native
-from replay.forest import Ladder
+from models.learning.baselines import RECENCY, Recency
+from models.learning.learners import Scorer, Trees
+from models.learning.order import HorizonTrees, horizon_models
+from models.serving.bundle import Bundle, HorizonModel, OrderModel
+from replay.trees.forest import HorizonModels
 
 BUNDLE_FOLDER, BUNDLE_FILE = "bundle", "bundle.json"
 ORDER_FOLDER = "order"
@@ -25,15 +29,7 @@ MAX_FILE_BYTES = 512 << 20
 """Of one file: 10 000 trees of 31 leaves take about a tenth."""
 MAX_BUNDLE_BYTES = 2 << 30
 _MAX_FILES = 400
-_ABOUT_A_MODEL = {
-    *("MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt"),
-    *("input_example.json", "serving_input_example.json"),
-}
-"""What MLflow puts beside a model, for other readers; nothing of it is read here."""
-_NAME = re.compile(
-    rf"{BUNDLE_FILE}|{ORDER_FOLDER}/\d{{1,9}}[a-z]\.lgb"
-    rf"|\d{{1,9}}[a-z]/({'|'.join(sorted({MODEL_FILE, *_ABOUT_A_MODEL}))})"
-)
+_NAME = re.compile(rf"{BUNDLE_FILE}|(?:{ORDER_FOLDER}/)?\d{{1,9}}[a-z]\.lgb")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -47,7 +43,7 @@ def check_listing(sizes: Mapping[str, int]) -> None:
     if strangers := sorted(name for name in sizes if not _NAME.fullmatch(name)):
         raise ModelError(
             f"the model bundle holds {strangers[0][:80]!r}, which training does not write: it was changed, "
-            "or an older cachecast trained it; it is not read, so train again"
+            "or an older cachecast trained it; train, evaluate and promote again"
         )
     largest = max(sizes, key=lambda name: sizes[name])
     total = sum(sizes.values())
@@ -69,14 +65,14 @@ def bundle_digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def read_bundle(folder: Path) -> tuple[Bundle, dict[int, bytes]]:
-    """The bundle in `folder`, and by horizon its checked models. Raises ModelError."""
+def read_bundle(folder: Path) -> tuple[Bundle, tuple[tuple[HorizonModel, Scorer], ...]]:
+    """The bundle in `folder`, and its horizons, each with what scores its rows. Raises ModelError."""
     bundle = read_about(folder)
-    models = {
-        one.horizon_s: b"" if one.learner == RECENCY else read_native(folder / one.within, bundle.columns)
+    fitted = (
+        (one, Recency() if one.learner == RECENCY else _trees(folder, one.horizon_s, bundle.columns))
         for one in bundle.models
-    }
-    return bundle, models
+    )
+    return bundle, tuple(fitted)
 
 
 def read_about(folder: Path) -> Bundle:
@@ -84,35 +80,39 @@ def read_about(folder: Path) -> Bundle:
     return Bundle.from_json(_read(folder, BUNDLE_FILE))
 
 
-def write_order(folder: Path, rungs: Rungs) -> None:
-    """Write the trees of an order of eviction. Raises ModelError if they could not be read again."""
-    (folder / ORDER_FOLDER).mkdir(parents=True)
-    ladder_of(rungs)
-    for horizon_s, text in zip(rungs.horizons_s, rungs.texts, strict=True):
-        (folder / _order_file(horizon_s)).write_text(text)
-
-
-def read_order(folder: Path, order: OrderModel) -> Ladder:
+def read_order(folder: Path, order: OrderModel) -> HorizonModels:
     """The trees of `order`, checked. Raises ModelError."""
     if order.columns != COLUMNS:
         raise ModelError("the order of eviction takes other columns than this version makes; train again")
-    files = [_order_file(horizon_s) for horizon_s in order.horizons_s]
-    texts = tuple(_read(folder, file).decode("ascii", "replace") for file in files)
+    where = folder / ORDER_FOLDER
+    texts = tuple(_trees(where, horizon_s, COLUMNS).text for horizon_s in order.horizons_s)
+    return horizon_models(HorizonTrees(order.horizons_s, texts))
+
+
+def write_trees(folder: Path, horizon_s: int, text: str) -> None:
+    """Write the trees of a horizon into `folder`: of a bundle, or its ORDER_FOLDER."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _trees_file(horizon_s)).write_text(text)
+
+
+def _trees(folder: Path, horizon_s: int, columns: Sequence[str]) -> Trees:
+    file = _trees_file(horizon_s)
+    text = _read(folder, file).decode("ascii", "replace")
     try:
-        return ladder_of(Rungs(order.horizons_s, texts))
+        return Trees.of(text, columns)
     except ModelError as error:
-        raise ModelError(f"{ORDER_FOLDER}: {error}; train again") from None
+        raise ModelError(f"{folder.name}/{file}: {error}; train again") from None
 
 
-def _order_file(horizon_s: int) -> str:
-    return f"{ORDER_FOLDER}/{duration_label(horizon_s)}.lgb"
+def _trees_file(horizon_s: int) -> str:
+    return f"{duration_label(horizon_s)}.lgb"
 
 
 def _read(folder: Path, file: str) -> bytes:
     try:
         return (folder / file).read_bytes()
     except OSError as error:
-        raise ModelError(f"{file} cannot be read ({error.strerror}); train again") from None
+        raise ModelError(f"{folder.name}/{file} cannot be read ({error.strerror}); train again") from None
 
 
 def _is_file(path: Path) -> bool:

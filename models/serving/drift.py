@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from features.arrays import AnyFloatArray, IntArray
+from features.common.arrays import AnyFloatArray, IntArray
 
 LARGE = 0.25
 _TENTHS = np.linspace(0.1, 0.9, 9)

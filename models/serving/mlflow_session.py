@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
@@ -16,6 +19,8 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+os.environ.setdefault("MLFLOW_ALLOW_HTTP_REDIRECTS", "false")
+os.environ.setdefault("MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD", "false")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import requests
@@ -26,29 +31,39 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     warnings.simplefilter("ignore")
     import mlflow
     import mlflow.artifacts
-    import mlflow.lightgbm
-    import mlflow.pyfunc
-    from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
+    from mlflow.entities import (
+        Dataset,
+        DatasetInput,
+        Experiment,
+        InputTag,
+        LoggedModelInput,
+        LoggedModelOutput,
+        Metric,
+        Param,
+        Run,
+    )
     from mlflow.exceptions import MlflowException
-    from mlflow.models import infer_signature
     from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
     from mlflow.tracking import MlflowClient
 
-from features.errors import ServiceError, StaleInputError
-from features.redaction import secrets_of, without_login, without_secrets
+from features.common.errors import ServiceError, StaleInputError
+from features.common.redaction import secrets_of, without_login, without_secrets
 
 __all__ = [
     "Dataset",
     "DatasetInput",
+    "InputTag",
+    "LoggedModelInput",
+    "LoggedModelOutput",
     "Metric",
     "MlflowClient",
     "MlflowException",
     "MlflowUnavailable",
     "Param",
     "Run",
-    "RunTag",
+    "check_place",
     "connect",
-    "infer_signature",
+    "in_time",
     "mlflow",
     "patiently",
     "service_errors",
@@ -58,6 +73,11 @@ T = TypeVar("T")
 
 _HEALTH_TIMEOUT_S = 8
 _LONGEST_WAIT_S = 15
+_CALL_S = 400.0
+FILES_S = 3600.0
+"""Longest call, and longest transfer of a bundle; MLflow itself bounds each silence only."""
+_OWN_LOGIN = ("s3", "gs", "wasbs", "abfss", "hdfs")
+"""Stores of files with a login of their own: none gets MLflow's."""
 _SERVER_FAULT = 500
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
@@ -76,15 +96,69 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
         logging.getLogger(name).setLevel(logging.ERROR)
     with service_errors(uri):
         if uri.startswith(("http://", "https://")):
-            requests.get(f"{uri.rstrip('/')}/health", timeout=_HEALTH_TIMEOUT_S).raise_for_status()
+            _check_health(f"{uri.rstrip('/')}/health")
         mlflow.set_tracking_uri(uri)
         mlflow.set_registry_uri(uri)
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        if uri.startswith(("http://", "https://")):
+            client = cast("MlflowClient", _InTime(client))
         found: Experiment | None = client.get_experiment_by_name(experiment)
         if found is not None:
             return client, str(found.experiment_id)
         folder = None if uri.startswith(("http://", "https://")) else Path(artifacts).resolve().as_uri()
         return client, str(client.create_experiment(experiment, artifact_location=folder))
+
+
+def in_time(work: Callable[[], T], *, within_s: float) -> T:
+    """Call `work` beside this thread and return its result; it is left alone if it takes longer.
+
+    Raises what `work` does, and TimeoutError.
+    """
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # noqa: BLE001  raised by who waits
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="MLflow", daemon=True).start()
+    try:
+        return found.result(within_s)
+    except TimeoutError:
+        raise TimeoutError(f"no end of an answer in {within_s:.0f} s") from None
+
+
+class _InTime:
+    """A client of a server, whose calls end."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call, within_s = getattr(self._client, name), FILES_S if "artifacts" in name else _CALL_S
+        return lambda *args, **options: in_time(lambda: call(*args, **options), within_s=within_s)
+
+
+def check_place(uri: str, artifact_uri: str) -> None:
+    """Raise ServiceError if the MLflow at `uri` keeps files where its login, or none of its files, should go.
+
+    A server that lies can name any host, to which MLflow's client would log in, or any folder of ours.
+    """
+    if not uri.startswith(("http://", "https://")):
+        return
+    place = urlsplit(artifact_uri)
+    is_its_own = place.scheme == "mlflow-artifacts" and place.netloc in ("", urlsplit(uri).netloc)
+    if not is_its_own and place.scheme not in _OWN_LOGIN:
+        raise ServiceError(
+            f"MLflow at {without_login(uri)} names {without_login(artifact_uri)[:100]} as the place of a "
+            "run's files: only its own store of artifacts (--serve-artifacts) and object stores are used"
+        )
+
+
+def _check_health(url: str) -> None:
+    with requests.get(url, timeout=_HEALTH_TIMEOUT_S, stream=True, allow_redirects=False) as answer:
+        answer.raise_for_status()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 
 CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
 """Aliases: of the newest training, of the promoted plans, and of the promoted order of eviction."""
@@ -13,9 +13,10 @@ CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A version that the table promotions lets act, and the digest of the files that were promoted.
+    """A version in MLflow (`cachecast-emea/3`), and the digest of its files by our own tables.
 
-    `digest` None: an older cachecast recorded the decision.
+    By the table promotions, if it is to act, else by the table trainings. None: they have none, so nothing of
+    it is read.
     """
 
     version: str

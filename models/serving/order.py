@@ -12,7 +12,7 @@ from replay.policies.learned import Order
 
 @dataclasses.dataclass(frozen=True)
 class ServedOrder:
-    """An order for one cache. `kinds`: names of the tiers that it was trained with (`replay.story`).
+    """An order for one cache. `kinds`: names of the tiers that it was trained with (`replay.access_context`).
 
     `readers`: the kinds of readers that it was told of (`features.stream.readers`).
     """
@@ -43,7 +43,7 @@ def load_order(
     version = confirmed.version
     if known is not None and known.version == version:
         return known
-    with registry.files(version, digest=confirmed.digest) as (folder, _):
+    with registry.files(confirmed) as folder:
         found = read_about(folder).order
         if found is None:
             return None

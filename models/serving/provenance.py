@@ -15,11 +15,6 @@ def code_version() -> dict[str, str]:
     return found | ({"git_sha": sha} if sha else {})
 
 
-def requirements() -> list[str]:
-    """Requirements for `pip install` to load a model, pinned to the present versions."""
-    return [f"{name}=={importlib.metadata.version(name)}" for name in ("lightgbm", "numpy", "pandas")]
-
-
 def _git_sha(folder: Path) -> str | None:
     if shutil.which("git") is None:
         return None

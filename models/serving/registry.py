@@ -2,20 +2,19 @@
 
 The alias `candidate` is the newest training, `champion` the one whose plans won in replay, and `steward` the
 one whose order of eviction did (`models.evaluation.promotion`). Whoever reaches MLflow can move an alias and
-register versions, so the last two count only together with our own record of promotions (`Named`).
+register versions, so the last two count only together with our own record of promotions, and the files of
+each version only with the digest that its training kept in the table trainings (`Named`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from features.errors import ModelError, StaleInputError
-from features.times import parse_as_of
+from features.common.errors import ModelError, StaleInputError
 from models.serving.bundle import Bundle
 from models.serving.bundle_files import (
     BUNDLE_FOLDER,
@@ -25,24 +24,25 @@ from models.serving.bundle_files import (
     read_order,
     relative,
 )
-from models.serving.mlflow_session import Metric, MlflowException, Run, connect, mlflow, service_errors
+from models.serving.card import with_section
+from models.serving.mlflow_session import (
+    FILES_S,
+    MlflowException,
+    check_place,
+    connect,
+    in_time,
+    mlflow,
+    service_errors,
+)
 from models.serving.names import CHAMPION, Named, model_name, no_model
-from models.serving.scoring import ServedModels
+from models.serving.scoring import RegionModels
 
 UNTIL_TAG = "until"
-"""Of a version: the moment of its training, as 2026-03-01T00:00:00Z."""
+"""Of a version: the moment of its training, for example 2026-03-01T00:00:00Z; for people."""
+MODEL_TAG = "model_id"
+"""Of a version: the model in MLflow that it registers; figures of runs are linked to that."""
 MAY_PUSH_TAG, MAY_EVICT_TAG = "may_push", "may_evict"
-"""Of a version and its run: `yes`, or `no: ` and why; for people, as the aliases decide."""
-
-DIGEST_PARAM = "bundle_sha256"
-"""Of the run that trained a version: the digest of the bundle's files."""
-
-
-class Vouched(NamedTuple):
-    """A bundle without its models, and the digest of its files."""
-
-    bundle: Bundle
-    digest: str
+"""Of a version: `yes`, or `no: ` and why; for people, as the aliases decide."""
 
 
 class Registry:
@@ -70,7 +70,7 @@ class Registry:
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
         """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if it is gone."""
         name, _, number = version.rpartition("/")
-        with service_errors(self.uri, f"MLflow has no model version {version}"):
+        with service_errors(self.uri, _missing(version)):
             self._client.get_model_version(name, number)
             self.tag(version, tags)
             self._client.set_registered_model_alias(name, alias, number)
@@ -81,38 +81,35 @@ class Registry:
             self._client.delete_registered_model_alias(model_name(region), alias)
 
     def tag(self, version: str, tags: Mapping[str, str]) -> None:
-        """Set tags of a version, and of the run that trained it. Raises StaleInputError if it is gone."""
+        """Set tags of a version and of its model. Raises StaleInputError if it is gone."""
         name, _, number = version.rpartition("/")
-        with service_errors(self.uri, f"MLflow has no model version {version}"):
-            run_id = str(self._client.get_model_version(name, number).run_id)
+        with service_errors(self.uri, _missing(version)):
+            model_id = self._client.get_model_version(name, number).tags.get(MODEL_TAG)
             for key, value in tags.items():
                 self._client.set_model_version_tag(name, number, key, value)
-                self._client.set_tag(run_id, key, value)
+            if model_id and tags:
+                self._client.set_logged_model_tags(model_id, dict(tags))
 
-    def log(self, version: str, metrics: Mapping[str, float]) -> None:
-        """Add figures to the run that trained a version. Raises StaleInputError if it is gone."""
+    def model_id(self, version: str) -> str | None:
+        """What figures of a version are linked to in MLflow. Raises StaleInputError if it is gone."""
         name, _, number = version.rpartition("/")
-        at_ms = int(time.time() * 1000)
-        logged = [Metric(key, value, at_ms, 0) for key, value in metrics.items()]
-        with service_errors(self.uri, f"MLflow has no model version {version}"):
-            run_id = self._client.get_model_version(name, number).run_id
-            self._client.log_batch(str(run_id), metrics=logged)
+        with service_errors(self.uri, _missing(version)):
+            return self._client.get_model_version(name, number).tags.get(MODEL_TAG)
 
-    def until_s(self, version: str) -> int:
-        """The moment of a version's training, in seconds since 1970. Raises StaleInputError if it is gone."""
+    def describe(self, version: str, heading: str, body: str) -> None:
+        """Put a section into a version's card, in place of one with this heading.
+
+        Raises StaleInputError if the version is gone.
+        """
         name, _, number = version.rpartition("/")
-        with service_errors(self.uri, f"MLflow has no model version {version}"):
-            until = self._client.get_model_version(name, number).tags.get(UNTIL_TAG)
-        if until is None:
-            raise StaleInputError(
-                f"{version} in MLflow has no tag {UNTIL_TAG!r}: train did not write it; train again"
-            )
-        return parse_as_of(until)
+        with service_errors(self.uri, _missing(version)):
+            known = str(self._client.get_model_version(name, number).description or "")
+            self._client.update_model_version(name, number, with_section(known, heading, body))
 
     def confirmed(self, region: str, alias: str, named: Named | None) -> Named | None:
         """What our record of promotions names for `alias`, if the alias points to it; None if both are empty.
 
-        Raises ModelError if they differ, or the record has no digest.
+        Raises ModelError if they differ.
         """
         version = self.version_at(region, alias)
         if version != (None if named is None else named.version):
@@ -121,87 +118,85 @@ class Registry:
                 f"but the table promotions names {'none' if named is None else named.version}, so neither "
                 "acts: find out who moved it, then `cachecast promote --rollback` puts it back"
             )
-        if named is not None and named.digest is None:
-            raise ModelError(
-                f"the table promotions has no digest of {named.version}, which an older cachecast promoted: "
-                "run `cachecast promote`, which keeps it"
-            )
         return named
 
-    def load(self, region: str, aliases: Sequence[str], champion: Named | None = None) -> ServedModels:
+    def load(
+        self,
+        region: str,
+        aliases: Sequence[str],
+        *,
+        champion: Named | None,
+        digests: Mapping[str, str],
+    ) -> RegionModels:
         """The models at the first of `aliases` that exists; CHAMPION counts if it is `champion`.
 
-        Raises StaleInputError if none does, ModelError if they cannot be read, or see `confirmed`, and
-        ServiceError.
+        `digests`: of the files of versions, by the table trainings. Raises StaleInputError if there is no
+        such alias, and as `confirmed` and `load_version`.
         """
         for alias in aliases:
             if alias == CHAMPION:
                 if (named := self.confirmed(region, alias, champion)) is not None:
-                    return self.load_version(named.version, digest=named.digest)
+                    return self.load_version(named)
             elif (version := self.version_at(region, alias)) is not None:
-                return self.load_version(version)
+                return self.load_version(Named(version, digests.get(version)))
         raise no_model(region, aliases)
 
-    def load_version(self, version: str, *, digest: str | None = None) -> ServedModels:
-        """The models of a version (`name/number`), if its files are those of `digest`; raises as `files`."""
-        with self.files(version, digest=digest) as (folder, found):
-            return ServedModels(*read_bundle(folder), version, found)
+    def load_version(self, named: Named) -> RegionModels:
+        """The models of a version; raises as `files`."""
+        with self.files(named) as folder:
+            return RegionModels(*read_bundle(folder), named.version, named.digest)
 
-    @contextlib.contextmanager
-    def files(self, version: str, *, digest: str | None = None) -> Iterator[tuple[Path, str]]:
-        """A copy of a version's files for a block, and their digest, which must be `digest`.
-
-        None: the one that its training wrote into MLflow. Raises StaleInputError if the version is gone,
-        ModelError if its files are others, ServiceError.
-        """
-        run = self._run(version)
-        kept = digest or run.data.params.get(DIGEST_PARAM)
-        if kept is None:
-            raise ModelError(
-                f"MLflow keeps no digest of the files of {version}, as an older cachecast trained it: run "
-                "`cachecast promote`, which keeps one of the champion, or train again"
-            )
-        with self._bundle(version, run.info.run_id) as folder:
-            found = bundle_digest(folder)
-            _check_digest(version, found, kept)
-            yield folder, found
-
-    def vouch(self, version: str, *, digest: str | None = None) -> Vouched:
-        """Make sure that a version can be loaded; keep its files' digest if its training kept none.
-
-        `digest`: the one on our record, None if there is none. Raises as `files`.
-        """
-        run = self._run(version)
-        with self._bundle(version, run.info.run_id) as folder:
-            found = bundle_digest(folder)
-            _check_digest(version, found, digest or run.data.params.get(DIGEST_PARAM, found))
+    def verify_bundle(self, named: Named) -> Bundle:
+        """Make sure that a version's files are those of its digest and can be loaded; raises as `files`."""
+        with self.files(named) as folder:
             bundle, _ = read_bundle(folder)
             if bundle.order is not None:
                 read_order(folder, bundle.order)
-        if DIGEST_PARAM not in run.data.params:
-            with service_errors(self.uri):
-                self._client.log_param(run.info.run_id, DIGEST_PARAM, found)
-        return Vouched(bundle, found)
-
-    def _run(self, version: str) -> Run:
-        """The run that trained a version. Raises StaleInputError if either is gone."""
-        name, _, number = version.rpartition("/")
-        with service_errors(self.uri, _missing(version)):
-            return self._client.get_run(str(self._client.get_model_version(name, number).run_id))
+        return bundle
 
     @contextlib.contextmanager
-    def _bundle(self, version: str, run_id: str) -> Iterator[Path]:
+    def files(self, named: Named) -> Iterator[Path]:
+        """A copy of a version's files for a block.
+
+        Raises StaleInputError if the version is gone, ModelError if its files are not those of the digest or
+        there is none, ServiceError.
+        """
+        if named.digest is None:
+            raise ModelError(
+                f"the table trainings does not name {named.version}: an older cachecast trained it, or "
+                "others registered it; train, evaluate and promote again"
+            )
+        with self._bundle(named.version) as folder:
+            if (found := bundle_digest(folder)) != named.digest:
+                raise ModelError(
+                    f"the files of {named.version} in MLflow are not those that were trained: digest "
+                    f"{found[:12]}…, not {named.digest[:12]}…; find out who changed them, then train again "
+                    "or `cachecast promote --rollback`"
+                )
+            yield folder
+
+    @contextlib.contextmanager
+    def _bundle(self, version: str) -> Iterator[Path]:
         """A copy of a version's files, whose names and sizes were checked before they were fetched."""
+        name, _, number = version.rpartition("/")
         with tempfile.TemporaryDirectory() as scratch:
             with service_errors(self.uri, _missing(version)):
+                run_id = str(self._client.get_model_version(name, number).run_id)
+                place = str(self._client.get_run(run_id).info.artifact_uri)
+                check_place(self.uri, place)
                 sizes = self._listing(run_id)
             if not sizes:
                 raise StaleInputError(_missing(version))
             check_listing(sizes)
             with service_errors(self.uri, _missing(version)):
-                mlflow.artifacts.download_artifacts(
-                    run_id=run_id, artifact_path=BUNDLE_FOLDER, dst_path=scratch, tracking_uri=self.uri
+                # By its place: to a run's number the server might give another answer now.
+                fetch = partial(
+                    mlflow.artifacts.download_artifacts,
+                    artifact_uri=f"{place}/{BUNDLE_FOLDER}",
+                    dst_path=scratch,
+                    tracking_uri=self.uri,
                 )
+                in_time(fetch, within_s=FILES_S)
             yield Path(scratch) / BUNDLE_FOLDER
 
     def _listing(self, run_id: str) -> dict[str, int]:
@@ -215,11 +210,3 @@ class Registry:
 
 def _missing(version: str) -> str:
     return f"MLflow has no model version {version}, or its files are gone; train again"
-
-
-def _check_digest(version: str, found: str, kept: str) -> None:
-    if found != kept:
-        raise ModelError(
-            f"the files of {version} in MLflow are not those that were trained: digest {found[:12]}…, "
-            f"not {kept[:12]}…; find out who changed them, then train again or `cachecast promote --rollback`"
-        )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import Float32Array, FloatArray
+from features.common.arrays import Float32Array, FloatArray
 from features.schema import PREDICTIONS, arrow_schema
-from models.learning.baselines import RECENCY, Recency
 from models.learning.fit import probability_and_reads
 from models.learning.frame import arrow_matrix
-from models.learning.learners import FittedLightGBM, Scorer
+from models.learning.learners import Scorer
 from models.serving.bundle import Bundle, HorizonModel
 
 ROWS_AT_A_TIME = 10_000
-"""Rows of a matrix scored at a time: the size of Spark's batches, and small enough for a core's cache."""
+"""Rows of a matrix scored at a time: small enough for a core's cache."""
+
+Each = Callable[[Callable[[pa.RecordBatch], list[pa.RecordBatch]], Iterable[pa.RecordBatch]], Iterable[Any]]
+"""Applies a function to batches, and gives the results in their order."""
 
 _PARTITION = [pa.field(name, pa.string()) for name in PREDICTIONS.partition]
 PREDICTION_SCHEMA = pa.schema(
@@ -28,43 +32,24 @@ PREDICTION_SCHEMA = pa.schema(
 
 
 @dataclasses.dataclass(frozen=True)
-class ServedModels:
-    """A region's models as bytes, to be sent to Spark's workers.
+class RegionModels:
+    """A region's models, ready to score; Spark sends them to its workers as they are.
 
-    `payloads`: by horizon, in LightGBM's format, empty for recency; `version`: of the bundle in
-    MLflow; `digest`: of its files, None if these models were not loaded from there.
+    `fitted`: the horizons of `bundle.models`, each with what scores its rows; `version`: in MLflow; `digest`:
+    of the bundle's files, None if these models were not loaded from there.
     """
-
-    bundle: Bundle
-    payloads: Mapping[int, bytes]
-    version: str
-    digest: str | None = None
-
-    def load(self) -> LoadedModels:
-        """Load the models into memory."""
-        fitted = tuple((one, self._scorer(one)) for one in self.bundle.models)
-        return LoadedModels(self.bundle, fitted, self.version, self.digest)
-
-    def _scorer(self, model: HorizonModel) -> Scorer:
-        if model.learner == RECENCY:
-            return Recency()
-        return FittedLightGBM.of_payload(self.payloads[model.horizon_s])
-
-    def only(self, horizons_s: Iterable[int]) -> ServedModels:
-        """Leave out the models of other horizons."""
-        wanted = set(horizons_s)
-        kept = tuple(one for one in self.bundle.models if one.horizon_s in wanted)
-        return dataclasses.replace(self, bundle=dataclasses.replace(self.bundle, models=kept))
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedModels:
-    """A region's models in memory."""
 
     bundle: Bundle
     fitted: tuple[tuple[HorizonModel, Scorer], ...]
     version: str
     digest: str | None = None
+
+    def only(self, horizons_s: Iterable[int]) -> RegionModels:
+        """Leave out the models of other horizons."""
+        wanted = set(horizons_s)
+        fitted = tuple((model, scorer) for model, scorer in self.fitted if model.horizon_s in wanted)
+        bundle = dataclasses.replace(self.bundle, models=tuple(model for model, _ in fitted))
+        return dataclasses.replace(self, bundle=bundle, fitted=fitted)
 
     def matrix(self, rows: pa.RecordBatch) -> Float32Array:
         """The matrix that all horizons share. Raises SchemaError if a column is missing."""
@@ -75,6 +60,12 @@ class LoadedModels:
         x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
         for model, scorer in self.fitted:
             yield model, *probability_and_reads(scorer.score(x), model.calibration, model.reads)
+
+    def table(self, rows: pa.Table, each: Each = map) -> pa.Table:
+        """The predictions for rows of the features table; `each`: maps over batches, perhaps in threads."""
+        batches = rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)
+        made = each(lambda batch: list(self.predictions(batch)), filter(len, batches))
+        return pa.Table.from_batches(itertools.chain.from_iterable(made), PREDICTION_SCHEMA)
 
     def predictions(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Per horizon one prediction per row of the features table, with its partition columns."""

@@ -1,11 +1,10 @@
 """A finished training as a folder, kept while MLflow is unavailable; `models.serving.upload` delivers it.
 
     <spool>/<training id>/
-        training.json           name, parameters, tags, and per run: name, parameters, tags, metrics
-        runs/<number>/…         one run's files: plots, and for LightGBM importance.csv and model/
-        bundle/bundle.json      what `models.serving.bundle` says
-        bundle/<horizon>/       that horizon's model in MLflow's LightGBM flavour; none if recency serves it
-        bundle/order/           the trees of the order of eviction; none if too little was known
+        training.json           the runs (`models.serving.runs`), and the answer of the job
+        runs/<number>/…         one run's files: plots, and for LightGBM importance.csv
+        bundle/…                the files of `models.serving.bundle_files`
+        model/…                 what explains the version: see `models.serving.card`
 
 A folder is written under a hidden name and renamed when complete: a crash leaves no half training.
 """
@@ -17,48 +16,38 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import pydantic
 from matplotlib.figure import Figure
 
-from features import strict_json
-from features.errors import ModelError
-from models.learning.learners import FittedLightGBM
-from models.learning.order import Rungs
+from features.common import strict_json
+from features.common.errors import ModelError
+from models.learning.learners import Trees
+from models.learning.order import HorizonTrees
 from models.serving.bundle import Bundle
-from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, write_order
-from models.serving.native import read_native, save_native
+from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, ORDER_FOLDER, write_trees
+from models.serving.card import CARD_FOLDER, Card
+from models.serving.runs import Run
 
-MODEL_FOLDER = "model"
 _FILE = "training.json"
-_FORMAT = 3
+_FORMAT = 5
 _RUN_FOLDER = re.compile(r"runs/\d{3,}")
-
-
-@dataclasses.dataclass(frozen=True)
-class RunRecord:
-    """A nested run for MLflow; its files are in `folder`, relative to the training's folder."""
-
-    name: str
-    params: dict[str, str]
-    tags: dict[str, str]
-    metrics: dict[str, float]
-    folder: str
+_RUN = pydantic.TypeAdapter(Run)
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A finished training in `folder`. `answer`: JSON values of the job that trained, kept for it."""
+    """A finished training in `folder`: its run, with one nested per model that was compared.
+
+    `answer`: JSON values of the job that trained, kept for it.
+    """
 
     folder: Path
-    name: str
     region: str
-    params: dict[str, str]
-    tags: dict[str, str]
-    runs: tuple[RunRecord, ...]
+    run: Run
     answer: dict[str, Any]
 
     @property
@@ -78,7 +67,7 @@ class Spool:
         """Make a fresh hidden folder. Raises ModelError if `root` cannot be written."""
         self._root, self._id = root, uuid.uuid4().hex
         self._folder = root / f".{self._id}"
-        self._runs: list[RunRecord] = []
+        self._runs: list[Run] = []
         try:
             self._folder.mkdir(parents=True)
         except OSError as error:
@@ -94,50 +83,39 @@ class Spool:
         tags: Mapping[str, str],
         metrics: Mapping[str, float],
         figures: Mapping[str, Figure],
-        fitted: FittedLightGBM | None = None,
-        example: pd.DataFrame | None = None,
+        trees: Trees | None = None,
+        trials: Sequence[Run] = (),
     ) -> None:
-        """Keep a run with its plots (by file name), and with its model if one is given."""
+        """Keep a run with its plots (by file name), the gains of the columns in its `trees`, and `trials`."""
         folder = self._folder / "runs" / f"{len(self._runs):03}"
         folder.mkdir(parents=True)
         for file, figure in figures.items():
             figure.savefig(folder / file, dpi=90)
-        if fitted is not None and example is not None:
-            save_native(fitted, folder / MODEL_FOLDER, example)
-            _write_importance(fitted, folder / "importance.csv")
+        if trees is not None:
+            _write_importance(trees, folder / "importance.csv")
         where = str(folder.relative_to(self._folder))
-        self._runs.append(RunRecord(name, _texts(params), dict(tags), dict(metrics), where))
+        made = Run(name, "model", texts(params), dict(tags), dict(metrics), folder=where)
+        self._runs.append(dataclasses.replace(made, children=tuple(trials)))
 
-    def add_to_bundle(self, within: str, fitted: FittedLightGBM, example: pd.DataFrame) -> None:
-        """Keep the model that serves the horizon `within`. Raises ModelError if it cannot be loaded again."""
-        folder = self._folder / BUNDLE_FOLDER / within
-        save_native(fitted, folder, example)
-        read_native(folder, list(example.columns))
+    def add_to_bundle(self, horizon_s: int, trees: Trees) -> None:
+        """Keep the model that serves a horizon."""
+        write_trees(self._folder / BUNDLE_FOLDER, horizon_s, trees.text)
 
-    def add_order(self, rungs: Rungs) -> None:
-        """Keep the trees of the order of eviction. Raises ModelError if they cannot be loaded again."""
-        write_order(self._folder / BUNDLE_FOLDER, rungs)
+    def add_order(self, rungs: HorizonTrees) -> None:
+        """Keep the trees of the order of eviction."""
+        for horizon_s, text in zip(rungs.horizons_s, rungs.texts, strict=True):
+            write_trees(self._folder / BUNDLE_FOLDER / ORDER_FOLDER, horizon_s, text)
 
-    def finish(
-        self,
-        name: str,
-        bundle: Bundle,
-        *,
-        params: Mapping[str, object],
-        tags: Mapping[str, str],
-        answer: Mapping[str, Any],
-    ) -> Training:
-        """Complete the training, and rename its folder to its id."""
+    def finish(self, bundle: Bundle, run: Run, *, card: Card, answer: Mapping[str, Any]) -> Training:
+        """Complete the training, and rename its folder to its id. `run`: gets the others as nested ones."""
         folder = self._folder / BUNDLE_FOLDER
         folder.mkdir(exist_ok=True)
         (folder / BUNDLE_FILE).write_text(bundle.to_json())
+        card.write(self._folder / CARD_FOLDER, bundle)
         body = {
             "format": _FORMAT,
-            "name": name,
             "region": bundle.region,
-            "params": _texts(params),
-            "tags": dict(tags),
-            "runs": [dataclasses.asdict(run) for run in self._runs],
+            "run": dataclasses.asdict(dataclasses.replace(run, children=tuple(self._runs))),
             "answer": answer,
         }
         (self._folder / _FILE).write_text(json.dumps(body, indent=1))
@@ -161,21 +139,27 @@ def read(folder: Path) -> Training:
         raw: dict[str, Any] = strict_json.loads((folder / _FILE).read_bytes())
         if raw.pop("format") != _FORMAT:
             raise ValueError("written by another version")
-        runs = tuple(RunRecord(**run) for run in raw.pop("runs"))
-        if not all(_RUN_FOLDER.fullmatch(run.folder) for run in runs):
+        run = _RUN.validate_python(raw.pop("run"))
+        if run.folder is not None or not all(_is_known_folder(one) for one in run.children):
             raise ValueError("a run's folder is elsewhere")
-        return Training(folder=folder, runs=runs, **raw)
+        return Training(folder=folder, run=run, **raw)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"{folder}: this training cannot be read ({error}); delete it and train again"
         ) from None
 
 
-def _write_importance(fitted: FittedLightGBM, path: Path) -> None:
-    if gains := fitted.importance():
+def _write_importance(trees: Trees, path: Path) -> None:
+    if gains := trees.importance():
         rows = sorted(gains.items(), key=lambda item: (-item[1], item[0]))
         path.write_text("column,gain_share\n" + "".join(f"{name},{gain:.6g}\n" for name, gain in rows))
 
 
-def _texts(params: Mapping[str, object]) -> dict[str, str]:
+def _is_known_folder(run: Run) -> bool:
+    """Whether a nested run's files are in a folder of its own, and the runs nested in it have none."""
+    return bool(_RUN_FOLDER.fullmatch(run.folder or "")) and not any(one.folder for one in run.children)
+
+
+def texts(params: Mapping[str, object]) -> dict[str, str]:
+    """Parameters as MLflow keeps them."""
     return {name: str(value) for name, value in params.items()}

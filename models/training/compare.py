@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.baselines import RECENCY, Baseline
 from models.learning.fit import CalibratedModel, fit_calibrated
@@ -15,10 +15,19 @@ from models.training.slices import Holding, Slice, holdings, slices
 
 
 @dataclasses.dataclass(frozen=True)
+class Trial:
+    """Settings that a search tried, and their log loss (nats per row) on rows that no comparison sees."""
+
+    number: int
+    knobs: Mapping[str, float]
+    log_loss: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """One learner or baseline on the test rows. `learner` and `model` are None for a baseline.
 
-    `scores`: one per test row; probabilities if there is a model.
+    `scores`: one per test row; probabilities if there is a model. `trials`: of the search that found it.
     """
 
     name: str
@@ -29,6 +38,7 @@ class Evaluation:
     scores: FloatArray
     slices: tuple[Slice, ...]
     holdings: tuple[Holding, ...]
+    trials: tuple[Trial, ...] = ()
 
 
 def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:

@@ -6,22 +6,21 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 from matplotlib.figure import Figure
 
-from features.units import duration_label
+from features.common.units import duration_label
 from models.evaluation.figures import calibration_figure, precision_recall_figure, roc_figure
 from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample
-from models.learning.learners import FittedLightGBM
+from models.learning.learners import Trees
 from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
-from models.serving.spool import Spool
-from models.training.compare import Evaluation, best
+from models.serving.runs import Run
+from models.serving.spool import Spool, texts
+from models.training.compare import Evaluation, Trial, best
 from models.training.slices import Holding, Slice
 
-_EXAMPLE_ROWS = 5
 _NAMES = {"auc", "average_precision", "log_loss", "brier", "calibration_error"}
 
 
@@ -57,7 +56,7 @@ def record(
 ) -> tuple[list[ModelReport], HorizonModel]:
     """Keep a run per evaluation, and `serving`, the model that serves: see `to_serve`.
 
-    No model of scikit-learn is kept. Raises ModelError if what serves could not be read again.
+    Of the models that were compared, figures are kept.
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
@@ -68,17 +67,36 @@ def record(
             tags={**tags, "serves": str(evaluation is chosen).lower()},
             metrics={**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)},
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
-            fitted=_trees(evaluation.model),
-            example=_example(part.train.sample),
+            trees=trees_of(evaluation.model),
+            trials=_trials(evaluation.trials, tags),
         )
-    if (trees := _trees(serving)) is not None:
-        spool.add_to_bundle(within, trees, _example(part.everything.sample))
+    if (trees := trees_of(serving)) is not None:
+        spool.add_to_bundle(part.train.horizon_s, trees)
     reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
     return reports, horizon_model(serving, part.everything)
 
 
-def _trees(model: CalibratedModel | None) -> FittedLightGBM | None:
-    return model.scorer if model and isinstance(model.scorer, FittedLightGBM) else None
+def headline(reports: Sequence[ModelReport]) -> dict[str, float]:
+    """The figures of the models that serve, by their names in MLflow: `auc/1d`, `calibration_error/1d` …"""
+    shown = {
+        f"{name}/{report.within}": getattr(report, name)
+        for name in ("auc", "average_precision", "calibration_error")
+        for report in reports
+        if report.serves
+    }
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def _trials(trials: Sequence[Trial], tags: Mapping[str, str]) -> list[Run]:
+    return [
+        Run(f"trial {one.number}", "trial", texts(one.knobs), dict(tags), {"log_loss": one.log_loss})
+        for one in trials
+    ]
+
+
+def trees_of(model: CalibratedModel | None) -> Trees | None:
+    """The trees of `model`, if it has any of LightGBM's."""
+    return model.scorer if model and isinstance(model.scorer, Trees) else None
 
 
 def to_serve(chosen: Evaluation, part: HorizonParts) -> CalibratedModel:
@@ -103,10 +121,6 @@ def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:
         trained_until_s=known.until_s,
         scores=reference(probability, known.sample.as_of),
     )
-
-
-def _example(sample: Sample) -> pd.DataFrame:
-    return sample.x.head(_EXAMPLE_ROWS)
 
 
 def _figures(title: str, evaluation: Evaluation, test: Sample) -> dict[str, Figure]:

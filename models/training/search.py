@@ -10,16 +10,16 @@ from models.evaluation.metrics import log_loss
 from models.learning.fit import validation_parts
 from models.learning.frame import Known, Sample
 from models.learning.learners import LightGBM
+from models.training.compare import Trial
 
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """The best learner found, with its log loss and that of the default settings."""
+    """The best learner found, with its log loss, and all trials: the first is of the default settings."""
 
     learner: LightGBM
-    n_trials: int
     log_loss: float
-    default_log_loss: float
+    trials: tuple[Trial, ...]
 
 
 def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) -> Searched | None:
@@ -41,8 +41,8 @@ def search(train: Known, start: LightGBM, *, seconds: float, max_trials: int) ->
         lambda trial: _loss(_suggested(trial, start), *parts), n_trials=max_trials, timeout=seconds
     )
     best = dataclasses.replace(start, **study.best_params, name="lightgbm_searched")
-    first = study.trials[0].value
-    return Searched(best, len(study.trials), study.best_value, float("nan") if first is None else first)
+    trials = tuple(Trial(one.number, one.params, one.value) for one in study.trials if one.value is not None)
+    return Searched(best, study.best_value, trials)
 
 
 def _suggested(trial: optuna.Trial, start: LightGBM) -> LightGBM:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.frame import Sample
 

@@ -8,23 +8,31 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from features.errors import ModelError
+from features.common.errors import ModelError
+from features.common.progress import Advance
+from features.common.times import as_of_label
+from features.common.units import duration_label
 from features.spec import FeatureSpec
-from features.times import as_of_label
-from features.units import duration_label
 from models.learning.baselines import Recency, Untrained, baselines
 from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
 from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
 from models.parallel import each
-from models.progress import OnProgress
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import references
-from models.serving.scoring import LoadedModels
+from models.serving.scoring import RegionModels
 from models.serving.spool import Spool
 from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner
-from models.training.recording import ModelReport, holding_row, horizon_model, record, slice_row, to_serve
+from models.training.recording import (
+    ModelReport,
+    holding_row,
+    horizon_model,
+    record,
+    slice_row,
+    to_serve,
+    trees_of,
+)
 from models.training.search import search
 
 Rows = list[dict[str, Any]]
@@ -51,11 +59,15 @@ class Effort:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A bundle, the figures of all models compared, and rows of tables: reliability, slices, holdings."""
+    """A bundle, the figures of all models compared, and rows of tables: reliability, slices, holdings.
+
+    `gains`: share of each column in the trees of the shortest horizon that has trees.
+    """
 
     bundle: Bundle
     reports: list[ModelReport]
     rows: dict[str, Rows]
+    gains: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +99,7 @@ def train(
     until_s: int,
     effort: Effort,
     tags: Mapping[str, str],
-    on_progress: OnProgress,
+    on_progress: Advance,
 ) -> Trained:
     """Measure learners and baselines at every horizon; keep all runs, and a bundle of the best, in `spool`.
 
@@ -131,6 +143,7 @@ def train(
         bundle,
         [report for reports, _ in recorded for report in reports],
         {name: [row for table in tables for row in table[name]] for name in tables[0]},
+        next((trees.importance() for one in compared if (trees := trees_of(one.serving))), {}),
     )
 
 
@@ -142,7 +155,7 @@ def fit_in_memory(
     until_s: int,
     learner: Callable[[int], Learner],
     version: str,
-) -> LoadedModels:
+) -> RegionModels:
     """Fit a model per horizon on what is known by `until_s`, ready to score; nothing is recorded.
 
     For evaluations that retrain as they move through time. `learner`: the learner of a horizon (in seconds).
@@ -167,11 +180,11 @@ def fit_in_memory(
     columns = (*spec.numeric_columns, *spec.categorical_columns)
     models = tuple(model for model, _ in fitted)
     bundle = Bundle(region, spec, columns, vocabulary, until_s, models, dropped, {}, by_recency)
-    return LoadedModels(bundle, tuple(fitted), version)
+    return RegionModels(bundle, tuple(fitted), version)
 
 
 def _by_horizon(
-    spec: FeatureSpec, until_s: int, fit: Callable[[int], T], on_progress: OnProgress
+    spec: FeatureSpec, until_s: int, fit: Callable[[int], T], on_progress: Advance
 ) -> tuple[list[T], dict[str, str]]:
     """The result of `fit` per horizon, and the reason per dropped horizon. Raises ModelError if all are."""
     done: list[int] = []
@@ -199,14 +212,15 @@ def _by_horizon(
 
 
 def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[Evaluation]:
-    evaluations = _of_baselines(part, spec)
     learners = [LEARNERS[name](effort) for name in effort.learners]
+    found = [evaluate_learner(learner, part.train, part.test) for learner in learners]
     if effort.search_s:
         start = LightGBM(trees=effort.trees, seed=effort.seed)
         seconds = effort.search_s / len(spec.horizons_s)
         if searched := search(part.train, start, seconds=seconds, max_trials=effort.search_trials):
-            learners.append(searched.learner)
-    return evaluations + [evaluate_learner(learner, part.train, part.test) for learner in learners]
+            measured = evaluate_learner(searched.learner, part.train, part.test)
+            found.append(dataclasses.replace(measured, trials=searched.trials))
+    return _of_baselines(part, spec) + found
 
 
 def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:

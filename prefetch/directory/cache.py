@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.directory.stream import DirectoryStream, n_blocks_of
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held
@@ -48,7 +49,7 @@ class DirectoryTarget:
     def prefetch(self, name: str, *, timeout_s: float) -> int:
         """Copy `name` from the origin unless it is here; return its size in bytes."""
         path = path_below(self.namespace, name)
-        fetched = not path.exists()
+        fetched = not self._has(path)
         size = self._fetch(name, path, timeout_s) if fetched else path.stat().st_size
         self._used(path)
         n_blocks = n_blocks_of(size) if size else 0
@@ -58,14 +59,17 @@ class DirectoryTarget:
     def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Make `name` the most recently used. Raises PushRejected if it is not here."""
         path = path_below(self.namespace, name)
+        self._has(path)
         self._used(path)
         meanwhile()
         self._record(name, path.stat().st_size, hit=0, missed=0)
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         """Remove `name`; one that is not here is no error."""
-        with contextlib.suppress(NotADirectoryError):
-            path_below(self.namespace, name).unlink(missing_ok=True)
+        path = path_below(self.namespace, name)
+        if self._has(path):
+            with contextlib.suppress(NotADirectoryError):
+                path.unlink(missing_ok=True)
 
     def removes_open_files(self) -> bool:
         """No: who has a file open goes on reading it."""
@@ -101,7 +105,7 @@ class DirectoryTarget:
     def read(self, name: str, *, timeout_s: float = 60.0) -> bool:
         """Read `name` as a job would; True if it was here, else it is fetched first."""
         path = path_below(self.namespace, name)
-        hit = path.exists()
+        hit = self._has(path)
         size = path.stat().st_size if hit else self._fetch(name, path, timeout_s)
         self._used(path)
         self._record(name, size, hit=size if hit else 0, missed=0 if hit else size)
@@ -122,6 +126,12 @@ class DirectoryTarget:
             excess -= one.bytes_on_disk
             purged.append(one.name)
         return purged
+
+    def _has(self, path: Path) -> bool:
+        """Whether the file is here. Raises PushRejected if it is a folder."""
+        if path.is_dir():
+            raise PushRejected(f"{path.name!r} is a folder in cache {self._name!r}")
+        return path.exists()
 
     def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
         source = path_below(self._origin, name)
@@ -179,5 +189,7 @@ def _held(name: str, path: Path) -> Held | None:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISDIR(status.st_mode):
         return None
     return Held(name, status.st_size, status.st_size, True, int(status.st_mtime), False)

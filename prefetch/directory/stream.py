@@ -8,7 +8,7 @@ import secrets
 import threading
 from pathlib import Path
 
-from features.errors import TargetUnavailable
+from features.common.errors import TargetUnavailable
 from prefetch.xcache.collector import append, frame
 from prefetch.xcache.gstream import PSEQ_MODULUS
 

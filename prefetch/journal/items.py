@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from prefetch.actions import Action, ItemState
@@ -59,14 +59,6 @@ class Try:
     at_s: float
     seconds: float
     failed: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Patience:
-    """What is not claimed now: files of the sources `but`, and, for `retry_after_s` a try, what failed."""
-
-    but: Collection[str] = ()
-    retry_after_s: float = 0.0
 
 
 class Items(Protocol):

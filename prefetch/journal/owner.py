@@ -19,6 +19,12 @@ def is_dead(owner: str) -> bool:
     return machine == _machine() and _started(int(pid)) != started
 
 
+def label(owner: str) -> str:
+    """Host and process of run `owner`, as people read them."""
+    machine, pid, *_ = owner.split("|")
+    return f"process {pid} on {machine.partition('/')[0]}"
+
+
 def _machine() -> str:
     """Host, its boot, and space of process ids: of one name there may be several hosts, and containers.
 

@@ -1,4 +1,4 @@
-"""The pins that a journal's plans hold, and their renewal."""
+"""The pins that a journal's plans hold, and those due for renewal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
 from prefetch.journal.items import Item, item_of
-from prefetch.journal.tables import CLOCK_SLACK_S, MAX_ERROR_CHARS, generation_of, items
+from prefetch.journal.tables import CLOCK_SLACK_S, generation_of, items
 
 _DECIDES = (Action.PIN, Action.UNPIN, Action.EVICT)
 
@@ -21,46 +21,16 @@ class Pins:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pins(self, cache: str, *, now_s: float) -> list[Item]:
+    def standing(self, cache: str, *, now_s: float) -> list[Item]:
         """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""
         return [item_of(row, row["attempts"]) for row in self._standing(cache, now_s)]
 
-    def due_pins(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
+    def due(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
         """Pins that stand and were not renewed for `touch_every_s`, by rank."""
         standing = self._standing(cache, now_s)
         since_s, until_s = now_s - touch_every_s, now_s + CLOCK_SLACK_S
         due = [row for row in standing if not since_s < (row["renewed_at_s"] or 0.0) <= until_s]
         return [item_of(row, row["attempts"]) for row in due]
-
-    def claim_pins(
-        self, pins: Sequence[Item], *, owner: str, now_s: float, used_until_s: float
-    ) -> list[Item]:
-        """Those of `pins` last used at `used_until_s` or before that nobody else renews, now ours."""
-        used_at_s = sa.func.coalesce(items.c.renewed_at_s, 0.0)
-        due = sa.or_(used_at_s <= used_until_s, used_at_s > now_s + CLOCK_SLACK_S)
-        these = items.c.item_id.in_([pin.item_id for pin in pins])
-        free = (these, items.c.state == ItemState.DONE, items.c.owner.is_(None), due)
-        lock = sa.select(items.c.item_id).where(*free).with_for_update(skip_locked=True)
-        with self._database.writing() as connection:
-            ours = set(connection.scalars(lock))
-            mine = sa.update(items).where(items.c.item_id.in_(ours))
-            connection.execute(mine.values(owner=owner, heartbeat_s=now_s))
-        return [pin for pin in pins if pin.item_id in ours]
-
-    def renewed(self, used_at_s: Mapping[str, float]) -> None:
-        """Note the last uses of pinned files, by item_id, and give the pins back."""
-        rows = [{"id": at, "renewed_at_s": used_at_s[at], "owner": None} for at in sorted(used_at_s)]
-        self._note(rows)
-
-    def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:
-        """Note that a pinned file is gone: the pin is failed, and is not renewed again."""
-        lost = {"state": ItemState.FAILED, "error": error[:MAX_ERROR_CHARS], "fault": "file"}
-        self._note([{"id": item_id, "updated_at_s": now_s, "owner": None, **lost}])
-
-    def _note(self, rows: Sequence[Mapping[str, object]]) -> None:
-        if rows:
-            with self._database.writing() as connection:
-                connection.execute(sa.update(items).where(items.c.item_id == sa.bindparam("id")), rows)
 
     def _standing(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
         """As far back as the oldest pin that has not expired: what was decided before does not matter."""

@@ -1,8 +1,8 @@
-"""Whole plans in the journal: recorded, replaced by newer ones, cancelled, expired, and at last deleted.
+"""Whole plans in the journal: recorded, replaced by newer ones, cancelled and expired.
 
 A plan of a million items is never written in one transaction. Its row in `push_plans` makes it count, and
 changes in one short transaction; its items come before that and do not count yet, and what it replaces is
-cancelled after it, by whoever comes next if the run dies (`settle`).
+cancelled after it, by whoever comes next if the run dies (`cancel_superseded`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from features.errors import ConflictError, InputError
-from features.times import as_of_label
+from features.common.errors import ConflictError, InputError
+from features.common.times import as_of_label
 from prefetch.actions import ItemState
 from prefetch.databases import Database, alone, counted, insert_new, pages, upsert
-from prefetch.journal.items import Heading, Item, Items, heading, new_row
-from prefetch.journal.reports import of_plan
-from prefetch.journal.settle import (
+from prefetch.journal.cancel_superseded import (
     ITEMS_AT_ONCE,
     Where,
+    cancel_superseded,
     change_all,
-    delete_all,
     expired_early,
     newest_plan_s,
     recorder,
-    settle,
 )
+from prefetch.journal.items import Heading, Item, Items, heading, new_row
+from prefetch.journal.pruning import pruned_at
+from prefetch.journal.reports import of_plan
 from prefetch.journal.tables import (
     CANCELLED,
     CLOCK_SLACK_S,
@@ -43,7 +43,6 @@ from prefetch.journal.tables import (
     items,
     of_its_plan,
     plans,
-    pruned,
 )
 
 _MANY_ITEMS = 1000
@@ -81,9 +80,9 @@ class Plans:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def settle(self, cache: str, *, now_s: float) -> tuple[int, int]:
-        """Cancel what no longer counts, see `prefetch.journal.settle.settle`."""
-        return settle(self._database, cache, now_s=now_s)
+    def cancel_superseded(self, cache: str, *, now_s: float) -> tuple[int, int]:
+        """Cancel what no longer counts, see `prefetch.journal.cancel_superseded.cancel_superseded`."""
+        return cancel_superseded(self._database, cache, now_s=now_s)
 
     def record_plan(self, plan: Items, *, now_s: float) -> int:
         """Record the items of one plan, and let it count; return how many are new to the journal.
@@ -104,7 +103,7 @@ class Plans:
             for page in pages(plan, ITEMS_AT_ONCE):
                 n_new += self._add(head, page, generation, now_s)
             self._publish(head, generation, is_large=n_new >= _MANY_ITEMS, now_s=now_s)
-        self.settle(head.cache, now_s=now_s)
+        self.cancel_superseded(head.cache, now_s=now_s)
         return n_new
 
     def recorded_as(self, plan: Items) -> str | None:
@@ -140,7 +139,7 @@ class Plans:
             chosen = plans.c.as_of_s.in_(connection.scalars(asked).all())
             change = sa.update(plans).where(plans.c.cache == cache, chosen)
             connection.execute(change.values(state=CANCELLED, is_settled=False))
-        return self.settle(cache, now_s=now_s)
+        return self.cancel_superseded(cache, now_s=now_s)
 
     def expire(self, cache: str, *, now_s: float) -> int:
         """Mark what is still planned after its time as expired; return how many.
@@ -151,51 +150,11 @@ class Plans:
         late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
         return change_all(self._database, late, {"state": ItemState.EXPIRED, "updated_at_s": now_s})
 
-    def prunable(self, cache: str, *, before_s: float, now_s: float) -> list[int]:
-        """The times of plans that may be forgotten, oldest first.
-
-        They are settled, expired, and did not change since `before_s`; so are all older ones: what a newer
-        plan says of a file must not go before what an older one says.
-        """
-        query = (
-            sa.select(items.c.as_of_s, sa.and_(*_is_settled(before_s, now_s)).label("is_settled"))
-            .where(items.c.cache == cache, items.c.as_of_s <= before_s)
-            .group_by(items.c.as_of_s)
-            .order_by(items.c.as_of_s)
-        )
-        found = []
-        with self._database.reading() as connection:
-            for row in connection.execute(query):
-                if not row.is_settled:
-                    break
-                found.append(row.as_of_s)
-        return found
-
-    def forget(self, cache: str, as_of_s: int, *, before_s: float, now_s: float) -> int:
-        """Delete a plan's items if it is settled still; return how many. It cannot be recorded again."""
-        whose = of_plan(cache, as_of_s)
-        with self._database.writing() as connection:
-            alone(connection, recorder(cache))
-            settled = sa.select(sa.and_(*_is_settled(before_s, now_s)), sa.func.count()).where(*whose)
-            is_settled, n_items = connection.execute(settled).one()
-            if not is_settled:
-                return 0
-            # From here on it is pruned, however much of it is deleted if this run dies.
-            row = {"cache": cache, "as_of_s": as_of_s, "n_items": n_items, "pruned_at_s": now_s}
-            insert_new(connection, pruned, [row])
-            connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s == as_of_s))
-        return delete_all(self._database, whose)
-
-    def pruned_at_s(self, cache: str, as_of_s: int) -> float | None:
-        """When a plan's items were deleted, s since 1970; None: they were not."""
-        with self._database.reading() as connection:
-            return _pruned_at(connection, cache, as_of_s)
-
     def _begin(self, head: Heading, now_s: float) -> int | None:
         """The generation to record; None: the journal has this plan."""
         with self._database.writing() as connection:
             alone(connection, recorder(head.cache))
-            if _pruned_at(connection, head.cache, head.as_of_s) is not None:
+            if pruned_at(connection, head.cache, head.as_of_s) is not None:
                 return None
             known = _known(connection, head)
             if known is not None and known.digest == head.digest:
@@ -292,18 +251,3 @@ def _replaced(by_s: int) -> dict[str, object]:
 
 def _afresh(now_s: float) -> dict[str, object]:
     return {"updated_at_s": now_s, "error": None, "fault": None}
-
-
-def _pruned_at(connection: sa.Connection, cache: str, as_of_s: int) -> float | None:
-    query = sa.select(pruned.c.pruned_at_s).where(pruned.c.cache == cache, pruned.c.as_of_s == as_of_s)
-    return connection.scalar(query)
-
-
-def _is_settled(before_s: float, now_s: float) -> list[sa.ColumnElement[bool]]:
-    """Of a group of items: nothing will be done for them, and they are old."""
-    busy = sa.or_(items.c.state.in_(UNDONE), items.c.owner.is_not(None))
-    return [
-        sa.func.max(sa.case((busy, 1), else_=0)) == 0,
-        sa.func.max(items.c.expires_at_s) <= now_s,
-        sa.func.max(items.c.updated_at_s) <= before_s,
-    ]

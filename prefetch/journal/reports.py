@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,8 @@ from prefetch.journal.items import Try
 from prefetch.journal.tables import (
     CLOCK_SLACK_S,
     COUNTED,
+    PLAN,
+    RECORDING,
     STANDING,
     UNDONE,
     generation_of,
@@ -27,15 +28,6 @@ from prefetch.journal.tables import (
 )
 
 _ROWS_AT_ONCE = 5000
-
-
-@dataclasses.dataclass(frozen=True)
-class Holder:
-    """A run that holds items, and the time of its last heartbeat, s since 1970."""
-
-    owner: str
-    n_items: int
-    heard_at_s: float
 
 
 class Reports:
@@ -80,18 +72,6 @@ class Reports:
         with self._database.reading() as connection:
             return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(n)))
 
-    def holders(self, cache: str) -> list[Holder]:
-        """The runs that hold items of `cache`, the longest silent first."""
-        heard = sa.func.min(items.c.heartbeat_s).label("heard")
-        query = (
-            sa.select(items.c.owner, sa.func.count().label("n_items"), heard)
-            .where(items.c.cache == cache, items.c.owner.is_not(None))
-            .group_by(items.c.owner)
-            .order_by(heard)
-        )
-        with self._database.reading() as connection:
-            return [Holder(row.owner, row.n_items, row.heard) for row in connection.execute(query)]
-
     def changed_plans(self, cache: str, *, since_s: float) -> list[int]:
         """The times of the plans with an item that changed since `since_s`."""
         query = sa.select(items.c.as_of_s).where(items.c.cache == cache, items.c.updated_at_s >= since_s)
@@ -108,6 +88,13 @@ class Reports:
         with self._database.reading() as connection:
             found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*counts))
         return None if found is None else int(found)
+
+    def stands(self, cache: str, as_of_s: int) -> bool:
+        """Whether a plan for the whole cache of that time is carried out, or about to be."""
+        whose = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.kind == PLAN)
+        query = sa.select(sa.func.count()).where(*whose, plans.c.state.in_((RECORDING, STANDING)))
+        with self._database.reading() as connection:
+            return bool(connection.scalar(query))
 
     def tries(self, cache: str, *, since_s: float, until_s: float = math.inf) -> list[Try]:
         """The last tries to fetch that the source decided and that ended in this time, oldest first."""
@@ -141,12 +128,17 @@ class Reports:
             return list(connection.scalars(query))
 
     def unproven(self, cache: str, *, now_s: float) -> int:
-        """Number of items that no promotion covers and that are undone, or fetched and still in their time.
+        """Number of items that no promotion covers and that stand: undone or fetched, and in their time.
 
-        Pins that stand are those of `Pins.pins`.
+        So are those that failed, until their plan is replaced or cancelled: a steward goes on with evictions
+        that failed, and another push may. Pins that stand are those of `Pins.standing`.
         """
+        failed = sa.and_(
+            items.c.state == ItemState.FAILED,
+            sa.exists().where(of_its_plan, plans.c.state == STANDING, plans.c.generation == generation_of),
+        )
         fetched = sa.and_(items.c.state == ItemState.DONE, items.c.action == Action.PREFETCH)
-        stands = (sa.or_(items.c.state.in_(UNDONE), fetched), items.c.expires_at_s > now_s)
+        stands = (sa.or_(items.c.state.in_(UNDONE), fetched, failed), items.c.expires_at_s > now_s)
         query = sa.select(sa.func.count()).where(items.c.cache == cache, is_unproven, *stands)
         with self._database.reading() as connection:
             return int(connection.scalar(query) or 0)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from prefetch.actions import ItemState
 
 CLAIMED = (ItemState.RUNNING, ItemState.CANCELLING)
-"""A run holds the item; `cancelling`: it will not be tried again."""
+"""A try of the item is in flight; `cancelling`: it will not be tried again."""
 
 UNDONE = (ItemState.PLANNED, *CLAIMED)
 """Something may still be done for the item."""
@@ -62,16 +62,11 @@ items = sa.Table(
     sa.Column("confirmed_by", sa.String(32)),
     sa.Column("updated_at_s", sa.Double, nullable=False),
     sa.Column("renewed_at_s", sa.Double),
-    sa.Column("owner", sa.String(255)),
-    sa.Column("heartbeat_s", sa.Double),
     sa.Index("push_items_waiting", "cache", "state", "action", "attempts", "as_of_s", "rank"),
     sa.Index("push_items_of_plan", "cache", "as_of_s"),
     sa.Index("push_items_standing", "cache", "action", "expires_at_s"),
     sa.Index("push_items_changed", "cache", "updated_at_s"),
 )
-
-_held = items.c.owner.is_not(None)
-sa.Index("push_items_held", items.c.owner, sqlite_where=_held, postgresql_where=_held)
 
 is_unproven = items.c.basis == sa.literal_column(f"'{UNPROVEN}'")
 """Which items no promotion covers; as it stands in the index, or the index would not be used."""
@@ -112,6 +107,16 @@ recorded; `is_settled`: the items that it replaces, or that are replaced themsel
 
 of_its_plan = sa.and_(plans.c.cache == items.c.cache, plans.c.as_of_s == items.c.as_of_s)
 """Joins an item to its plan."""
+
+leases = sa.Table(
+    "push_leases",
+    metadata,
+    sa.Column("cache", sa.String(255), primary_key=True),
+    sa.Column("holder", sa.String(255)),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("until_s", sa.Double, nullable=False),
+)
+"""One row per cache: who pushes to it (NULL: nobody), and until when. `fence` rises with each taking."""
 
 pruned = sa.Table(
     "push_pruned",

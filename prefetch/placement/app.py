@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
+import io
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -14,10 +16,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
-from features.errors import CachecastError, InputError, ServiceError, bounded
-from features.hosts import called_by
+from features.common.errors import CachecastError, InputError, ServiceError, bounded
+from features.common.hosts import called_by
 from prefetch.placement.bodies import (
+    SCORE_BODY,
     Heartbeat,
     PrefixAsked,
     Serve,
@@ -28,23 +32,25 @@ from prefetch.placement.bodies import (
 )
 from prefetch.placement.front import Front
 from prefetch.placement.gate import Gate
-from prefetch.placement.hot_docs import SCORE_BODY, with_hot_routes
-from prefetch.placement.keeper import Keeper
 from prefetch.placement.metrics import Figures, registry
 from prefetch.placement.names import checked_name, checked_site, dataset_of
 from prefetch.placement.operator import OperatorPages, Source
 from prefetch.placement.pages import TITLE, Pages
-from prefetch.placement.plans import pieces
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
+from prefetch.placement.synchroniser import Synchroniser
 from prefetch.placement.tokens import OPERATORS, Tokens
+
+_PIECE_BYTES = 64 * 1024
+"""A plan is sent, and unpacked, piece by piece as the client takes it."""
+_BY_FRONT = "the front answers this before the framework; here it is only described"
 
 Dataset = Annotated[str, InPath(description="SCOPE:NAME; a name may hold slashes")]
 
 
 def application(
     service: Service,
-    keeper: Keeper,
+    keeper: Synchroniser,
     tokens: Tokens,
     gate: Gate,
     operator: Source | None = None,
@@ -72,10 +78,14 @@ def application(
     pages = Pages(lambda: service.plans, has_operator=operator is not None)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
-    for path, page in (("/", pages.links), ("/docs", pages.docs), ("/docs/{name}", pages.asset)):
+    for path, page in (("/", pages.links), ("/docs", pages.docs)):
         add(path, page, methods=["GET"], include_in_schema=False)
+    app.mount("/docs", StaticFiles(packages=[("fastapi_offline", "static")]))
     if operator is not None:
         _add_operator(app, OperatorPages(operator, service))
+    unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "As by If-None-Match"}}
+    add("/serverRanges", api.server_ranges, methods=["GET"], responses=unchanged)
+    add("/ds/{n}/{did:path}", api.dataset, methods=["GET"], responses=unchanged)
     add("/liveness", api.servers, methods=["GET"])
     add("/liveness", api.beat, methods=["POST"], dependencies=anybody_known, response_class=PlainTextResponse)
     add("/liveness/{site}/{server}", api.drop, methods=["DELETE"], dependencies=operators)
@@ -92,7 +102,6 @@ def application(
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(CachecastError, _failed)
-    app.openapi = with_hot_routes(app.openapi)  # type: ignore[method-assign]
     return front
 
 
@@ -108,7 +117,7 @@ def _add_operator(app: FastAPI, pages: OperatorPages) -> None:
 class Api:
     """The routes."""
 
-    def __init__(self, service: Service, keeper: Keeper, tokens: Tokens, figures: Figures) -> None:
+    def __init__(self, service: Service, keeper: Synchroniser, tokens: Tokens, figures: Figures) -> None:
         self._service, self._keeper, self._tokens = service, keeper, tokens
         self._registry = registry(figures)
 
@@ -121,6 +130,17 @@ class Api:
         owner = self._tokens.owner(request.headers.get("authorization"))
         _require(owner is not None)
         return str(owner)
+
+    async def server_ranges(self) -> dict[str, Any]:
+        """What Rucio reads to rewrite PFNs: live servers by site, with address and size.
+
+        And `[index, upper]` ranges of the hash of the name without scope.
+        """
+        raise NotImplementedError(_BY_FRONT)
+
+    async def dataset(self, n: Annotated[int, InPath(ge=0)], did: Dataset) -> list[str]:
+        """At most `n` sites (0: all) that hold a dataset, best first, or `["other"]`."""
+        raise NotImplementedError(_BY_FRONT)
 
     async def servers(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Known cache servers by site and id; `timestamp` (ms since 1970) is the last heartbeat."""
@@ -195,7 +215,9 @@ class Api:
         is_packed = "gzip" in request.headers.get("accept-encoding", "")
         if is_packed:
             headers["content-encoding"] = "gzip"
-        parts = pieces(found.packed, packed=is_packed)
+        packed = io.BytesIO(found.packed)
+        content: io.BufferedIOBase = packed if is_packed else gzip.GzipFile(fileobj=packed)
+        parts = iter(lambda: content.read(_PIECE_BYTES), b"")
         return StreamingResponse(parts, media_type="application/json", headers=headers)
 
     async def score(self, request: Request) -> Score:

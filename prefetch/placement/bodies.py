@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from features.errors import InputError, bounded
+from features.common.errors import InputError, bounded
 from prefetch.placement.names import checked_address, checked_name, checked_site
 
 MAX_INPUTS = 10_000
@@ -74,6 +74,15 @@ class ScoreAsked(pydantic.BaseModel):
     ]
     waited_s: Seconds = 0.0
     max_wait_s: Seconds | None = None
+
+
+# In the place of FastAPI's own parsing, which would do this work in the event loop.
+_DEFINED = "#/paths/~1score/post/requestBody/content/application~1json/schema/$defs/{model}"
+_SCORE_SCHEMA = ScoreAsked.model_json_schema(ref_template=_DEFINED)
+SCORE_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _SCORE_SCHEMA}}}
+}
+"""The body of `/score` in the OpenAPI document."""
 
 
 def score_asked(body: bytes) -> ScoreAsked:

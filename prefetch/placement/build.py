@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from prefetch.placement.snapshot import Snapshot
-from replay.rendezvous import KeyArray, keys_of
+from replay.federation.rendezvous import KeyArray, keys_of
 
 
 class Holding(NamedTuple):

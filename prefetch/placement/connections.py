@@ -1,16 +1,20 @@
-"""uvicorn's HTTP connections under a gate: bounded headers, pipelines and time."""
+"""uvicorn's HTTP connections under a gate: bounded headers, pipelines and time.
+
+uvicorn bounds none of these for a client that sends slowly: its keep-alive time ends with the first byte, its
+limit of headers is for h11, which is slower than httptools, and `limit_concurrency` refuses the new client.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from prefetch.placement.gate import Gate, Held
-from prefetch.placement.tls import Secured
+from prefetch.placement.gate import HEAD_S, Gate, Held
 
 MAX_HEAD_BYTES = 16 * 1024
 MAX_PIPELINED = 8
@@ -21,17 +25,19 @@ class PipelineError(Exception):
 
 
 class Connection(HttpToolsProtocol):
-    """One client's HTTP. `held`: as the gate knows it, if TLS has made it known already."""
+    """One client's HTTP. `held`: as the gate knows it; TLS sets it before the handshake."""
 
-    def __init__(self, *, gate: Gate, held: Held | None = None, **uvicorns: Any) -> None:
+    held: Held | None = None
+
+    def __init__(self, *, gate: Gate, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
-        self._gate, self._held = gate, held
+        self._gate = gate
         self._is_head, self._n_head_bytes = True, 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count it."""
-        if self._held is None:
-            self._held = self._gate.enter(transport)
+        if self.held is None:
+            self.held = self._gate.enter(transport)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,16 +77,42 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _here(self) -> Held:
-        assert self._held is not None
-        return self._held
+        assert self.held is not None
+        return self.held
 
 
-def connections(gate: Gate, context: ssl.SSLContext | None) -> Callable[..., asyncio.Protocol]:
+class Secured(SSLProtocol):
+    """asyncio's TLS, for a connection that counts from its first byte.
+
+    A server with an `ssl` context makes connections known after their handshake only: clients that never end
+    it would not be counted.
+    """
+
+    # One record; asyncio sets aside 256 KiB for each connection.
+    max_size = 16 * 1024
+
+    def __init__(self, gate: Gate, context: ssl.SSLContext, inner: Connection) -> None:
+        wait_s = {"ssl_handshake_timeout": HEAD_S, "ssl_shutdown_timeout": HEAD_S}
+        super().__init__(inner.loop, inner, context, None, server_side=True, **wait_s)  # type: ignore[arg-type]
+        self._gate, self._inner = gate, inner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it, then shake hands."""
+        self._inner.held = self._gate.enter(transport)  # type: ignore[arg-type]
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count it no more."""
+        if self._inner.held is not None:
+            self._gate.leave(self._inner.held)
+        super().connection_lost(exc)
+
+
+def connections(gate: Gate, context: ssl.SSLContext | None) -> Callable[..., asyncio.BaseProtocol]:
     """What uvicorn makes of each connection that it accepts, given its own words."""
 
-    def made(**uvicorns: Any) -> asyncio.Protocol:
-        if context is None:
-            return Connection(gate=gate, **uvicorns)
-        return Secured(gate, context, lambda held: Connection(gate=gate, held=held, **uvicorns))
+    def made(**uvicorns: Any) -> asyncio.BaseProtocol:
+        connection = Connection(gate=gate, **uvicorns)
+        return connection if context is None else Secured(gate, context, connection)
 
     return made

@@ -10,9 +10,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from prefetch.placement.snapshot import MAX_SITES, NOBODY, NOWHERE
-from replay.rendezvous import KeyArray, scores
+from replay.federation.rendezvous import KeyArray, scores
 
 _CHUNK = 100_000
 _STEPS = 1000

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from prefetch.placement.ranges import covered, wire
-from replay.ranges import Layout, layout_of
+from replay.federation.ranges import Layout, layout_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,12 @@ from typing import Any
 
 from prefetch.placement.answers import NO_BODY, Answer, json_answer
 from prefetch.placement.gate import client_of
-from prefetch.placement.lanes import Bodies, BusyError, GoneError, Lane, Receive, SlowError
+from prefetch.placement.lanes import GoneError, Lane, Receive, RefusedError, whole_body
 from prefetch.placement.service import Service
 
 MAX_BODY_BYTES = 2 * 1024**2
 SMALL_BODY_BYTES = 16 * 1024
 """The longest body of all routes but `/score`."""
-ALL_BODIES_BYTES = 32 * 1024**2
 BODY_S = 10.0
 ROUTES = frozenset(
     {"liveness", "prefix", "serve", "ds", "plan", "score", "metrics", "health", "docs", "operator"}
@@ -44,14 +43,15 @@ class Front:
         self._service, self._app, self._is_ours = service, app, is_ours
         self.n_ranges = self.n_datasets = self.n_unchanged = 0
         self.others: Counter[tuple[str, int]] = Counter()
-        self.bodies = Bodies(most_bytes=ALL_BODIES_BYTES, small_bytes=SMALL_BODY_BYTES, within_s=BODY_S)
-        # Ranking is work for a thread, and two would only share one interpreter; plans wait for slow readers.
-        self._score = Lane(at_once=1, most=32, per_client=8)
-        self._plan = Lane(at_once=64, most=64, per_client=16)
-        # The files of the docs are large, and wait for slow readers too.
-        self._docs = Lane(at_once=8, most=16, per_client=8)
-        # A page waits for the tables; heartbeats must not wait behind it.
-        self._operator = Lane(at_once=8, most=16, per_client=8)
+        self._lanes = {
+            # Ranking is work for a thread, and two would only share one interpreter.
+            "score": Lane(at_once=1, most=32, per_client=8),
+            # A page waits for the tables; heartbeats must not wait behind it.
+            "operator": Lane(at_once=8, most=16, per_client=8),
+            # Plans and the files of the docs wait for slow readers.
+            "plan": Lane(at_once=64, most=64, per_client=16),
+            "docs": Lane(at_once=8, most=16, per_client=8),
+        }
         self._rest = Lane(at_once=8, most=256, per_client=64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,37 +91,35 @@ class Front:
                 message["headers"] = [*message["headers"], *_SAFE]
             await send(message)
 
-        headers = dict(scope["headers"])
-        refusal = _refusal(headers, MAX_BODY_BYTES if route == "score" else SMALL_BODY_BYTES)
-        if refusal is None:
-            try:
-                async with self.bodies.whole(receive, int(headers.get(b"content-length", b"0"))) as body:
-                    await self._in_turn(route, scope, _replayed(body, receive), counted)
-            except GoneError:
-                return
-            except BusyError as error:
-                refusal = _refused(503, str(error), _RETRY_AFTER, _CLOSE)
-            except SlowError as error:
-                refusal = _refused(408, str(error), _CLOSE)
-        if refusal is not None:
-            await counted(refusal.start)
-            await counted(refusal.body)
-
-    async def _in_turn(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
-        client = client_of(scope["client"])
-        if route in {"plan", "docs"}:
-            async with (self._plan if route == "plan" else self._docs).turn(client):
-                await self._app(scope, receive, send)
+        try:
+            await self._bounded(route, scope, receive, counted)
+        except GoneError:
             return
+        except RefusedError as error:
+            again = [_RETRY_AFTER] if error.status == 503 else []
+            answer = _refusal(error.status, str(error), *again)
+            await counted(answer.start)
+            await counted(answer.body)
+
+    async def _bounded(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
+        lane, client = self._lanes.get(route, self._rest), client_of(scope["client"])
+        length = _body_length(
+            dict(scope["headers"]), MAX_BODY_BYTES if route == "score" else SMALL_BODY_BYTES
+        )
+        # A long body takes a place while it comes, so the sum is bounded; a slow heartbeat takes nobody's.
+        body = b"" if route == "score" else await whole_body(receive, length, within_s=BODY_S)
         messages: list[Any] = []
 
         async def kept(message: Any) -> None:
             messages.append(message)
 
-        lane = {"score": self._score, "operator": self._operator}.get(route, self._rest)
-        async with lane.turn(client):
-            await self._app(scope, receive, kept)
-        # A turn is not held for a client that does not read.
+        with lane.place(client):
+            if route == "score":
+                body = await whole_body(receive, length, within_s=BODY_S)
+            async with lane.turn:
+                is_streamed = route in {"plan", "docs"}
+                await self._app(scope, _replayed(body, receive), send if is_streamed else kept)
+        # Neither place nor turn is held for a client that does not read.
         for message in messages:
             await send(message)
 
@@ -136,20 +134,18 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _refusal(headers: Mapping[bytes, bytes], most_bytes: int) -> Answer | None:
-    """A body must say its length, so that no caller fills the memory."""
+def _body_length(headers: Mapping[bytes, bytes], most_bytes: int) -> int:
+    """The length that a body must state, so that no caller fills the memory. Raises RefusedError."""
     length = headers.get(b"content-length", b"0")
     if b"transfer-encoding" in headers or not length.isdigit():
-        return _refused(411, "say Content-Length", _CLOSE)
+        raise RefusedError(411, "say Content-Length")
     if len(length) > 7 or int(length) > most_bytes:
-        return _refused(413, f"the body is too long; at most {most_bytes} bytes", _CLOSE)
-    return None
+        raise RefusedError(413, f"the body is too long; at most {most_bytes} bytes")
+    return int(length)
 
 
-def _refused(status: int, text: str, *more: tuple[bytes, bytes]) -> Answer:
-    return json_answer({"error": text}, max_age_s=0, status=status, more=more)
+def _refusal(status: int, text: str, *more: tuple[bytes, bytes]) -> Answer:
+    return json_answer({"error": text}, max_age_s=0, status=status, more=[*more, _CLOSE])
 
 
-_NOT_US = _refused(
-    421, "this service has another name; who should use this one adds it to [serve] hosts", _CLOSE
-)
+_NOT_US = _refusal(421, "this service has another name; who should use this one adds it to [serve] hosts")

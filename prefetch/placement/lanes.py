@@ -1,24 +1,24 @@
-"""Bounds of what requests may take at once: turns of work, and bytes of bodies."""
+"""Bounds of what requests may take at once: places, turns of work, and the time of a body."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
-from features.errors import CachecastError
+from features.common.errors import CachecastError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class BusyError(CachecastError):
-    """There is no room for another request; worth asking again."""
+class RefusedError(CachecastError):
+    """A request that is not handed on; `status` is its answer's."""
 
-
-class SlowError(CachecastError):
-    """A body did not come in time."""
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class GoneError(CachecastError):
@@ -26,57 +26,39 @@ class GoneError(CachecastError):
 
 
 class Lane:
-    """Requests of one kind: `at_once` at work; at work or waiting `most`, of one client `per_client`."""
+    """Requests of one kind: `at_once` at work; with those that wait `most`, of one client `per_client`.
+
+    What limits a server by clients elsewhere limits rates; here it is what is held at once.
+    """
 
     def __init__(self, *, at_once: int, most: int, per_client: int) -> None:
-        self._turn, self._most, self._per_client = asyncio.Semaphore(at_once), most, per_client
+        self.turn, self._most, self._per_client = asyncio.Semaphore(at_once), most, per_client
         self._n_of: Counter[str] = Counter()
 
-    @asynccontextmanager
-    async def turn(self, client: str) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for as long as the block runs. Raises BusyError."""
+    @contextmanager
+    def place(self, client: str) -> Iterator[None]:
+        """Count a request for as long as the block runs; `turn` is its work's. Raises RefusedError."""
         if self._n_of.total() >= self._most or self._n_of[client] >= self._per_client:
-            raise BusyError("too many such requests at once; ask again")
+            raise RefusedError(503, "too many such requests at once; ask again")
         self._n_of[client] += 1
         try:
-            async with self._turn:
-                yield
+            yield
         finally:
             self._n_of[client] -= 1
             if not self._n_of[client]:
                 del self._n_of[client]
 
 
-class Bodies:
-    """Bodies of requests, `most_bytes` in all; those up to `small_bytes` are always taken."""
-
-    def __init__(self, *, most_bytes: int, small_bytes: int, within_s: float) -> None:
-        self._most, self._small, self._within_s = most_bytes, small_bytes, within_s
-        self.n_bytes = 0
-
-    @asynccontextmanager
-    async def whole(self, receive: Receive, length: int) -> AsyncIterator[bytes]:
-        """A body of `length` bytes, counted until the block ends. Raises BusyError, SlowError, GoneError."""
-        body = bytearray()
-        try:
-            await self._fill(body, receive, length)
-            yield bytes(body)
-        finally:
-            self.n_bytes -= len(body)
-
-    async def _fill(self, body: bytearray, receive: Receive, length: int) -> None:
-        try:
-            async with asyncio.timeout(self._within_s):
-                while len(body) < length:
-                    self._take(body, await receive(), length)
-        except TimeoutError:
-            raise SlowError(f"the body did not come within {self._within_s:.0f} s") from None
-
-    def _take(self, body: bytearray, message: MutableMapping[str, Any], length: int) -> None:
-        if message["type"] == "http.disconnect":
-            raise GoneError("the client has left")
-        part = message.get("body", b"")
-        if length > self._small and self.n_bytes + len(part) > self._most:
-            raise BusyError("too many bodies at once; ask again")
-        body += part
-        self.n_bytes += len(part)
+async def whole_body(receive: Receive, length: int, *, within_s: float) -> bytes:
+    """A body of `length` bytes. Raises RefusedError, GoneError."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within_s):
+            while len(body) < length:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise GoneError("the client has left")
+                body += message.get("body", b"")
+    except TimeoutError:
+        raise RefusedError(408, f"the body did not come within {within_s:.0f} s") from None
+    return bytes(body)

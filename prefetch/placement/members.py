@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from features.errors import InputError
+from features.common.errors import InputError
 
 
 class Member(NamedTuple):

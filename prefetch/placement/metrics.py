@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from features.times import parse_as_of
+from features.common.times import parse_as_of
 from prefetch.placement.front import Front
 from prefetch.placement.gate import Gate
-from prefetch.placement.keeper import Keeper
 from prefetch.placement.service import Service
+from prefetch.placement.synchroniser import Synchroniser
 
 
 class Figures:
     """A Prometheus collector over the service, its keeper, its front and its gate."""
 
-    def __init__(self, service: Service, keeper: Keeper, front: Front, gate: Gate) -> None:
+    def __init__(self, service: Service, keeper: Synchroniser, front: Front, gate: Gate) -> None:
         self._service, self._keeper, self._front, self._gate = service, keeper, front, gate
 
     def collect(self) -> Iterator[Metric]:
@@ -75,11 +75,9 @@ class Figures:
         yield from (known, seen)
 
     def _bounds(self) -> Iterator[Metric]:
-        for name, text, value in (
-            ("connections", "connections held", len(self._gate)),
-            ("body_bytes", "bytes of requests' bodies held", self._front.bodies.n_bytes),
-        ):
-            yield GaugeMetricFamily(f"cachecast_placement_{name}", text, value=float(value))
+        yield GaugeMetricFamily(
+            "cachecast_placement_connections", "connections held", value=float(len(self._gate))
+        )
         closed = CounterMetricFamily(
             "cachecast_placement_connections_closed", "connections closed at a limit", labels=["reason"]
         )

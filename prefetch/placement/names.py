@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from features.errors import InputError
-from features.names import UNFIT
+from features.common.errors import InputError
+from features.common.names import UNFIT
 
 MAX_NAME_BYTES = 1024
 OTHER = "other"

@@ -11,8 +11,9 @@ from typing import Annotated, Final, Literal, NamedTuple, Protocol
 from fastapi import HTTPException, Query, Response
 from fastapi.responses import HTMLResponse
 
-from features.errors import ServiceError
-from features.times import as_of_label
+from features.common.errors import ServiceError
+from features.common.times import as_of_label
+from features.common.units import roughly
 from prefetch.placement.bodies import SiteName
 from prefetch.placement.names import checked_name
 from prefetch.placement.service import Service
@@ -64,21 +65,15 @@ class Source(Protocol):
         ...
 
 
-class _Kept(NamedTuple):
-    """A page, and when it was made (by the monotonic clock)."""
-
-    content: bytes
-    made_s: float
-
-
 class OperatorPages:
     """The routes."""
 
     def __init__(self, source: Source, service: Service) -> None:
         self._source, self._service = source, service
         self._one_at_a_time = asyncio.Lock()
-        self._kept: dict[Asked, _Kept] = {}
-        self._known_at_s = service.now_s()
+        self._kept: dict[Asked, tuple[bytes, float]] = {}  # with its time by the monotonic clock
+        self._last_s: float | None = None
+        self._began_s = service.now_s()
 
     async def region(self) -> HTMLResponse:
         """Caches, stewards, models and alarms."""
@@ -104,8 +99,9 @@ class OperatorPages:
         try:
             return HTMLResponse(await self._page(asked), headers=_HEADERS)
         except ServiceError as error:
-            page = _without_answer(str(error), self._known_at_s)
-            return HTMLResponse(page, 503, {**_HEADERS, "retry-after": "10"})
+            return HTMLResponse(
+                self._without_answer(asked, str(error)), 503, {**_HEADERS, "retry-after": "10"}
+            )
 
     async def _page(self, asked: Asked) -> bytes:
         if (content := self._fresh(asked)) is not None:
@@ -115,21 +111,27 @@ class OperatorPages:
                 return content
             heard = {server.id: Heard(server.seen_at_s, alive) for server, alive in self._service.servers()}
             content = await asyncio.to_thread(self._source.page, asked, heard)
-            self._known_at_s = self._service.now_s()
+            self._last_s = self._service.now_s()
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[asked] = _Kept(content, time.monotonic())
+            self._kept[asked] = content, time.monotonic()
             return content
 
     def _fresh(self, asked: Asked) -> bytes | None:
-        kept = self._kept.get(asked)
-        return kept.content if kept is not None and time.monotonic() - kept.made_s < KEPT_S else None
+        content, made_s = self._kept.get(asked, (None, 0.0))
+        return content if time.monotonic() - made_s < KEPT_S else None
 
-
-def _without_answer(why: str, known_at_s: float) -> str:
-    since = as_of_label(int(known_at_s))
-    return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Unknown – cachecast</title>\n'
-        f"<h1>Unknown</h1>\n<p>The state is unknown since {since}: {html.escape(why)}.</p>\n"
-        "<p>The service itself answers: see /health, /liveness and /metrics.</p></html>\n"
-    )
+    def _without_answer(self, asked: Asked, why: str) -> str:
+        since_s = self._began_s if self._last_s is None else self._last_s
+        since = f"{as_of_label(int(since_s))}, {roughly(int(self._service.now_s() - since_s))} ago"
+        up = "../../" if asked.cache else ""
+        last = (
+            "No page was made since the service started" if self._last_s is None else "The last page was made"
+        )
+        return (
+            '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Unknown – cachecast</title>\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<link rel="stylesheet" href="{up}operator/style.css">\n'
+            f"<h1>Unknown</h1>\n<p>The state is unknown: {html.escape(why)}.</p>\n<p>{last} at {since}.</p>\n"
+            "<p>The service itself answers: see /health, /liveness and /metrics.</p></html>\n"
+        )

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import html
-from collections.abc import Callable, Iterable, Mapping
-from importlib import resources
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
-from fastapi import HTTPException, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import HTMLResponse, StreamingResponse
-
-from prefetch.placement.plans import pieces
+from fastapi.responses import HTMLResponse
 
 TITLE = "cachecast placement"
 _OPERATOR = {"operator": "caches, stewards, models and alarms, for operators"}
@@ -26,7 +20,6 @@ _LINKS = {
     "metrics": "figures for Prometheus",
 }
 _SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"
-_KINDS = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/png"}
 # The page must work where there is no other host to ask, and ask none where there is.
 _INLINE = "'self' 'unsafe-inline'"
 _ONLY_US = (
@@ -35,25 +28,11 @@ _ONLY_US = (
 )
 
 
-class Asset(NamedTuple):
-    """A gzipped file of Swagger UI, and its media type."""
-
-    packed: bytes
-    kind: str
-
-
-def assets() -> Mapping[str, Asset]:
-    """The files of Swagger UI by name, from the package fastapi-offline."""
-    files = resources.files("fastapi_offline") / "static"
-    read = {name: (files / name).read_bytes() for name in _KINDS}
-    return {name: Asset(gzip.compress(content, mtime=0), _KINDS[name]) for name, content in read.items()}
-
-
 class Pages:
     """The routes of the pages; `planned`: the caches that have a plan now."""
 
     def __init__(self, planned: Callable[[], Iterable[str]], *, has_operator: bool) -> None:
-        self._planned, self._assets = planned, assets()
+        self._planned = planned
         self._links = {**(_OPERATOR if has_operator else {}), **_LINKS}
 
     async def links(self) -> HTMLResponse:
@@ -72,18 +51,6 @@ class Pages:
             swagger_ui_parameters={"validatorUrl": None},
         )
         return HTMLResponse(page.body, headers=_headers())
-
-    async def asset(self, name: str, request: Request) -> Response:
-        """A file of Swagger UI, as long as the client takes it."""
-        found = self._assets.get(name)
-        if found is None:
-            raise HTTPException(404, "there is no such file")
-        headers = {"cache-control": "public, max-age=86400", "vary": "accept-encoding"}
-        is_packed = "gzip" in request.headers.get("accept-encoding", "")
-        if is_packed:
-            headers["content-encoding"] = "gzip"
-        content = pieces(found.packed, packed=is_packed)
-        return StreamingResponse(content, media_type=found.kind, headers=headers)
 
 
 def _items(links: Iterable[tuple[str, str]]) -> str:

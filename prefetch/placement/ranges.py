@@ -1,13 +1,13 @@
 """`serverRanges` while servers are silent: others stand in for them, and nothing is left to undo.
 
-The layout with every server alive is `replay.ranges.layout_of`.
+The layout with every server alive is `replay.federation.ranges.layout_of`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from replay.ranges import SLOT, SPACE, Layout, Range, merged, preferences
+from replay.federation.ranges import SLOT, SPACE, Layout, Range, merged, preferences
 
 
 def covered(layout: Layout, sizes: Mapping[str, float], alive: Collection[str]) -> Layout:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from prefetch.placement.snapshot import Fractions, Snapshot
-from replay.benefit import Cluster, processing_s
+from replay.study.benefit import Cluster, processing_s
 
 
 @dataclasses.dataclass(frozen=True)

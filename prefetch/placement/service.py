@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from features.errors import InputError
+from features.common.errors import InputError
 from prefetch.placement.answers import Answer, etag, json_answer
 from prefetch.placement.bodies import Input, ScoreAsked
 from prefetch.placement.database import Pending, Stored
@@ -22,8 +22,8 @@ from prefetch.placement.members import Members, member
 from prefetch.placement.names import OTHER, checked_name, dataset_of
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
-from replay.benefit import Cluster
-from replay.rendezvous import key_of, scores
+from replay.federation.rendezvous import key_of, scores
+from replay.study.benefit import Cluster
 
 KEPT_ANSWERS = 100_000
 """Questions whose answers are kept ready, some 20 MB; then they are asked anew."""

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from features import strict_json
-from features.arrays import FloatArray, IntArray
-from features.errors import InputError
-from replay.rendezvous import KeyArray, key_of, keys_of
+from features.common import strict_json
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import InputError
+from replay.federation.rendezvous import KeyArray, key_of, keys_of
 
 MAX_SITES = 5
 """Sites of one dataset at most: as many as Rucio asks for."""

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from prefetch import private_files
 
 MIN_TOKEN_CHARS = 16

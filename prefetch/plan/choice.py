@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 
 
 def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, wanted: BoolArray) -> IntArray:

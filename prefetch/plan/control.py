@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 
 _KEY = "cachecastcontrol"
 """16 characters; the group must stay the same for as long as outcomes are compared against it."""

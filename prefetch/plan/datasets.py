@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.plan.choice import head
+from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import Files, Scores
-from prefetch.plan.valued import Valued
 
 
 def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
@@ -21,7 +21,7 @@ def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
     return (fraction * size).astype(np.int64)
 
 
-def held_bytes(disk: Valued, files: Files, n_datasets: int) -> IntArray:
+def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
     """Bytes on disk of each dataset (by code)."""
     code = files.dataset[disk.item]
     held = np.zeros(n_datasets, np.int64)
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
     key: FloatArray
     as_whole: BoolArray
 
-    def order(self, candidates: Valued, files: Files) -> IntArray:
+    def order(self, candidates: ScoredFiles, files: Files) -> IntArray:
         """The wanted by `key`; datasets that go as one stay together, their likeliest files first."""
         index = np.flatnonzero(self.wanted)
         unit = np.where(self.as_whole, files.dataset[candidates.item], -1)[index]
@@ -44,12 +44,14 @@ class Wanted(NamedTuple):
         return index[np.lexsort((*(key[index] for key in keys), unit, -self.key[index]))]
 
 
-def by_the_file(candidates: Valued, wanted: BoolArray) -> Wanted:
+def by_the_file(candidates: ScoredFiles, wanted: BoolArray) -> Wanted:
     """Each wanted file for itself, by its own density."""
     return Wanted(wanted, candidates.density, np.zeros(wanted.size, np.bool_))
 
 
-def completed(candidates: Valued, files: Files, usable: BoolArray, wanted: BoolArray, bonus: float) -> Wanted:
+def completed(
+    candidates: ScoredFiles, files: Files, usable: BoolArray, wanted: BoolArray, bonus: float
+) -> Wanted:
     """What is wanted, by which density, if a whole dataset is worth a share of `bonus` more than its files.
 
     A dataset with a wanted file is fetched as one: all its usable candidates, at their mean density and the
@@ -70,7 +72,9 @@ def completed(candidates: Valued, files: Files, usable: BoolArray, wanted: BoolA
     return Wanted(wanted | as_whole, key, as_whole)
 
 
-def whole(order: IntArray, candidates: Valued, files: Files, as_whole: BoolArray, limit: int) -> IntArray:
+def whole(
+    order: IntArray, candidates: ScoredFiles, files: Files, as_whole: BoolArray, limit: int
+) -> IntArray:
     """The head of `order` within `limit` bytes, without the dataset that the limit would cut in two."""
     chosen = head(order, candidates.size_bytes, limit)
     rest = order[chosen.size :]

@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 
-from features.units import duration_label, format_bytes
+from features.common.units import duration_label, format_bytes
 from prefetch.actions import ACTIONS, Action
 from prefetch.plan.planner import Judgement
 from prefetch.plan.reasons import reasons
 from prefetch.plan.rules import Treatment
+from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import UNKNOWN, places
-from prefetch.plan.valued import Valued
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _limits(judged: Judgement) -> dict[str, str]:
 
 
 def _left_out(
-    judged: Judgement, valued: Valued, at: np.ndarray[tuple[int], np.dtype[np.int64]], item: int
+    judged: Judgement, valued: ScoredFiles, at: np.ndarray[tuple[int], np.dtype[np.int64]], item: int
 ) -> str:
     """Why nothing is asked for: the first thing that stands in the way."""
     case = judged.case

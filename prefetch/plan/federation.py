@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from features.arrays import BoolArray
-from replay.ranges import layout_of
+from features.common.arrays import BoolArray
+from replay.federation.ranges import layout_of
 
 
 def belongs(names: Iterable[str], capacities: Mapping[str, float], server: str) -> BoolArray:

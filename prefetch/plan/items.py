@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from prefetch.actions import Action
 from replay.planner import Actions
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from prefetch.plan.scores import NEVER_S, Scores
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from features.arrays import IntArray
-from features.errors import ConfigError
+from features.common.arrays import IntArray
 from prefetch.plan.items import Limit, least
 from replay.planner import CacheState
 
@@ -26,8 +25,7 @@ class PlanLimits:
     one after the last (UTC) in which prefetches may come; None: any. `origin_bytes`: what each origin (code)
     may deliver in this cycle; None: no limit. `cached_fraction`: of a dataset's bytes, KIT's Eq. 1.
     `queued_share`: of the prefetched bytes, for what queued jobs read while predictions want the rest.
-    `evicts`: False where a steward makes the room, so that only what a rule keeps out is evicted. Raises
-    ConfigError.
+    `evicts`: False where a steward makes the room, so that only what a rule keeps out is evicted.
     """
 
     cycle_s: int
@@ -42,12 +40,6 @@ class PlanLimits:
     cached_fraction: float = 1.0
     queued_share: float = 1.0
     evicts: bool = True
-
-    def __post_init__(self) -> None:
-        if self.cycle_s <= 0:
-            raise ConfigError("plan.cycle", f"{self.cycle_s} s must be above 0")
-        if self.quiet_hours is not None and not all(0 <= hour <= 24 for hour in self.quiet_hours):
-            raise ConfigError("plan.quiet_hours", f"{self.quiet_hours} must be hours within 0 … 24")
 
     def pin(self, state: CacheState) -> Limit:
         """Most bytes that may be pinned: under the low watermark, less what arrives in a cycle."""

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
 from prefetch.actions import Action
 from prefetch.plan.choice import best_first, head, steady, within_groups, worst_first
 from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
 from prefetch.plan.items import Cause, Limit, Plan
 from prefetch.plan.limits import PlanLimits
 from prefetch.plan.rules import Treatment
+from prefetch.plan.scored_files import ScoredFiles
 from prefetch.plan.scores import Files, Scores
-from prefetch.plan.valued import Valued
 from replay.planner import CacheState
 
 FREED = "room under the high watermark for what a cycle brings"
@@ -55,8 +55,8 @@ class Case:
     scores: Scores
     files: Files
     limits: PlanLimits
-    disk: Valued
-    candidates: Valued
+    disk: ScoredFiles
+    candidates: ScoredFiles
 
     @cached_property
     def treatment(self) -> IntArray:
@@ -75,7 +75,7 @@ class Case:
         """Bytes of each dataset (by code) that are worth caching, where `cached_fraction` bounds them."""
         return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
 
-    def usable(self, valued: Valued) -> BoolArray:
+    def usable(self, valued: ScoredFiles) -> BoolArray:
         """Files that may be placed here at all."""
         files, item = self.files, valued.item
         may = (files.treatment[item] == Treatment.PLANNED) | (files.treatment[item] == Treatment.PIN)
@@ -184,7 +184,7 @@ def _displaced_density(case: Case, order: IntArray, limit: Limit) -> float:
     return max(0.0, float(case.disk.density[out[-1]])) if out.size else 0.0
 
 
-def _is_purged(disk: Valued, order: IntArray, chosen: BoolArray) -> bool:
+def _is_purged(disk: ScoredFiles, order: IntArray, chosen: BoolArray) -> bool:
     """Whether the files `chosen` of `order` are those of them that were used least recently."""
     by_use = np.lexsort((disk.item[order], disk.last_use_s[order]))
     return bool(chosen[by_use[: int(chosen.sum())]].all())

@@ -18,9 +18,9 @@ from prefetch.plan.cycle import eviction_age_s
 from prefetch.plan.items import Plan, joined
 from prefetch.plan.limits import PlanLimits
 from prefetch.plan.lists import Case, Choice
+from prefetch.plan.scored_files import absent, on_disk
 from prefetch.plan.scores import Files, Scores
 from prefetch.plan.value import Objective, shown_horizon
-from prefetch.plan.valued import absent, on_disk
 from replay.planner import Actions, CacheState
 
 

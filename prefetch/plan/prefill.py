@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from features.arrays import IntArray
+from features.common.arrays import IntArray
 from prefetch.actions import Action
 from prefetch.plan.choice import best_first, head
 from prefetch.plan.items import Limit, Plan, joined, least

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.units import duration_label
+from features.common.units import duration_label
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Plan
 

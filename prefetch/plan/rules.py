@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
-from features.errors import ConfigError
+from features.common.arrays import BoolArray, IntArray
+from features.common.errors import ConfigError
 from replay.admission import refused
 
 

@@ -7,8 +7,8 @@ import functools
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
-from features.errors import InputError
+from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.errors import InputError
 
 UNKNOWN = -1
 NEVER_S = -(2**60)

@@ -16,7 +16,7 @@ import functools
 
 import numpy as np
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from prefetch.plan.cycle import OLDEST_S
 from prefetch.plan.scores import KEPT, Files, Scores
 

@@ -6,15 +6,21 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from features.errors import PushRejected, SourceUnavailable, TargetUnavailable
-from features.units import duration_label
+from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.common.units import duration_label
 from prefetch.actions import Action, ItemState
-from prefetch.journal.journal import Item, Receipt
+from prefetch.journal.items import Item, Receipt
 from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.push.origins import SourceLimits
 from prefetch.target import CLOCK_ERROR_S, CacheTarget, Confirmation, Held
 
 _POLL_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+# A server that keeps open files removes others within milliseconds.
+_EVICTED_WITHIN_S = 5.0
+
+
+class _Unconfirmed(TargetUnavailable):
+    """The cache accepted a request, and does not show in time that it is done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +139,7 @@ def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[
     if before.held is None:
         return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
     _check_unused(target, before.held, limits, now_s)
-    target.evict(item.name, timeout_s=limits.timeout_s)
-    _await(target, item.name, lambda held: held is None, deadline)
+    _evict_and_wait(target, item.name, limits, deadline)
     after = target.confirm_absent(item.name)
     return Tried(Receipt(ItemState.DONE, bytes=before.held.bytes_on_disk, confirmed_by=after.source))
 
@@ -195,6 +200,23 @@ def _skew_s(target: CacheTarget, limits: PushLimits) -> float:
     return skew_s - CLOCK_ERROR_S
 
 
+def _evict_and_wait(target: CacheTarget, name: str, limits: PushLimits, deadline: float) -> None:
+    """Ask the cache to drop `name`, and wait until it shows nothing of it.
+
+    Raises PushRejected if the server answers and keeps the file: it does not say why.
+    """
+    keeps_open = not target.removes_open_files()
+    until = min(deadline, time.monotonic() + _EVICTED_WITHIN_S) if keeps_open else deadline
+    target.evict(name, timeout_s=limits.timeout_s)
+    try:
+        _await(target, name, lambda held: held is None, until)
+    except _Unconfirmed:
+        if not keeps_open:
+            raise
+        target.identity()  # raises if it does not answer
+        raise PushRejected("in use: the server keeps it, as a file that is open or being fetched") from None
+
+
 def _used_since(held: Held, at_s: int) -> bool:
     return held.is_open or (held.last_detach_s is not None and held.last_detach_s >= at_s)
 
@@ -202,7 +224,7 @@ def _used_since(held: Held, at_s: int) -> bool:
 def _await(
     target: CacheTarget, name: str, holds: Callable[[Held | None], bool], deadline: float
 ) -> Confirmation:
-    """Wait until the cache confirms `holds`. Raises TargetUnavailable if it does not by `deadline`."""
+    """Wait until the cache confirms `holds`. Raises _Unconfirmed if it does not by `deadline`."""
     n_asked = 0
     while True:
         confirmed = target.confirm(name)
@@ -210,7 +232,7 @@ def _await(
             return confirmed
         pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
         if time.monotonic() + pause_s > deadline:
-            raise TargetUnavailable(
+            raise _Unconfirmed(
                 f"the cache accepted the request, but does not confirm it: {_shown(confirmed)}"
             )
         time.sleep(pause_s)

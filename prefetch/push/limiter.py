@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.items import Item, Patience, Try
+from prefetch.journal.items import Item, Try
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.origins import Sources, SourceState
 from prefetch.push.throttle import TokenBucket
@@ -28,15 +28,15 @@ class Limiter:
         """Seconds until the next item may start."""
         return self._bucket.wait_s()
 
-    def n_to_lease(self, action: Action, room: int) -> int:
-        """How many items to lease where `room` may start: one at a time if fetches are rate limited."""
+    def n_to_begin(self, action: Action, room: int) -> int:
+        """How many items to begin where `room` may start: one at a time if fetches are rate limited."""
         return 1 if action == Action.PREFETCH and self._limits.bytes_per_s is not None else room
 
-    def patience(self, action: Action) -> Patience:
-        """What is not to be claimed now."""
+    def failing(self, action: Action) -> Sequence[str]:
+        """The sources whose items are left alone now."""
         failing = self._sources[action].left_alone(self._now_s()) if action in self._sources else []
         self.left_alone |= {state.source: state for state in failing}
-        return Patience([state.source for state in failing], self._limits.retry_after_s)
+        return [state.source for state in failing]
 
     def leaves(self, item: Item) -> bool:
         """Whether the source of `item` is left alone now."""

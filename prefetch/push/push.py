@@ -1,7 +1,7 @@
 """Carry out the items in one cache's journal: order, limits, retries and receipts.
 
-Safe to run again at any time, and beside other runs of the same journal: done items are not touched, items
-that another run works on are left to it, and what a crash left half done is first looked for in the cache.
+Safe to run again at any time: a cache has one pusher at a time (`prefetch.journal.lease`), done items are not
+touched, and what a crash left half done is first looked for in the cache.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S
+from prefetch.journal.lease import BEAT_S, Lease
+from prefetch.journal.tables import CLOCK_SLACK_S
+from prefetch.journal.work import Work
+from prefetch.push.ahead import Ahead
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.breaker import Breaker
-from prefetch.push.lease_buffer import BEAT_S, LeaseBuffer
 from prefetch.push.limiter import Limiter
 from prefetch.push.origins import Sources
 from prefetch.push.renewals import Renewals
@@ -39,7 +41,7 @@ class PushSummary:
 
     `failures`: failed items by error, in which `…` stands for names and sizes; the rarest are `other errors`.
     `stopped`: why it ended early, or None; `left_alone`: sources whose items it did not try; items not
-    tried stay planned. `in_other_hands`: items that other runs held when it ended. `seconds`: wall time.
+    tried stay planned. `seconds`: wall time.
     `withheld`: items of the plan per action that did not enter the journal, and `unproven`: why, or None.
     """
 
@@ -53,7 +55,6 @@ class PushSummary:
     seconds: float = 0.0
     stopped: str | None = None
     left_alone: tuple[str, ...] = ()
-    in_other_hands: int = 0
     withheld: Mapping[str, int] = dataclasses.field(default_factory=dict)
     unproven: str | None = None
 
@@ -66,36 +67,35 @@ def push(
     now_s: Callable[[], float] = time.time,
     limits: PushLimits | None = None,
     on_progress: Progress | None = None,
-    beat_s: float = BEAT_S,
 ) -> PushSummary:
     """Do what the journal plans for `cache`, in the order of `Action`; due pins are renewed after new ones.
 
     `now_s`: s since 1970, decides what is expired or due. `on_progress` gets every item tried with its
-    receipt, in this thread. Each `beat_s` the run reports that it works, and takes over what dead runs left.
-    Errors of the cache become receipts; only errors of this program are raised.
+    receipt, in this thread. Errors of the cache become receipts. Raises ConflictError if another pusher holds
+    the lease of `cache`, or took it because this one was silent for too long.
     """
     started = time.monotonic()
     limits = limits or PushLimits()
-    leases = LeaseBuffer(journal, cache, now_s, beat_s)
-    limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
-    breaker = Breaker(cache, limits.breaker)
-    worker = Worker(target, limits, now_s)
-    run = _Run(leases, limiter, breaker, worker, on_progress)
-    renewals = Renewals(journal, cache, now_s, leases=leases, worker=worker, limiter=limiter, breaker=breaker)
-    n_expired = _tidy(journal, cache, now_s())
-    try:
-        with worker:
-            for action in Action:
-                if action == Action.PIN:
-                    renewals.measure()
-                run.carry_out(action)
-                if action == Action.PIN:
-                    run.counts["pins_renewed"] += renewals.renew_due()
-    finally:
-        run.write()
-        leases.close()
-    n_expired += journal.expire(cache, now_s=now_s())
-    undone = journal.undone(cache)
+    with journal.leases.held(cache, now_s) as lease:
+        limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
+        breaker = Breaker(cache, limits.breaker)
+        worker, ahead = Worker(target, limits, now_s), Ahead(Work(lease), now_s, limits.retry_after_s)
+        run = _Run(
+            lease, ahead, now_s, limiter=limiter, breaker=breaker, worker=worker, on_progress=on_progress
+        )
+        renewals = Renewals(journal.pins, lease, now_s, limiter=limiter, breaker=breaker, worker=worker)
+        n_expired = _tidy(journal, cache, now_s())
+        try:
+            with worker:
+                for action in Action:
+                    if action == Action.PIN:
+                        renewals.measure()
+                    run.carry_out(action)
+                    if action == Action.PIN:
+                        run.counts["pins_renewed"] += renewals.renew_due()
+        finally:
+            run.close()
+        n_expired += journal.plans.expire(cache, now_s=now_s())
     return PushSummary(
         **run.counts,
         failures=_by_kind(run.failures),
@@ -103,7 +103,6 @@ def push(
         seconds=time.monotonic() - started,
         stopped=breaker.reason,
         left_alone=tuple(str(state) for state in limiter.left_alone.values()),
-        in_other_hands=sum(undone[state] for state in CLAIMED),
         withheld={},
         unproven=None,
     )
@@ -112,29 +111,32 @@ def push(
 def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float) -> Sources:
     """The health of the sources of `cache`, from the last tries in the journal."""
     since_s, until_s = now_s - limits.sources.reconsider_s, now_s + CLOCK_SLACK_S
-    return Sources(limits.sources, journal.tries(cache, since_s=since_s, until_s=until_s))
+    return Sources(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
 
 
 def _tidy(journal: Journal, cache: str, now_s: float) -> int:
-    """Free what dead runs hold, and cancel or expire what is out of date; the number of expired items."""
-    journal.recover(cache, now_s=now_s)
-    journal.settle(cache, now_s=now_s)
-    return journal.expire(cache, now_s=now_s)
+    """Cancel or expire what is out of date; the number of expired items."""
+    journal.plans.cancel_superseded(cache, now_s=now_s)
+    return journal.plans.expire(cache, now_s=now_s)
 
 
 class _Run:
-    """Takes items from `leases` to `worker` as `limiter` and `breaker` allow, and counts the results."""
+    """Takes items from `ahead` to `worker` as `limiter` and `breaker` allow, and counts the results."""
 
     def __init__(
         self,
-        leases: LeaseBuffer,
+        lease: Lease,
+        ahead: Ahead,
+        now_s: Callable[[], float],
+        *,
         limiter: Limiter,
         breaker: Breaker,
         worker: Worker,
         on_progress: Progress | None,
     ) -> None:
         self.counts, self.failures = Counter[str](), Counter[str]()
-        self._leases, self._limiter, self._breaker, self._worker = leases, limiter, breaker, worker
+        self._lease, self._ahead, self._now_s = lease, ahead, now_s
+        self._limiter, self._breaker, self._worker = limiter, breaker, worker
         self._on_progress = on_progress
 
     def carry_out(self, action: Action) -> None:
@@ -147,23 +149,28 @@ class _Run:
                 self.write()
                 if not self._wait_for_more(action):
                     return
-            self._leases.heartbeat()
+            self._lease.keep(now_s=self._now_s())
 
     def write(self) -> None:
-        """Write the results to the journal, and count those that were still ours."""
-        for item, tried in self._leases.write():
+        """Write the results to the journal, and count them."""
+        for item, tried in self._ahead.write():
             self._count(item, tried)
+
+    def close(self) -> None:
+        """Write the results, and give back the items that were not tried."""
+        self.write()
+        self._ahead.close()
 
     def _start(self, action: Action) -> None:
         while (room := self._worker.room) > 0:
             if self._breaker.reason is not None or self._limiter.wait_s():
                 return
-            n_items = self._limiter.n_to_lease(action, room)
-            item = self._leases.next(action, n_items, lambda: self._limiter.patience(action))
+            n_items = self._limiter.n_to_begin(action, room)
+            item = self._ahead.next(action, n_items, lambda: self._limiter.failing(action))
             if item is None:
                 return
             if self._limiter.leaves(item):
-                self._leases.drop(self._limiter.leaves, begun=[item])
+                self._ahead.drop(self._limiter.leaves, begun=[item])
                 continue
             self._limiter.start(item)
             self._worker.start(item)
@@ -171,17 +178,17 @@ class _Run:
     def _collect(self) -> None:
         """Wait a while for tries to end, and note their results."""
         limited_s = self._limiter.wait_s() or math.inf
-        ended = self._worker.ended(min(self._leases.beat_s, self._leases.due_s, limited_s))
+        ended = self._worker.ended(min(BEAT_S, self._ahead.due_s, limited_s))
         for item, future in ended:
             if future.exception() is None:
                 self._note(item, future.result())
         for _, future in ended:
             future.result()  # raises an error of this program, after the other results were kept
-        if not self._leases.due_s:
+        if not self._ahead.due_s:
             self.write()
 
     def _note(self, item: Item, tried: Tried) -> None:
-        self._leases.ended(item, tried)
+        self._ahead.ended(item, tried)
         self._breaker.note(tried.receipt.error if tried.receipt.fault == "cache" else None)
         self._limiter.end(item, tried)
 
@@ -189,10 +196,10 @@ class _Run:
         """Wait a while for tries that are due later; False if there are none."""
         if self._breaker.reason is not None:
             return False
-        retry_s = self._leases.retry_in_s(action, self._limiter.patience(action))
+        retry_s = self._ahead.retry_in_s(action, self._limiter.failing(action))
         if retry_s is None:
             return False
-        time.sleep(min(max(retry_s, self._limiter.wait_s(), 0.0), self._leases.beat_s))
+        time.sleep(min(max(retry_s, self._limiter.wait_s(), 0.0), BEAT_S))
         return True
 
     def _count(self, item: Item, tried: Tried) -> None:

@@ -6,32 +6,33 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from features.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
+from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.actions import Action
-from prefetch.journal.journal import Item, Journal
+from prefetch.journal.items import Item
+from prefetch.journal.lease import Lease
+from prefetch.journal.pins import Pins
+from prefetch.journal.work import Work
 from prefetch.push.breaker import Breaker
-from prefetch.push.lease_buffer import LeaseBuffer
 from prefetch.push.limiter import Limiter
 from prefetch.push.touches import UNMEASURED_S, touch_every_s
 from prefetch.push.worker import Renewal, Worker
 
 
 class Renewals:
-    """The pins of `cache` that are due when it is made."""
+    """The pins of the cache of `lease` that are due when it is made."""
 
     def __init__(
         self,
-        journal: Journal,
-        cache: str,
+        pins: Pins,
+        lease: Lease,
         now_s: Callable[[], float],
         *,
-        leases: LeaseBuffer,
         worker: Worker,
         limiter: Limiter,
         breaker: Breaker,
     ) -> None:
-        self._journal, self._cache, self._now_s = journal, cache, now_s
-        self._leases, self._worker, self._limiter, self._breaker = leases, worker, limiter, breaker
+        self._pins, self._lease, self._now_s = pins, lease, now_s
+        self._worker, self._limiter, self._breaker = worker, limiter, breaker
         self._began_s = now_s()
 
     def measure(self) -> None:
@@ -39,7 +40,7 @@ class Renewals:
         if self._worker.limits.touch_every_s is not None:
             return
         now_s = self._now_s()
-        pinned = {pin.name for pin in self._journal.pins(self._cache, now_s=now_s)}
+        pinned = {pin.name for pin in self._pins.standing(self._lease.cache, now_s=now_s)}
         try:
             every_s = touch_every_s(self._worker.target.inventory(), pinned, now_s)
         except (TargetUnavailable, InputError) as error:
@@ -53,27 +54,26 @@ class Renewals:
         every_s, at_once = self._worker.limits.touch_every_s, self._worker.limits.parallel
         assert every_s is not None
         # Due when the run began: what this run itself pinned is not due again.
-        due = self._journal.due_pins(self._cache, now_s=self._began_s, touch_every_s=every_s)
+        due = self._pins.due(self._lease.cache, now_s=self._began_s, touch_every_s=every_s)
         n_renewed = 0
         for first in range(0, len(due), at_once):
             if self._breaker.reason:
                 break
-            failing = self._limiter.patience(Action.PIN).but
+            failing = self._limiter.failing(Action.PIN)
             batch = [pin for pin in due[first : first + at_once] if pin.source not in failing]
-            claimed = self._leases.claim_pins(batch, used_until_s=self._began_s - every_s)
             began = time.monotonic()
-            n_renewed += self._note([(pin, self._worker.renew(pin)) for pin in claimed], began)
-            self._leases.heartbeat()
+            n_renewed += self._note([(pin, self._worker.renew(pin)) for pin in batch], began)
+            self._lease.keep(now_s=self._now_s())
         return n_renewed
 
     def _note(self, renewals: Sequence[tuple[Item, Renewal]], began: float) -> int:
-        used_at_s = dict[str, float]()
+        used_at_s, work = dict[str, float](), Work(self._lease)
         for pin, future in renewals:
             error, is_lost = None, False
             try:
                 _, used_at_s[pin.item_id] = future.result()
             except PushRejected as refused:
-                self._journal.lose_pin(pin.item_id, str(refused), now_s=self._now_s())
+                work.lose_pin(pin.item_id, str(refused), now_s=self._now_s())
             except SourceUnavailable:
                 # The cache answered, so this is no failure that ends the run.
                 is_lost = True
@@ -82,5 +82,5 @@ class Renewals:
             self._breaker.note(error)
             if is_lost or used_at_s.get(pin.item_id, 0.0) >= self._began_s:
                 self._limiter.note_try(pin, time.monotonic() - began, is_lost)
-        self._journal.renewed(used_at_s)
+        work.renewed(used_at_s)
         return len(used_at_s)

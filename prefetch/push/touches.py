@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from features.times import DAY_S
+from features.common.times import DAY_S
 from prefetch.target import Held
 
 UNMEASURED_S = 6 * 3600

@@ -6,7 +6,7 @@ import concurrent.futures
 from collections.abc import Callable
 from types import TracebackType
 
-from prefetch.journal.journal import Item
+from prefetch.journal.items import Item
 from prefetch.push.attempt import PushLimits, Tried, attempt, renewal
 from prefetch.target import CacheTarget, Confirmation
 

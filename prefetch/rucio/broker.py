@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import stomp
 from stomp.exception import StompException
 
-from features.errors import ConfigError, ServiceError, bounded
-from features.redaction import without_secrets
+from features.common.errors import ConfigError, ServiceError, bounded
+from features.common.redaction import without_secrets
 from prefetch.rucio.names import Did
 
 Operation = Literal["add_replicas", "delete_replicas"]

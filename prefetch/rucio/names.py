@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
-from features.names import parse_name
+from features.common.names import parse_name
 
 # `…/rucio/mc23_13p6TeV/ab/cd/AOD.1.root`: Rucio's own place for a file, by the MD5 of its DID.
 _HASHED = re.compile(r"^.*/rucio/(.+)/([0-9a-f]{2})/([0-9a-f]{2})/([^/]+)$")

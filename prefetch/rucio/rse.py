@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from prefetch.rucio.session import Session
 
 _AVAILABILITY = {"availability_read": True, "availability_write": False, "availability_delete": False}

@@ -26,8 +26,9 @@ from rucio.client import Client
 from rucio.common import exception as rucio
 from rucio.common.utils import wlcg_token_discovery
 
-from features.errors import ConfigError, ServiceError, bounded
-from features.redaction import without_secrets
+from features.common import deadline
+from features.common.errors import ConfigError, ServiceError, bounded
+from features.common.redaction import without_secrets
 
 T = TypeVar("T")
 Form = Mapping[str, tuple[type, ...]]
@@ -50,7 +51,8 @@ class NamesRefused(ServiceError):
 class Access:
     """How to reach a server and log in; empty texts are not given.
 
-    `timeout_s`: of one connection, and of every silence in an answer. `attempts`: tries of one question.
+    `timeout_s`: of one connection, and of every silence in an answer (`features.common.deadline`).
+    `attempts`: tries of one question.
     `tokens`: folder where login tokens are kept from run to run, for this user alone.
     """
 
@@ -96,6 +98,8 @@ class Session:
             rows = tries(lambda: list(question(self._connected())))
         except (rucio.RucioException, requests.RequestException, OSError) as error:
             raise self._failed(what, error) from None
+        except deadline.EndlessError as error:
+            raise ServiceError(f"Rucio at {self._access.url} ({what}): {error}") from None
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             # rucio-clients believes that every answer is one of Rucio's.
             raise self.strange(what, f"it cannot be read ({type(error).__name__})") from None
@@ -156,7 +160,7 @@ class _Client(Client):  # type: ignore[misc]
             account=access.account or None,
             auth_type=access.auth_type,
             creds=creds,
-            ca_cert=access.ca_cert or None,
+            ca_cert=_ca_cert(access),
             vo=access.vo or None,
             timeout=access.timeout_s,
             user_agent="cachecast",
@@ -168,6 +172,7 @@ class _Client(Client):  # type: ignore[misc]
         # finds the new token.
         if self.auth_type == "oidc":
             options["get_token"] = True
+        deadline.bounded(self.session)
         self.session.get_redirect_target = self._redirected
         return super()._send_request(*args, **options)
 
@@ -178,6 +183,15 @@ class _Client(Client):  # type: ignore[misc]
             return target
         response.close()
         raise requests.TooManyRedirects("it leads to another server, which would get the token or password")
+
+
+def _ca_cert(access: Access) -> str | bool | None:
+    """What vouches for the server; None: rucio-clients looks for it.
+
+    With an empty X509_CERT_DIR it would check no certificate at all.
+    """
+    is_empty = not os.environ.get("X509_CERT_DIR", "unset").strip()
+    return access.ca_cert or (True if is_empty else None)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

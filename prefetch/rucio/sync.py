@@ -10,7 +10,7 @@ from typing import NamedTuple
 from prefetch.rucio import bulk
 from prefetch.rucio.broker import Broker
 from prefetch.rucio.names import Did
-from prefetch.rucio.reported import Told
+from prefetch.rucio.reported_replicas import ReportedReplicas
 from prefetch.rucio.session import Session
 
 _POLL_S = 0.5
@@ -58,7 +58,7 @@ def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[D
 class Sync:
     """One RSE: what a cache holds, what was reported to Rucio, and what it shows."""
 
-    def __init__(self, rse: str, *, told: Told, broker: Broker, session: Session) -> None:
+    def __init__(self, rse: str, *, told: ReportedReplicas, broker: Broker, session: Session) -> None:
         self._rse, self._told, self._broker, self._session = rse, told, broker, session
 
     def recheck(self) -> None:

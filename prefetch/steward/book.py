@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from replay.access_context import MOST_KINDS
 from replay.steward.steward import Steward
-from replay.story import MOST_KINDS
 
 _MOST_CHARS = 12
 """Of what follows the last dot in a name, to be a kind of file."""

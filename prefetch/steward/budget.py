@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from features.units import format_bytes
+from features.common.units import format_bytes
 from prefetch.steward.fill import Inflow, Usage
 
 LEAST_SHARE: Final = 0.05

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from features.errors import PushError
+from features.common.errors import PushError
 from prefetch.steward.feed import Report
 from prefetch.steward.open_files import OpenFiles
 from prefetch.target import CacheTarget
@@ -16,6 +16,10 @@ from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet
 
 EVERY_S: Final = 60.0
+FRESH_S: Final = 15.0
+"""Evictions need a proof that is no older; one takes about 7 s, as closes are sent every 5 s."""
+RENEW_S: Final = 5.0
+"""A proof that evictions need is renewed after so long."""
 AGAIN_S: Final = 10.0
 """After a file could not be opened, or was not heard of."""
 HEARD_WITHIN_S: Final = 20.0
@@ -45,8 +49,9 @@ class Canary:
         self._chance = random.SystemRandom()
         self._name: str | None = None
         self._unheard: set[type] = set()
-        self._due = self._until = 0.0
+        self._due = self._until = self._opened_at = 0.0
         self._proved_at: float | None = None
+        self._is_excused = False
         self._trial: _Trial | None = None
 
     def step(self, held: Callable[[random.Random], str | None]) -> None:
@@ -66,9 +71,21 @@ class Canary:
             and now >= self._due
             and (name := held(self._chance)) is not None
         ):
-            self._name, self._unheard = name, {Packet, FileClose}
+            self._name, self._unheard, self._opened_at = name, {Packet, FileClose}, now
             self._until = now + self._timeout_s + HEARD_WITHIN_S
             self._trial = _Trial(self._target, self._opens, name, self._timeout_s)
+
+    def is_fresh(self) -> bool:
+        """Whether reports were complete just now, so that files may go; if not, a file is opened next.
+
+        While no file can be opened the last proof counts for `LASTS_S`.
+        """
+        if self._proved_at is None:
+            return False
+        if self._is_excused:
+            return self._clock() - self._proved_at < LASTS_S
+        self._due = min(self._due, self._opened_at + RENEW_S)
+        return self._clock() - self._proved_at < FRESH_S
 
     def hear(self, report: Report) -> None:
         """Take a report of the cache."""
@@ -88,8 +105,8 @@ class Canary:
     def _settle(self) -> None:
         """It was heard of, and is closed again: until the next time reports are believed to be complete."""
         if self._name is not None and self._trial is None and not self._unheard:
-            self._proved_at, self._due = self._clock(), self._clock() + EVERY_S
-            self._name, self.fault, self.is_proved = None, None, True
+            self._proved_at, self._due = self._opened_at, self._clock() + EVERY_S
+            self._name, self.fault, self.is_proved, self._is_excused = None, None, True, False
 
     def _judge_trial(self, trial: _Trial, now: float) -> None:
         if trial.error is None:
@@ -100,8 +117,9 @@ class Canary:
             self._until = min(self._until, now + HEARD_WITHIN_S)
             self._settle()
             return
-        is_proved = self._proved_at is not None and now - self._proved_at < LASTS_S
-        self._fail(None if is_proved else f"no file can be opened to try its reports: {trial.error}", now)
+        self._is_excused = self._proved_at is not None and now - self._proved_at < LASTS_S
+        fault = f"no file can be opened to try its reports: {trial.error}"
+        self._fail(None if self._is_excused else fault, now)
 
     def _judge_silence(self, name: str, now: float) -> None:
         if self._opens.has(name):  # a job has it open: its close covers ours, and comes with it

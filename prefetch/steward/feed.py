@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from features.errors import PushError
+from features.common.errors import PushError
 from prefetch.target import ServerIdentity
 from prefetch.xcache.captures import FolderReader
 from prefetch.xcache.events import FileClose, Source

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 import pydantic
 
-from features import files
-from features.errors import InputError, bounded, printable
+from features.common import files
+from features.common.errors import InputError, bounded, printable
 
 _HOUR_S: Final = 3600.0
 _NEWEST: Final = 20

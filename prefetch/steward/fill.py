@@ -12,9 +12,9 @@ from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
-from features.errors import TargetUnavailable
-from features.times import DAY_S
-from features.units import format_bytes
+from features.common.errors import TargetUnavailable
+from features.common.times import DAY_S
+from features.common.units import format_bytes
 
 _OWN_DISK_SHARE: Final = 0.8
 """A cache has its file systems to itself if its capacity is at least this share of them."""

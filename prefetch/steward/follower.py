@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from features.errors import PushRejected
+from features.common.errors import PushRejected
 from prefetch.lfn import checked_lfn
 from prefetch.steward.book import Book
 from prefetch.steward.feed import Report, Restarted
 from prefetch.steward.readers import NOBODY, Readers
+from prefetch.steward.uses import FileUses, Key, Use
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Opened, Packet
 from prefetch.xcache.users import Login, Work
@@ -44,32 +43,9 @@ class Disk(Protocol):
         """What file number `file` has on disk now; None: nothing can be said of it."""
         ...
 
-
-class Key(NamedTuple):
-    """An open file at a server: `stod` is the start of the server, `file_id` means something within it."""
-
-    stod: int
-    server_id: int
-    file_id: int
-
-
-@dataclasses.dataclass(slots=True)
-class Use:
-    """A file that `reader` opened between `begin_s` and `end_s`, known at `seen_s`, by our clock.
-
-    `holds`: it keeps the file on disk; `is_counted`: its read was; `until_s`: nobody has the file open any
-    more, so that its close comes by then.
-    """
-
-    file: int
-    reader: int
-    begin_s: int
-    end_s: int
-    seen_s: float
-    n_blocks: int
-    holds: bool
-    is_counted: bool = False
-    until_s: float = math.inf
+    def is_open(self, name: str) -> bool | None:
+        """Whether the server's process has file `name` open; None: that cannot be seen."""
+        ...
 
 
 class Follower:
@@ -78,8 +54,8 @@ class Follower:
     Files become known, and their bytes change, only by what `disk` shows when a report names them. Reads by
     our own touches and prefetches do not count: an open becomes a read when its close reports more bytes than
     they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
-    f-stream reported no open for it. An open that the server's process does not show ends (`is_open`; None:
-    it cannot be seen): else forged ones would keep files for ever. Where `readers` are told apart and
+    f-stream reported no open for it. An open that the server's process does not show ends (`disk.is_open`):
+    else forged ones would keep files for ever. Where `readers` are told apart and
     `reports_opens` is true, closes of the g-stream wait for opens. `n_unfounded`: reports of files that are
     not on disk.
     """
@@ -91,19 +67,18 @@ class Follower:
         *,
         ours_last_s: float,
         disk: Disk,
-        is_open: Callable[[str], bool | None] = lambda name: None,
         readers: Readers,
         reports_opens: Callable[[], bool],
     ) -> None:
         self.disk = disk
         self.n_unfounded = 0
-        self._book, self._steward, self._is_open = book, steward, is_open
+        self._book, self._steward = book, steward
         self._checked_s = 0.0
         self._ours_last_s = ours_last_s
         self._readers, self._reports_opens = readers, reports_opens
         self._waiting: deque[tuple[float, int, FileClose]] = deque()
         self._uses: dict[Key, Use] = {}
-        self._of_file: dict[int, set[Key]] = {}
+        self._of_file: dict[int, FileUses] = {}
         self._closing: dict[int, float] = {}
         self._to_look: dict[int, float] = {}
         # By file: the latest read counted from a close, the latest counted from an open, the latest look.
@@ -173,9 +148,9 @@ class Follower:
             return set()
         self._checked_s = now_s
         found = set[int]()
-        for file, keys in self._of_file.items():
-            age_s = now_s - max(self._uses[key].seen_s for key in keys)
-            is_open = self._is_open(self._book.name(file))
+        for file, uses in self._of_file.items():
+            age_s = now_s - uses.seen_s
+            is_open = self.disk.is_open(self._book.name(file))
             if age_s > (_UNSEEN_FOR_S if is_open is None else _CHECKED_EVERY_S) and not is_open:
                 found.add(file)
         return found
@@ -190,9 +165,9 @@ class Follower:
         end_s = max(packet.begin_s, packet.end_s)
         reader = self._readers.number(key.stod, key.server_id, opened.user_id)
         n_blocks = max(0, opened.size_bytes) // _SMALLEST_BLOCK_BYTES
-        holds = self._is_open(self._book.name(file)) is not False
-        self._uses[key] = Use(file, reader, packet.begin_s, end_s, now_s, n_blocks, holds)
-        self._of_file.setdefault(file, set()).add(key)
+        holds = self.disk.is_open(self._book.name(file)) is not False
+        use = self._uses[key] = Use(file, reader, packet.begin_s, end_s, now_s, n_blocks, holds)
+        self._of_file.setdefault(file, FileUses()).add(use)
         if holds:
             self._steward.opened(file)
 
@@ -207,8 +182,8 @@ class Follower:
 
     def _end(self, key: Key) -> None:
         use = self._uses.pop(key)
-        self._of_file[use.file].discard(key)
-        if not self._of_file[use.file]:
+        self._of_file[use.file].end(use)
+        if not self._of_file[use.file].n_open:
             del self._of_file[use.file]
         if use.holds:
             self._steward.closed(use.file)
@@ -230,12 +205,11 @@ class Follower:
 
     def _take(self, file: int, event: FileClose, now_s: float) -> None:
         self._closing.pop(file, None)
-        for key in self._of_file.get(file, ()):
-            use = self._uses[key]
+        if (uses := self._of_file.get(file)) is not None:
             # A miss is counted before the file is on disk.
-            if not event.is_ours and use.begin_s <= event.detach_t:
+            for use in [] if event.is_ours else uses.begun_by(event.detach_t):
                 self._count(use, now_s)
-            if use.end_s <= event.detach_t:
+            for use in uses.ended_by(event.detach_t):
                 use.until_s = now_s + _CLOSE_COMES_WITHIN_S
         if not event.is_ours and self._opened_s[file] < event.attach_t:
             self._closed_s[file] = event.attach_t

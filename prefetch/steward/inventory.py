@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from prefetch.steward.book import Book
+from prefetch.steward.clock import newest_use_s
 from prefetch.steward.feed import Report
 from prefetch.steward.follower import Follower
 from prefetch.target import CacheTarget, Held
@@ -42,6 +43,12 @@ class Rescan:
         self._files = iter(target.inventory(_some(book, steward)))
         self._seen = bytearray(len(book))
         self._unreported: list[tuple[float, int, int]] = []
+        self._uses_s = array("d")
+
+    @property
+    def newest_s(self) -> float | None:
+        """The newest use that the records seen so far name, s since 1970; None: none does."""
+        return newest_use_s(self._uses_s)
 
     def step(self) -> int | None:
         """Take some files; at the end the number of files that are gone, until then None.
@@ -51,6 +58,7 @@ class Rescan:
         some = list(islice(self._files, FILES_AT_ONCE))
         for held in some:
             file = self._book.number(held.name, held.size_bytes)
+            self._uses_s.extend(_recorded(held))
             self._unreported_or_known(file, held.bytes_on_disk, last_use_s(held, self._began_s))
             if file < len(self._seen):
                 self._seen[file] = True
@@ -100,6 +108,10 @@ class Past:
         """As the inventory has it, or as it was reported."""
         return self._n_bytes[file]
 
+    def is_open(self, name: str) -> bool | None:
+        """None: nobody can see what was open then."""
+        return None
+
 
 def begin(
     target: CacheTarget,
@@ -109,13 +121,14 @@ def begin(
     reports: Iterable[Report],
     *,
     now_s: float,
-) -> None:
+) -> float | None:
     """Learn what the cache holds, and from its earlier `reports` in which order its files were read.
 
-    A file comes by its first report, or at its last use where that is older. Raises as `Rescan.step`.
+    A file comes by its first report, or at its last use where that is older. Returns the newest use that a
+    record names, None if none does. Raises as `Rescan.step`.
     """
     with _nothing_collected():
-        _begin(target, book, steward, follower, reports, now_s=now_s)
+        return _begin(target, book, steward, follower, reports, now_s=now_s)
 
 
 @contextmanager
@@ -137,12 +150,13 @@ def _begin(
     reports: Iterable[Report],
     *,
     now_s: float,
-) -> None:
-    n_bytes, used_s = array("q"), array("d")
+) -> float | None:
+    n_bytes, used_s, recorded_s = array("q"), array("d"), array("d")
     for held in target.inventory():
         book.number(held.name, held.size_bytes)
         n_bytes.append(held.bytes_on_disk)
         used_s.append(last_use_s(held, now_s))
+        recorded_s.extend(_recorded(held))
     n_held = len(n_bytes)
     live, follower.disk = follower.disk, Past(n_bytes, steward.capacity_bytes)
     by_use = iter(np.argsort(np.array(used_s), kind="stable").tolist())
@@ -160,6 +174,12 @@ def _begin(
             steward.removed(file)
         elif steward.bytes_on_disk(file) != n_bytes[file]:
             steward.stored(file, n_bytes[file], now_s)
+    return newest_use_s(recorded_s)
+
+
+def _recorded(held: Held) -> Iterator[float]:
+    if (used_s := held.last_use_s or held.last_detach_s) is not None:
+        yield float(used_s)
 
 
 def last_use_s(held: Held, now_s: float) -> float:

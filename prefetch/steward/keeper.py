@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from features.errors import PushError, ServiceError, TargetUnavailable
-from features.units import format_bytes
+from features.common.errors import ServiceError, TargetUnavailable
+from features.common.units import format_bytes
 from prefetch.push.attempt import PushLimits
 from prefetch.steward.book import Book
 from prefetch.steward.budget import Budget, Marks
+from prefetch.steward.clock import Clock
 from prefetch.steward.evictions import Evictions
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures, Recent
@@ -89,6 +90,7 @@ class Keeper:
             timeout_s=limits.push.timeout_s,
             readers=Readers(readers),
         )
+        self._clock = Clock(target, now_s, max_skew_s=limits.max_clock_skew_s)
         self._watch.begin(now_s())
         sample = [book.name(file) for file in range(0, len(book), 1 + len(book) // N_SAMPLED)]
         self._budget = Budget(usage(sample), limits.marks, force=force)
@@ -100,7 +102,7 @@ class Keeper:
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
         self._n_absent = 0
         self._listed_at = -math.inf
-        self._started_s, self._booted_s = now_s(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._started_s = now_s()
 
     def __enter__(self) -> Keeper:
         """Return itself."""
@@ -116,6 +118,16 @@ class Keeper:
     def n_held(self) -> int:
         """Files on disk."""
         return self._steward.n_held
+
+    @property
+    def target_bytes(self) -> int:
+        """Above so much on disk, files go."""
+        return self._budget.target_bytes
+
+    @property
+    def began_astray(self) -> bool:
+        """Whether it began by a clock that was wrong: what it took for ages is none, so begin anew."""
+        return self._clock.was_wrong
 
     def step(self, within_s: float) -> None:
         """Follow the cache, look how full it is, and evict; takes `within_s`, less while files have to go."""
@@ -151,7 +163,7 @@ class Keeper:
         if time.monotonic() - self._listed_at < self._limits.marks.look_s:
             return
         try:
-            lists = self._lists([self._now_s(), self._steady_s])
+            lists = self._lists([self._now_s(), self._clock.steady_s])
         except ServiceError as error:
             self.alarms["steward-lists"] = str(error)
             return
@@ -159,13 +171,13 @@ class Keeper:
         self._steward.evict_first(self._book.known(lists.evictions))
         self._listed_at = time.monotonic()
 
-    @property
-    def _steady_s(self) -> float:
-        """The time by the clock as it was at the start, however it was set since; s since 1970."""
-        return self._started_s + time.clock_gettime(time.CLOCK_BOOTTIME) - self._booted_s
-
     def _may_evict(self) -> bool:
-        """Whether it is known what is held, pinned and open, and figures are plausible."""
+        """Whether it is known what is held, pinned and open, and figures and the clock are plausible."""
+        if (doubt := self._clock.doubt(self._watch.newest_s)) is not None:
+            self.alarms["steward-clock"] = f"{doubt}; nothing is evicted"
+            self._watch.rescan()
+        if doubt is not None or self.began_astray:
+            return False
         if (blindness := self._watch.blindness) is not None:
             self.alarms["steward-blind"] = f"{blindness}; nothing is evicted"
         if blindness is not None or self._listed_at < 0 or self._watch.is_behind:
@@ -246,31 +258,14 @@ class Keeper:
         if self._budget.used_bytes > self._budget.high_bytes:
             self._watch.rescan()
             self.alarms["steward-outrun"] = self._why_too_full()
-        self._check_clock()
+        if "steward-clock" not in self.alarms and (fault := self._clock.fault()) is not None:
+            self.alarms["steward-clock"] = fault
 
     def _why_too_full(self) -> str:
         used, high = format_bytes(self._budget.used_bytes), format_bytes(self._budget.high_bytes)
         last = self._evictions.last_error
         why = "more came in than was evicted" if last is None else f"the last eviction failed: {last}"
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
-
-    def _check_clock(self) -> None:
-        if abs(step_s := self._now_s() - self._steady_s) > self._limits.max_clock_skew_s:
-            self.alarms["steward-clock"] = (
-                f"this machine's clock was set by {step_s:.0f} s since the steward's start: pins of "
-                "either time are kept; restart it when the clock is right"
-            )
-            return
-        try:
-            skew_s = self._target.clock_skew_s()
-        except PushError:
-            return
-        if abs(skew_s) > self._limits.max_clock_skew_s:
-            where = "ahead of" if skew_s > 0 else "behind"
-            self.alarms["steward-clock"] = (
-                f"the cache's clock is {abs(skew_s):.0f} s {where} ours: the order of eviction is blurred; "
-                "set the clocks by NTP"
-            )
 
     def figures(self) -> Figures:
         """What it reports of itself now."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
-from features.errors import InputError, PushError
+from features.common.errors import InputError, PushError
 from prefetch.steward.book import Book
 from prefetch.steward.canary import Canary
 from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Report, Restarted
@@ -34,8 +34,8 @@ _DRAWS: Final = 20
 class CacheDisk:
     """What a cache's own records on its disk say of its files (`prefetch.steward.follower.Disk`)."""
 
-    def __init__(self, target: CacheTarget) -> None:
-        self._target = target
+    def __init__(self, target: CacheTarget, opens: OpenFiles, canary: Canary) -> None:
+        self._target, self._opens, self._canary = target, opens, canary
 
     def size_bytes(self, name: str, reported: int) -> int | None:
         """As the record has it; -1 if that cannot be read, None if there is none."""
@@ -50,6 +50,10 @@ class CacheDisk:
             return None
         return 0 if held is None else None if held.unreadable else held.bytes_on_disk
 
+    def is_open(self, name: str) -> bool | None:
+        """As the kernel lists it; None while our own open shows that its list is not ours to read."""
+        return self._opens.has(name) if self._canary.sees_opens else None
+
     def _held(self, name: str) -> Held | None:
         try:
             return self._target.confirm(name).held
@@ -58,7 +62,10 @@ class CacheDisk:
 
 
 class Watch:
-    """Follows one cache. `faults`: what cannot be known now, by kind; `n_lost`: reports missing."""
+    """Follows one cache. `faults`: what cannot be known now, by kind; `n_lost`: reports missing.
+
+    `newest_s`: the newest use by the last inventory, s since 1970; None: no record names one.
+    """
 
     def __init__(
         self,
@@ -74,19 +81,19 @@ class Watch:
     ) -> None:
         self.faults: dict[str, str] = {}
         self.n_lost = self.n_rescans = 0
-        self._disk = CacheDisk(target)
+        self.newest_s: float | None = None
+        self._opens, self._canary = opens, Canary(target, opens, timeout_s=timeout_s, clock=clock)
+        self._disk = CacheDisk(target, opens, self._canary)
         self.follower = Follower(
             book,
             steward,
             ours_last_s=timeout_s,
             disk=self._disk,
-            is_open=lambda name: opens.has(name) if self._canary.sees_opens else None,
             readers=readers,
             reports_opens=lambda: feed.reports_opens,
         )
         self._target, self._feed, self._book, self._steward = target, feed, book, steward
         self._clock, self._chance = clock, random.SystemRandom()
-        self._opens, self._canary = opens, Canary(target, opens, timeout_s=timeout_s, clock=clock)
         self._reports: Iterator[Report] = iter(())
         self._taken_at = self._asked_at = clock()
         self._rescan: Rescan | None = None
@@ -121,7 +128,9 @@ class Watch:
     def begin(self, now_s: float) -> None:
         """Learn what the cache holds. Raises InputError and PushError if that cannot be learned."""
         began = self._clock()
-        begin(self._target, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s)
+        self.newest_s = begin(
+            self._target, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s
+        )
         self._rest(began)
         self._taken_at = self._clock()
 
@@ -157,10 +166,13 @@ class Watch:
         return self._disk.bytes_on_disk(file, self._book.name(file)) == 0
 
     def spot_check(self, leaving: Collection[int]) -> bool:
-        """Whether the disk has what is taken for held, by some files drawn by chance but those `leaving`.
+        """Whether files may go: reports came just now, and the disk has what is taken for held.
 
-        If not, someone else has removed files: a rescan begins.
+        By some files drawn by chance but those `leaving`. If the disk has not, someone else has removed
+        files: a rescan begins.
         """
+        if self._feed.is_served and not self._canary.is_fresh():
+            return False
         files = [self._chance.randrange(len(self._book)) for _ in range(N_SPOTS if len(self._book) else 0)]
         drawn = {file for file in files if file not in leaving}
         if any(self._steward.bytes_on_disk(file) and self.is_gone(file) for file in drawn):
@@ -219,6 +231,7 @@ class Watch:
             if self._rescan.step() is None:
                 return
             self.n_rescans += 1
+            self.newest_s = self._rescan.newest_s
             self._is_urgent = False
             self.faults.pop("inventory", None)
         except (InputError, PushError) as error:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from features.errors import InputError
+from features.common.errors import InputError
 
 VERSION = 4
 # A cache of petabytes holds no file whose block map is longer than this.

@@ -13,18 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from features.errors import ConfigError, InputError, SourceUnavailable, TargetUnavailable
+from features.common.errors import ConfigError, InputError, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held, ServerIdentity
 from prefetch.xcache import cinfo
-from prefetch.xcache.captures import capture_reader
+from prefetch.xcache.captures import LatestCloses, capture_reader
+from prefetch.xcache.connections import ThreadConnections
 from prefetch.xcache.holdings import held_apart, held_below, held_by, unreadable
-from prefetch.xcache.lanes import Lanes
-from prefetch.xcache.latest import LatestCloses
 from prefetch.xcache.namespace import SUFFIX
+from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, statistics_of, version_of
-from prefetch.xcache.sign import N_ASKED, LastUsed
-from prefetch.xcache.version import ServerVersion, parse_version
 
 BLOCK_BYTES = 128 * 1024
 """Assumed where cinfo does not say it: at most the cache's own `pfc.blocksize`."""
@@ -34,7 +32,7 @@ _SETTLE_S = 0.05
 _EVICTED_WITHIN_S = 1.0
 _URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 _REREAD_S = (0.02, 0.1, 0.5)
-_CLOCK_IS_KNOWN_FOR_S = 60.0
+_KNOWN_FOR_S = 60.0
 
 
 class XCacheTarget:
@@ -65,12 +63,12 @@ class XCacheTarget:
                 f"cache {name!r}", "give `namespace` or `gstream`: nothing else confirms a push"
             )
         self._name = name
-        self._lanes = Lanes(url)
+        self._connections = ThreadConnections(url)
         self._namespace = namespace
         self._spaces = spaces
         self._walks_apart = walks_apart
         self._closes = None if gstream is None else LatestCloses(capture_reader(gstream))
-        self._version: ServerVersion | None = None
+        self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
 
     @property
@@ -95,8 +93,12 @@ class XCacheTarget:
             meanwhile()
 
     def evict(self, name: str, *, timeout_s: float) -> None:
-        """Ask the cache to drop `name`; it does so a moment later, also if the file is open (5.5.3)."""
-        command = f"{self._lanes.url()}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
+        """Ask the cache to drop `name`; it does so a moment later, before 5.6 also if the file is open.
+
+        The client library has no call for the server's `cache evict` (5.6), which would also say what came of
+        it: it does the same.
+        """
+        command = f"{self._connections.url()}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
         accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
@@ -104,25 +106,28 @@ class XCacheTarget:
         return self.server_version().removes_open_files
 
     def server_version(self) -> ServerVersion:
-        """The server's version, asked for once. Raises TargetUnavailable if it does not report one."""
-        if self._version is None:
-            answer = version_of(self._lanes.spare)
+        """The server's version, asked for once a minute: it may change under a process that runs for long.
+
+        Raises TargetUnavailable if it does not report one.
+        """
+        if self._version is None or time.monotonic() - self._version[0] > _KNOWN_FOR_S:
+            answer = version_of(self._connections.spare)
             if answer is None:
                 raise TargetUnavailable(f"cache {self._name!r} does not tell its version")
-            self._version = parse_version(answer)
-        return self._version
+            self._version = time.monotonic(), parse_version(answer)
+        return self._version[1]
 
     def clock_skew_s(self) -> float:
         """By the time of day that the server reports, which its records carry; asked for once a minute."""
-        if self._skew is None or time.monotonic() - self._skew[0] > _CLOCK_IS_KNOWN_FOR_S:
+        if self._skew is None or time.monotonic() - self._skew[0] > _KNOWN_FOR_S:
             asked_s = time.time()
-            clock_s, _ = statistics_of(self._lanes.spare)
+            clock_s, _ = statistics_of(self._connections.spare)
             self._skew = time.monotonic(), clock_s + 0.5 - (asked_s + time.time()) / 2
         return self._skew[1]
 
     def identity(self) -> ServerIdentity:
         """Who the server says that it is, asked for now. Raises PushRejected and TargetUnavailable."""
-        return statistics_of(self._lanes.spare)[1]
+        return statistics_of(self._connections.spare)[1]
 
     def confirm(self, name: str) -> Confirmation:
         """From cinfo where it can be read, else from `stat`: alone (5.8) or with the last g-stream event."""
@@ -133,7 +138,7 @@ class XCacheTarget:
             except InputError:
                 return Confirmation(unreadable(name), "cinfo")
             return Confirmation(None if info is None else held_by(name, info), "cinfo")
-        found = stat(self._lanes.url(), name)
+        found = stat(self._connections.url(), name)
         if found is None or not found.is_held:
             return Confirmation(None, "stat")
         closed = self._last_close(name)
@@ -181,7 +186,7 @@ class XCacheTarget:
 
         Raises TargetUnavailable unless the server answers, holds most of `shown` and none of `missing`.
         """
-        if version_of(self._lanes.spare) is None:
+        if version_of(self._connections.spare) is None:
             raise TargetUnavailable(
                 f"cache {self._name!r} does not answer, so that nothing tells whether namespace "
                 f"{self._namespace} is its own, and mounted; start the cache, or correct its url"
@@ -208,7 +213,7 @@ class XCacheTarget:
 
     def _server_holds(self, name: str) -> bool:
         with self._blaming():
-            found = stat(self._lanes.url(), checked_lfn(name))
+            found = stat(self._connections.url(), checked_lfn(name))
         return found is not None and found.is_held
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
@@ -238,7 +243,7 @@ class XCacheTarget:
         return BLOCK_BYTES if info is None else info.block_size_bytes
 
     def _file_url(self, name: str) -> str:
-        return f"{self._lanes.url()}/{checked_lfn(name)}"
+        return f"{self._connections.url()}/{checked_lfn(name)}"
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:
@@ -246,8 +251,8 @@ class XCacheTarget:
         try:
             yield
         except TimeOut as error:
-            self._lanes.leave()
-            if version_of(self._lanes.spare) is None:
+            self._connections.leave()
+            if version_of(self._connections.spare) is None:
                 raise
             raise SourceUnavailable(f"{error}; the cache itself answers: it waits for the origin") from None
 

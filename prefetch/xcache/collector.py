@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import Any, Final
 
-from features import strict_json
+from features.common import strict_json
 
 MAX_DATAGRAM_BYTES: Final = 65535
 """No UDP datagram is longer, nor is a line of a capture."""
@@ -57,9 +57,28 @@ class FileClose:
     received_t: int
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes that were read: from disk, through the cache, and past it."""
+        return self.b_hit + self.b_miss + self.b_bypass
+
+    @property
+    def wan_bytes(self) -> int:
+        """Bytes fetched from the origin, read or not.
+
+        Reads of a block that came moments before count as hits. From 5.7.2 on the cache also reports what it
+        wrote to disk, which shows such blocks, and those that it read ahead.
+        """
+        return max(self.b_miss, self.b_todisk or 0) + self.b_bypass
+
+    @property
+    def hit_bytes(self) -> int:
+        """Bytes read that did not have to be fetched from the origin for it."""
+        return min(self.b_hit, max(0, self.read_bytes - self.wan_bytes))
+
+    @property
     def is_ours(self) -> bool:
         """At most a byte a block was read: a touch or a prefetch, not a job (files of few bytes excepted)."""
-        return self.b_hit + self.b_miss + self.b_bypass <= self.n_blks
+        return self.read_bytes <= self.n_blks
 
     @property
     def complete(self) -> bool:

@@ -11,7 +11,7 @@ import dataclasses
 import struct
 from typing import Final, NamedTuple
 
-from features.errors import InputError
+from features.common.errors import InputError
 
 CODE: Final = "f"
 PSEQ_MODULUS: Final = 256

@@ -15,10 +15,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-
-from features.errors import InputError
-from features.files import PACKED, InputFile, plain
+from features.common.errors import InputError
+from features.common.input_files import InputFile, Unpacked, plain
 from prefetch.xcache.events import json_object
 from prefetch.xcache.fstream import CODE, PSEQ_MODULUS, Closed, Opened, Packet, decode, packet_code
 from prefetch.xcache.numbering import Numberings
@@ -86,11 +84,7 @@ class FstreamReader:
     def read(self, path: Path | InputFile) -> Iterator[Access | Fault]:
         """Every access that ends in the capture at `path`, and every fault. Raises InputError."""
         try:
-            packing = PACKED.get(Path(path).suffix)
-            with (
-                plain(path) as name,
-                io.BufferedReader(pa.input_stream(name, compression=packing)) as stream,
-            ):
+            with plain(path) as name, io.BufferedReader(Unpacked(name, path)) as stream:
                 while line := stream.readline(_MAX_LINE_BYTES):
                     if line.strip():
                         yield from self._line(line)

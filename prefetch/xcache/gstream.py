@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from features.errors import InputError
-from features.files import InputFile, plain
+from features.common.errors import InputError
+from features.common.input_files import InputFile, plain
 from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 from prefetch.xcache.numbering import Numberings

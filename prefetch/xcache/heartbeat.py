@@ -11,9 +11,9 @@ from typing import Annotated, Final, NamedTuple
 
 import pydantic
 
-from features import files
-from features.errors import InputError, NotPlainError
-from features.files import InputFile, plain
+from features.common import files
+from features.common.errors import InputError, NotPlainError
+from features.common.input_files import InputFile, plain
 
 EVERY_S: Final = 2.0
 FRESH_S: Final = 15.0

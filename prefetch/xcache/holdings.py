@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
 
-from features.errors import InputError, TargetUnavailable
+from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Held
 from prefetch.xcache.cinfo import CInfo
 from prefetch.xcache.namespace import WHOLE, Part, walk

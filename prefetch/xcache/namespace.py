@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from features.errors import InputError, PushRejected
+from features.common.errors import InputError, PushRejected
 from prefetch.lfn import checked_lfn
 from prefetch.xcache import cinfo
 
@@ -20,6 +20,9 @@ _YOUNG_S = 10.0
 _USUAL_BYTES = 8192
 _REREAD_S = 0.02
 _LOST_AND_FOUND = "/lost+found"
+# The cache's own (5.8): a snapshot of its statistics, with a cinfo, never purged. What else lies beside it is
+# a file of jobs, which may be called so at an origin.
+_STATISTICS = f"/pfc-stats/DirStat.json{SUFFIX}"
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -51,8 +54,9 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
     """Every cinfo below `namespace`, in no promised order; no list of them is held. `part`: of the folders.
 
     Links are refused, also to folders, but for a cinfo that lies in one of `spaces`: with `oss.space` the
-    namespace is links. What vanishes meanwhile, a cinfo without a byte whose file has none either, and a file
-    system's own `/lost+found` are left out. Raises InputError if `namespace` is no folder that can be read.
+    namespace is links. What vanishes meanwhile, a cinfo without a byte whose file has none either, a file
+    system's own `/lost+found` and the cache's own statistics are left out. Raises InputError if `namespace`
+    is no folder that can be read.
     """
     roots = tuple(f"{os.path.realpath(space)}/" for space in spaces)
     folders = [""]
@@ -73,7 +77,7 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
                 if entry.is_dir(follow_symlinks=False):
                     if name != _LOST_AND_FOUND:
                         folders.append(name)
-                elif is_ours and (found := _found(entry, name, roots)) is not None:
+                elif is_ours and name != _STATISTICS and (found := _found(entry, name, roots)) is not None:
                     yield found
 
 

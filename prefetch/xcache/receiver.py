@@ -11,15 +11,14 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from features.errors import InputError
-from features.files import InputFile
+from features.common.errors import InputError
+from features.common.input_files import InputFile
 from prefetch.xcache import fstream, heartbeat, users
 from prefetch.xcache.collector import BINARY, frame, listening
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
 from prefetch.xcache.numbering import MAX_SENDERS, Numberings
-from prefetch.xcache.quota import Quota
-from prefetch.xcache.rolling import RollingFiles
+from prefetch.xcache.rolling import Quota, RollingFiles
 
 COUNTS: Final = (
     *("datagrams", "bytes", "caches", "lost", "dropped", "restarts", "other", "malformed", "over_quota"),

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from features.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
+from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from prefetch.target import ServerIdentity
 
 # Else a refused connection is tried again for minutes, and timeouts are looked at every 15 s only.
@@ -37,8 +37,9 @@ _SERVER_ANSWERED = 400
 _READ_BYTES = 8 * 1024 * 1024
 _COMMAND_ACCEPTED = 3005
 _NOT_FOUND = 3011
-# 5.5.3 answers so of what it does not hold while the origin is down; of what it holds it answers itself.
-_ORIGIN_REFUSES = 3005
+# File-system error (5.5.3) and no server (6.2.1): what a cache answers of a file that it does not hold while
+# its origin is down. Of what it holds it answers itself.
+_ORIGIN_REFUSES = (3005, 3014)
 # XProtocol.hh: what a server will say again however often it is asked.
 _FINAL = {
     3000: "invalid argument",
@@ -150,7 +151,7 @@ def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
     A cache answers for what it holds with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for the whole.
     """
     status, info = _library().FileSystem(url).stat(name, timeout=timeout_s)
-    if status.code == _SERVER_ANSWERED and status.errno in (_NOT_FOUND, _ORIGIN_REFUSES):
+    if status.code == _SERVER_ANSWERED and status.errno in (_NOT_FOUND, *_ORIGIN_REFUSES):
         return None
     _check(f"{url}/{name}", status)
     flags = int(info.flags)

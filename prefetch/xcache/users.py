@@ -14,7 +14,7 @@ import re
 import struct
 from typing import Final
 
-from features.errors import InputError
+from features.common.errors import InputError
 
 LOGIN: Final = "u"
 WORK: Final = "i"

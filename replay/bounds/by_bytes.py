@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
-from features.jit import bare
+from features.common.arrays import BoolArray, IntArray
+from features.common.jit import bare
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.farthest import Positions, add, discard, expect, farthest, no_positions
 from replay.result import Result, summarise

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
-from features.jit import bare
+from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.jit import bare
 from replay.result import Result, summarise
 from replay.trace import IndexArray, ItemArray, Trace
 from replay.window import window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
 from replay.trace import ItemArray, Trace
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import BoolArray, IntArray
-from features.jit import bare
+from features.common.arrays import BoolArray, IntArray
+from features.common.jit import bare
 from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED
 from replay.trace import IndexArray, ItemArray
 

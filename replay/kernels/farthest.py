@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import IntArray
-from features.jit import bare
+from features.common.arrays import IntArray
+from features.common.jit import bare
 from replay.kernels.ahead import fetch
 
 _WORD_BITS = 64

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from features.arrays import IntArray
-from features.jit import bare
+from features.common.arrays import IntArray
+from features.common.jit import bare
 
 # A tree over k slots is an int64[k + 1]; entry 0 stays 0. Entry e holds the sum of the slots e - _span(e) … e
 # - 1.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray
-from features.jit import bare
+from features.common.arrays import BoolArray, FloatArray
+from features.common.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.heap import Entry, Heap, fill, no_entries, push, replace

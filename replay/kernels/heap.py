@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import FloatArray
-from features.jit import bare
+from features.common.arrays import FloatArray
+from features.common.jit import bare
 from replay.trace import IndexArray
 
 

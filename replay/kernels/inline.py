@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from features.arrays import BoolArray, Ids, IntArray
-from features.jit import bare
+from features.common.arrays import BoolArray, Ids, IntArray
+from features.common.jit import bare
 from features.stream.state import Read, update
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.recency import Recency, append, no_files, oldest, unlink
-from replay.kernels.valued import USED, Disk, Known, Rule, empty_disk, insert, least_valuable, remove
+from replay.kernels.scored_files import USED, Disk, Known, Rule, empty_disk, insert, least_valuable, remove
 
 
 class Accesses(NamedTuple):
@@ -36,7 +36,7 @@ class Cache(NamedTuple):
     recency: Recency
 
 
-class Valued(NamedTuple):
+class ScoredFiles(NamedTuple):
     """An order by value, and what it knows of the files; no file is in `spare`, bool[0]."""
 
     known: Known
@@ -68,7 +68,7 @@ def serve_lru(cache: Cache, accesses: Accesses, part: Part, hit: BoolArray) -> N
 
 
 @bare
-def serve_valued(cache: Cache, order: Valued, accesses: Accesses, part: Part, hit: BoolArray) -> None:
+def serve_valued(cache: Cache, order: ScoredFiles, accesses: Accesses, part: Part, hit: BoolArray) -> None:
     """Serve accesses, marking hits, and remember them: where a file does not fit, the least valuable go."""
     item, known = accesses.item, order.known
     for i in range(part.start, part.stop):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import BoolArray
-from features.jit import bare
+from features.common.arrays import BoolArray
+from features.common.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
 from replay.trace import IndexArray, Trace

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from features.arrays import IntArray
-from features.jit import bare
+from features.common.arrays import IntArray
+from features.common.jit import bare
 from replay.kernels.disk import (
     ABSENT,
     ASKED,
@@ -34,13 +32,6 @@ from replay.kernels.disk import (
 )
 
 
-class PrefetchBudget(NamedTuple):
-    """The most bytes that a prefetch at `now` (s since 1970) may bring."""
-
-    now: int
-    size_bytes: int
-
-
 @bare
 def evict(disk: Disk, files: IntArray) -> None:
     """Take those of `files` that are resident off the disk."""
@@ -51,30 +42,21 @@ def evict(disk: Disk, files: IntArray) -> None:
 
 
 @bare
-def prefetch(
-    disk: Disk, rules: Rules, log: AccessLog, files: IntArray, budget: PrefetchBudget
-) -> tuple[int, int]:
-    """Bring in whole, in order, those of `files` that are absent, admitted and fit.
-
-    Returns the bytes that came, and the bytes that the budget kept out.
-    """
+def prefetch(disk: Disk, rules: Rules, log: AccessLog, files: IntArray, now: int) -> int:
+    """Bring in whole, in order, those of `files` that are absent, admitted and fit; the bytes that came."""
     fetched = 0
-    over_budget = 0
     for file in files:
         size = int(disk.size[file])
         if is_resident(disk, file) or has(disk, file, REFUSED):
             continue
         if disk.sums[USED] + size > rules.capacity:
             continue
-        if fetched + size > budget.size_bytes:
-            over_budget += size
-            continue
-        touch(disk, log, file, budget.now)
+        touch(disk, log, file, now)
         hold(disk, file, size)
         clear_flag(disk, file, EVICTED)
         set_flag(disk, file, PREFETCHED)
         fetched += size
-    return fetched, over_budget
+    return fetched
 
 
 @bare

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.jit import bare
+from features.common.jit import bare
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.disk import (
     ASKED,

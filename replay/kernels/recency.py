@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import Ids
-from features.jit import bare
+from features.common.arrays import Ids
+from features.common.jit import bare
 
 
 class Recency(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import IntArray
-from features.jit import bare
+from features.common.arrays import IntArray
+from features.common.jit import bare
 from replay.trace import IndexArray
 
 # Entries of Ring.sums and Ghosts.sums.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
-from features.jit import kernel
+from features.common.arrays import BoolArray, IntArray
+from features.common.jit import kernel
 from replay.trace import ItemArray
 
 HOUR_S = 3600

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.arrays import BoolArray
-from features.errors import ConfigError
+from features.common.arrays import BoolArray
+from features.common.errors import ConfigError
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.fifo import fifo
 from replay.policies.gdsf import gdsf
@@ -25,7 +25,7 @@ from replay.result import NOTHING_PLACED, Result, summarise
 from replay.trace import Trace
 from replay.window import window
 
-__all__ = ["NAMES", "POLICIES", "Policy", "Scores", "canonical", "run_policy", "score_policies"]
+__all__ = ["NAMES", "POLICIES", "PartPolicy", "Policy", "Scores", "canonical", "run_policy", "score_policies"]
 
 POLICIES: dict[str, Policy] = {
     "lru": lru,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from replay.kernels.oldest import oldest_goes
 from replay.trace import Trace
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from features.stream.state import new_state
-from replay.forest import Ladder
-from replay.kernels.inline import Accesses, Part, Valued, empty_cache, remember, serve_lru, serve_valued
-from replay.kernels.valued import PEAK, Known, new_rule, no_values
-from replay.story import Story, check_fits
+from replay.access_context import AccessContext, check_fits
+from replay.kernels.inline import Accesses, Part, ScoredFiles, empty_cache, remember, serve_lru, serve_valued
+from replay.kernels.scored_files import PEAK, Known, new_rule, no_values
 from replay.trace import Trace
+from replay.trees.forest import HorizonModels
 
 _NOTHING = np.zeros(0, np.bool_)
 
@@ -23,7 +23,7 @@ class Order(NamedTuple):
     """An order from time `from_s` on: log value = share · log hit rate + (1 - share) · log 1/age."""
 
     from_s: float
-    ladder: Ladder
+    ladder: HorizonModels
     share: float
 
 
@@ -33,7 +33,7 @@ class Learned:
     `orders`: by the time at which each begins.
     """
 
-    def __init__(self, story: Story, orders: Sequence[Order]) -> None:
+    def __init__(self, story: AccessContext, orders: Sequence[Order]) -> None:
         self._story, self._orders = story, orders
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
@@ -49,6 +49,6 @@ class Learned:
         remember(known, accesses, Part(0, edges[0]))
         for order, (start, stop) in zip(self._orders, pairwise(edges), strict=True):
             known.values.at_s[:] = np.nan
-            valued = Valued(known, new_rule(order.ladder, order.share), _NOTHING)
+            valued = ScoredFiles(known, new_rule(order.ladder, order.share), _NOTHING)
             serve_valued(cache, valued, accesses, Part(start, stop), hit)
         return int(cache.disk.sums[PEAK])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from replay.kernels.frequency import Value, least_valuable
 from replay.trace import Trace
 

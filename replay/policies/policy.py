@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
 from replay.result import Placed
 from replay.trace import Trace
 

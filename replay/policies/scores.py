@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
-from features.errors import ConfigError, InputError
-from features.jit import bare
+from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.errors import ConfigError, InputError
+from features.common.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.heap import Entry, Heap, arrange, fill, no_entries, push, replace

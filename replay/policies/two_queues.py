@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import BoolArray
-from features.jit import bare
+from features.common.arrays import BoolArray
+from features.common.jit import bare
 from replay.kernels.accesses import Accesses, accesses
 from replay.kernels.ahead import AHEAD, fetch
 from replay.kernels.ring import COUNT, USED, Ghosts, Ring, empty_ring, forget, no_ghosts, pop, push, remember

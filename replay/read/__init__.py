@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.read.assemble import LoadedTrace, assemble
 from replay.read.binary import read_lcs, read_oracle_general
-from replay.read.choice import Choice
+from replay.read.choice import Choice, Roles, foreign_roles, house_roles, is_house
 from replay.read.kinds import LCS, ORACLE, house_parts, kind_of
-from replay.read.roles import Roles, foreign_roles, house_roles, is_house
 from replay.read.source import Source, parquet
 from replay.read.text import read_csv
 from replay.read.times import UNITS

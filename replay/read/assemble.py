@@ -7,16 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from features.arrays import IntArray
-from features.errors import InputError
-from replay.read.choice import Choice, chosen_rows, columns_beside, details
+from features.common.arrays import IntArray
+from features.common.errors import InputError
+from replay.read.bridge import Rows
+from replay.read.choice import Choice, Roles, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
 from replay.read.order import in_order
-from replay.read.per_access import closes, reads
-from replay.read.roles import Roles
-from replay.read.rows import Rows
 from replay.read.source import Source
-from replay.read.times import read_ticks
+from replay.read.times import closes, read_ticks, reads
 from replay.read.values import least, refuse_null
 from replay.trace import MOST_ACCESSES, Trace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.read.bridge import array_of
 from replay.read.kinds import LCS_MAGIC, open_bytes
 from replay.read.source import Source, TableSource

@@ -1,18 +1,18 @@
-"""Conversion between Arrow and numpy by their buffers.
+"""Rows of an Arrow table as numpy, by their buffers, and the rows that are chosen.
 
 Arrow's own conversions import pandas at first use, which takes longer than reading a small trace.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray, IntArray
 
 
 def values_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -50,3 +50,21 @@ def _values(chunk: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 def _bits(flags: pa.Array) -> BoolArray:
     bits = np.unpackbits(np.frombuffer(flags.buffers()[1], np.uint8), bitorder="little")
     return bits[flags.offset : flags.offset + len(flags)].astype(np.bool_)
+
+
+Rows: TypeAlias = IntArray | None
+"""Row numbers, in order; None: all rows as they are, which takes no memory."""
+
+_Value = TypeVar("_Value", bound=np.generic)
+
+
+def pick(rows: Rows, values: npt.NDArray[_Value]) -> npt.NDArray[_Value]:
+    """`values` of the chosen rows."""
+    return values if rows is None else values[rows]
+
+
+def narrowed(rows: Rows, kept: BoolArray) -> Rows:
+    """Those of `rows` for which `kept` (one entry per row of the table) is true."""
+    if kept.all():
+        return rows
+    return np.flatnonzero(kept) if rows is None else rows[kept[rows]]

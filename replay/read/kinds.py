@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from features.errors import InputError
+from features.common.errors import InputError
 
 ORACLE, LCS = "oracleGeneral", "lcs"
 LCS_MAGIC = 0x123456789ABCDEF0

@@ -6,11 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray
-from features.errors import InputError, SchemaError
-from replay.read.bridge import array_of, values_of
-from replay.read.roles import Roles
-from replay.read.rows import Rows, pick
+from features.common.arrays import BoolArray
+from features.common.errors import InputError, SchemaError
+from replay.read.bridge import Rows, array_of, pick, values_of
+from replay.read.choice import Roles
 from replay.read.source import Source
 from replay.read.times import TickArray
 from replay.read.values import is_text, refuse_null

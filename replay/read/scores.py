@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import FloatArray, IntArray
-from features.errors import InputError, SchemaError
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import InputError, SchemaError
 from replay.read.bridge import values_of
 from replay.read.kinds import kind_of
 from replay.read.source import Source, column_names, parquet

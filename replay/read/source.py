@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 
 _Read = TypeVar("_Read")
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.read.kinds import head_of, open_bytes
 from replay.read.source import Source, TableSource
 

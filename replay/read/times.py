@@ -1,4 +1,4 @@
-"""Times of a trace: ticks in the unit of the source, and whole seconds since 1970."""
+"""Times of a trace in whole seconds since 1970, and the end and the bytes of an access, where stated."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
-from features.errors import InputError, SchemaError
-from features.times import DAY_S
-from replay.read.bridge import valid, values_of
-from replay.read.rows import Rows, pick
+from features.common.arrays import BoolArray, IntArray
+from features.common.errors import InputError, SchemaError
+from features.common.times import DAY_S
+from replay.read.bridge import Rows, pick, valid, values_of
 from replay.read.source import Source
-from replay.read.values import is_text, refuse_null, texts, whole_numbers
+from replay.read.values import UNKNOWN, is_text, least, refuse_null, texts, whole_numbers
 
 TickArray: TypeAlias = npt.NDArray[np.int64 | np.float64]
 
@@ -127,3 +126,42 @@ def _check(source: Source, ticks: Ticks, name: str, time_unit: str) -> None:
             f"{source.label}: {name} spans {years:.0f} years and reaches {last} ({source.where(row)}) in "
             f"units of {time_unit}; give the right --time-unit, one of {', '.join(UNITS)}"
         )
+
+
+def closes(
+    source: Source, name: str | None, rows: Rows, time_s: IntArray, time_unit: str
+) -> tuple[IntArray | None, int]:
+    """When each access ended (int64[n]), and the number of accesses stated to end before they began.
+
+    These, and accesses without an end, end at once. None: every access ends at once.
+    """
+    if name is None:
+        return None, 0
+    ticks, absent = read_closes(source, name, time_unit)
+    if absent.all():
+        return None, 0
+    stated = ticks.seconds(rows)
+    close_s = np.where(pick(rows, absent), time_s, stated)
+    n_early = int((close_s < time_s).sum())
+    close_s = np.maximum(close_s, time_s)
+    return (close_s if (close_s > time_s).any() else None), n_early
+
+
+def reads(
+    source: Source, name: str | None, rows: Rows, n_reads: IntArray | None, size_bytes: IntArray
+) -> tuple[IntArray | None, int]:
+    """Bytes that each access read (int64[n]), and the number of accesses stated to read more than their file.
+
+    `size_bytes`: of each access's file. These accesses, and those without a number, read the whole file. In a
+    row of k reads, each reads one k-th of the row's bytes. None: every access reads its whole file.
+    Raises InputError for a negative number.
+    """
+    if name is None:
+        return None, 0
+    stated = least(source, source.take(name), name, 0)
+    if n_reads is not None:
+        stated = np.where(stated == UNKNOWN, UNKNOWN, stated // n_reads)
+    read = pick(rows, stated)
+    n_long = int((read > size_bytes).sum())
+    read = np.where((read == UNKNOWN) | (read > size_bytes), size_bytes, read)
+    return (read if (read < size_bytes).any() else None), n_long

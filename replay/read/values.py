@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
-from features.errors import InputError, SchemaError
+from features.common.arrays import IntArray
+from features.common.errors import InputError, SchemaError
 from replay.read.bridge import valid, values_of
 from replay.read.source import Source
 from replay.trace import ItemArray

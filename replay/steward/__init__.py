@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from replay.policies.learned import Order
 from replay.steward.auto import Auto
 from replay.steward.dataset_lru import DatasetLru
@@ -15,13 +15,11 @@ from replay.steward.learned import LearnedOrder
 from replay.steward.lru import Lru
 from replay.steward.order import EvictionOrder
 from replay.steward.s3fifo import S3Fifo
-from replay.steward.sieve import Sieve
 from replay.steward.steward import Saved, Steward
-from replay.steward.two_queues import TwoQueues
 
 __all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]
 
-ORDERS = ("lru", "s3fifo", "sieve", "2q", "dataset-lru", "learned", "auto")
+ORDERS = ("lru", "s3fifo", "dataset-lru", "learned", "auto")
 
 
 def new_order(
@@ -38,10 +36,6 @@ def new_order(
             return Lru()
         case "s3fifo":
             return S3Fifo(capacity_bytes)
-        case "sieve":
-            return Sieve()
-        case "2q":
-            return TwoQueues(capacity_bytes)
         case "dataset-lru":
             return DatasetLru()
         case "learned" if learned:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from replay.policies.learned import Order
 from replay.steward.dataset_lru import DatasetLru
-from replay.steward.learned import LearnedOrder, Shelf
+from replay.steward.learned import LearnedOrder
 from replay.steward.lru import Lru
 from replay.steward.order import EvictionOrder
 from replay.steward.s3fifo import S3Fifo
@@ -21,7 +21,7 @@ LRU = "lru"
 MOST_SAMPLED = 2**17
 """Of more files, a half, a quarter, … stand for all."""
 ROUND = 1 / 16
-"""A round of the contest ends when LRU has missed this share of its capacity."""
+"""A round ends when LRU has missed this share of its capacity."""
 HALF_LIFE = 64
 """Rounds after which a result counts half."""
 FEWEST = 4
@@ -51,11 +51,12 @@ class Auto:
         shadowed: dict[str, EvictionOrder] = _heuristics(shadow_bytes)
         self._told = [*self._orders.values(), *shadowed.values()]
         if learned:
-            order = LearnedOrder(learned)
-            self._orders["learned"], shadowed["learned"] = order, Shelf(order.memory, learned)
+            order = LearnedOrder(learned, lru=self._orders[LRU])
             self._told.append(order)
+            self._orders["learned"] = order
+            shadowed["learned"] = LearnedOrder(learned, lru=shadowed[LRU], history=order.history)
         self._shadows = [Shadow(order, shadow_bytes) for order in shadowed.values()]
-        self._contest = Contest(list(self._orders), ROUND * shadow_bytes)
+        self._chooser = OrderChooser(list(self._orders), ROUND * shadow_bytes)
         self._learned_from_s = learned[0].from_s if learned else math.inf
         self._takes = array("q")
         self._nothing = np.zeros(1, np.bool_)
@@ -63,13 +64,7 @@ class Auto:
     @property
     def following(self) -> str:
         """The order that is followed now."""
-        return self._contest.best
-
-    @property
-    def foresight(self) -> LearnedOrder | None:
-        """The learned order while it is followed."""
-        followed = self._orders[self.following]
-        return followed if isinstance(followed, LearnedOrder) else None
+        return self._chooser.best
 
     def add(self, dataset: int, tier: int, size_bytes: int) -> None:
         """See `EvictionOrder`."""
@@ -88,16 +83,16 @@ class Auto:
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """See `EvictionOrder`."""
         if at_s >= self._learned_from_s:
-            self._contest.trust("learned")
+            self._chooser.trust("learned")
             self._learned_from_s = math.inf
         if file * _GOLDEN % _WORD < self._sampled_below:
             n_bytes = self._takes[file]
-            self._contest.count(
-                [
-                    0 if shadow.read(file, reader, at_s, n_bytes, self._nothing) else n_bytes
-                    for shadow in self._shadows
-                ]
-            )
+            # That of LRU comes last: it is what the learned one asks before its first order.
+            missed = [
+                0 if shadow.read(file, reader, at_s, n_bytes, self._nothing) else n_bytes
+                for shadow in reversed(self._shadows)
+            ]
+            self._chooser.count(missed[::-1])
         for order in self._orders.values():
             order.read(file, reader, at_s, is_held=is_held)
 
@@ -115,12 +110,16 @@ class Auto:
         for order in self._orders.values():
             order.removed(file)
 
+    def bytes_on_disk(self, file: int) -> int | None:
+        """See `EvictionOrder`."""
+        return self._orders[LRU].bytes_on_disk(file)
+
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """The victims of the order that is followed."""
         return self._orders[self.following].victims(n_bytes, now_s, spare)
 
 
-class Contest:
+class OrderChooser:
     """Which of several orders to follow, by the bytes that each misses per round; earlier rounds count less.
 
     To change costs something, as the disk holds what the order before chose: another one must surely miss

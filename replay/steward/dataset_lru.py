@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 
 
 class DatasetLru:
@@ -43,6 +43,10 @@ class DatasetLru:
         files = self._held.get(dataset, {})
         if files.pop(file, None) is not None and not files:
             del self._held[dataset]
+
+    def bytes_on_disk(self, file: int) -> int | None:
+        """See `EvictionOrder`."""
+        return self._held.get(self._dataset[file], {}).get(file)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """Files of the oldest datasets."""

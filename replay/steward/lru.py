@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from replay.steward.order import Untold
 from replay.steward.queue import Queue
 
@@ -36,6 +36,10 @@ class Lru(Untold):
         """Forget the file."""
         if file in self._queue:
             self._queue.remove(file)
+
+    def bytes_on_disk(self, file: int) -> int | None:
+        """See `EvictionOrder`."""
+        return self._queue.bytes_of(file) if file in self._queue else None
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """The oldest files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 
 
 class EvictionOrder(Protocol):
@@ -34,6 +34,9 @@ class EvictionOrder(Protocol):
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""
+
+    def bytes_on_disk(self, file: int) -> int | None:
+        """What the file has on disk; None if it is not there."""
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """Files on disk, the least valuable first, until their bytes reach `n_bytes` or none is left.

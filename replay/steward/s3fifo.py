@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from replay.policies.s3fifo import GHOST_SHARE, HITS_TO_MOVE, MOST_HITS, SMALL_SHARE
 from replay.steward.order import Untold
 from replay.steward.queue import Queue
@@ -52,6 +52,10 @@ class S3Fifo(Untold):
             self._main.remove(file)
         elif file in self._small:
             self._ghosts.remember(file, self._small.remove(file), self._ghost_bytes)
+
+    def bytes_on_disk(self, file: int) -> int | None:
+        """See `EvictionOrder`."""
+        return next((queue.bytes_of(file) for queue in (self._small, self._main) if file in queue), None)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """Files without enough hits from the front of the queue that has more than its share.

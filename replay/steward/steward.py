@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.times import DAY_S
-from replay.steward.ahead import NOTHING, Ahead, Fetched, Fetching
+from features.common.times import DAY_S
 from replay.steward.lru import Lru
 from replay.steward.order import EvictionOrder
 from replay.steward.shadow import Shadow
 
 FEWEST = 1024
 """Files that there is room for at first; it doubles."""
-_ABSENT = -1
 
 
 class Saved(NamedTuple):
@@ -33,17 +31,13 @@ class Saved(NamedTuple):
 class Steward:
     """A cache's files by number, from 0 in the order of `add`. Events come as they become known.
 
-    `capacity_bytes`: what plain LRU would hold, for the figures of `saved`. `fetching`: how files are fetched
-    ahead, None: not at all.
+    `capacity_bytes`: what plain LRU would hold, for the figures of `saved`.
     """
 
-    def __init__(
-        self, order: EvictionOrder, *, capacity_bytes: int, fetching: Fetching | None = None
-    ) -> None:
-        lru = Lru()
-        self._order, self._lru = order, Shadow(lru, capacity_bytes)
-        self._ahead = None if fetching is None else Ahead(order, lru, fetching)
-        self._takes, self._on_disk, self._opens = array("q"), array("q"), array("i")
+    def __init__(self, order: EvictionOrder, *, capacity_bytes: int) -> None:
+        self._order, self._lru = order, Lru()
+        self._shadow = Shadow(self._lru, capacity_bytes)
+        self._takes, self._opens = array("q"), array("i")
         self._spare, self._nothing = np.zeros(FEWEST, np.bool_), np.zeros(FEWEST, np.bool_)
         self._pinned: set[int] = set()
         self._evicted: dict[int, None] = {}
@@ -68,74 +62,46 @@ class Steward:
             self._spare = np.concatenate([self._spare, np.zeros(file, np.bool_)])
             self._nothing = np.zeros(2 * file, np.bool_)
         self._order.add(dataset, tier, size_bytes)
-        if self._ahead is not None:
-            self._ahead.add(dataset)
         self._takes.append(max(0, size_bytes))
-        self._on_disk.append(_ABSENT)
         self._opens.append(0)
         return file
 
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""
-        return None if self._on_disk[file] == _ABSENT else self._on_disk[file]
+        return self._order.bytes_on_disk(file)
 
     def resize(self, file: int, size_bytes: int) -> None:
         """Correct a file's size."""
-        if self._on_disk[file] == _ABSENT:
+        if self.bytes_on_disk(file) is None:
             self._takes[file] = max(0, size_bytes)
         self._order.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float) -> None:
         """Count a read. `reader`: see `EvictionOrder`."""
-        is_held, takes = self._on_disk[file] != _ABSENT, self._takes[file]
-        hits_lru = self._lru.read(file, reader, at_s, takes, self._nothing)
+        is_held, takes = self.bytes_on_disk(file) is not None, self._takes[file]
+        hits_lru = self._shadow.read(file, reader, at_s, takes, self._nothing)
         day = int(at_s // DAY_S)
         lru_bytes, our_bytes = self._saved.get(day, (0, 0))
         self._saved[day] = Saved(lru_bytes + takes * (not hits_lru), our_bytes + takes * (not is_held))
         self._order.read(file, reader, at_s, is_held=is_held)
-        if self._ahead is not None:
-            self._ahead.read(file, at_s, 0 if is_held else takes)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk from now on."""
-        before = self._on_disk[file]
-        self.n_held += before == _ABSENT
-        self.used_bytes += n_bytes - max(0, before)
-        self._on_disk[file] = self._takes[file] = n_bytes
+        self._takes[file] = n_bytes
+        before = self.bytes_on_disk(file)
+        self.n_held += before is None
+        self.used_bytes += n_bytes - (before or 0)
         self._order.stored(file, n_bytes, at_s)
-        if self._ahead is not None:
-            self._ahead.stored(file, n_bytes)
-        self._lru.fill(file, n_bytes, at_s)
+        self._shadow.fill(file, n_bytes, at_s)
 
     def removed(self, file: int) -> None:
         """A file is not on disk any more, whoever removed it."""
-        if self._on_disk[file] != _ABSENT:
+        n_bytes = self.bytes_on_disk(file)
+        if n_bytes is not None:
             self.n_held -= 1
-            self.used_bytes -= self._on_disk[file]
-            self._on_disk[file] = _ABSENT
+            self.used_bytes -= n_bytes
             self._order.removed(file)
         self._evicted.pop(file, None)
-        if self._ahead is not None:
-            self._ahead.removed(file)
-
-    def fetches(self, now_s: float) -> list[int]:
-        """Absent files that should be fetched now, each until it is `stored` or the fetch was `given_up`.
-
-        A file that a plan evicts is none of them.
-        """
-        if self._ahead is None:
-            return []
-        return self._ahead.fetches(now_s, self._takes, self._spare, self._evicted)
-
-    def given_up(self, file: int) -> None:
-        """A file that was to be fetched did not come."""
-        if self._ahead is not None:
-            self._ahead.given_up(file)
-
-    @property
-    def fetched(self) -> Fetched:
-        """What was fetched ahead."""
-        return NOTHING if self._ahead is None else self._ahead.fetched
 
     def opened(self, file: int) -> None:
         """Someone opened the file: it stays until each one has closed it."""
@@ -170,9 +136,10 @@ class Steward:
         for file in self._evicted:
             if n_bytes <= 0:
                 return chosen
-            if self._on_disk[file] != _ABSENT and not self._spare[file]:
+            on_disk = self.bytes_on_disk(file)
+            if on_disk is not None and not self._spare[file]:
                 chosen.append(file)
-                n_bytes -= self._on_disk[file]
+                n_bytes -= on_disk
         for file in chosen:
             self._spare[file] = True
         found = self._order.victims(n_bytes, now_s, self._spare)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from features.arrays import BoolArray
+from features.common.arrays import BoolArray
 from replay.study.labels import Labels
 from replay.study.use import Use, lru_age_s, total_by
 from replay.study.verdicts import (

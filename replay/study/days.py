@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 
 MEAN_DAYS = 14
 

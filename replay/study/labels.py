@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import IntArray
-from features.names import MAX_NAME_CHARS, RULES, UNFIT
+from features.common.arrays import IntArray
+from features.common.names import MAX_NAME_CHARS, RULES, UNFIT
 from replay.origins import first_fit
 from replay.trace import ItemArray, Trace
 
@@ -55,7 +55,7 @@ def categories(trace: Trace, details: pa.Table) -> Labels:
 
 
 def tiers_of(names: pa.StringArray) -> pa.StringArray:
-    """The data tier in each name or did, or null: the rules of `features.names` for whole columns."""
+    """The data tier in each name or did, or null: the rules of `features.common.names` for whole columns."""
     bare = pc.replace_substring_regex(names.cast(pa.string()), _SCOPE, "")
     unfit = pc.match_substring_regex(bare, re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", UNFIT))
     fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from replay.benefit import SSD, BytesRead, Tier
+from replay.study.benefit import SSD, BytesRead, Tier
 from replay.study.labels import UNKNOWN, Region, regions_of
 from replay.study.use import Use, total_by
 from replay.trace import ItemArray

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
-from features.times import DAY_S
+from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.times import DAY_S
 from replay.study.use import Use, total_by
 
 BINS_PER_DECADE = 2

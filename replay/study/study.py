@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from replay.benefit import BenefitModel, Cost, Tier, cost
-from replay.bounds import byte_bound
 from replay.config import CacheConfig
+from replay.contest import BOUND, Lineup, standings
 from replay.curve import Curve, lru_curve
-from replay.policies import run_policy
 from replay.result import Result
+from replay.study.benefit import BenefitModel, Cost, Tier, cost
 from replay.study.categories import Category, category_table, never_paying, refused
 from replay.study.labels import Labels, Region, categories
 from replay.study.origins import Origin, origins, reads
@@ -32,7 +31,6 @@ from replay.study.shapes import (
 )
 from replay.study.use import Use, lru_age_s, replayed, replayed_without
 from replay.study.verdicts import Thresholds
-from replay.threads import threads
 from replay.trace import Trace
 
 CAPACITY_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -147,14 +145,11 @@ def _judged(use: Use, labels: Labels, config: StudyConfig) -> tuple[list[Categor
 def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
     footprint = trace.footprint_bytes
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
-    _ = trace.following  # computed once, before threads ask for it
-    clairvoyant, bound = partial(run_policy, "clairvoyant", trace), partial(byte_bound, trace)
-    with threads() as pool:
-        found, best = pool.map(clairvoyant, sizes), pool.map(bound, sizes)
-        return [
-            Ideal(size, one.byte_hit_ratio, other.byte_hit_ratio)
-            for size, one, other in zip(sizes, found, best, strict=True)
-        ]
+    lineups = [Lineup(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
+    return [
+        Ideal(at.capacity_bytes, *(row.result.byte_hit_ratio for row in at.rows.values()))
+        for at in standings(trace, lineups)
+    ]
 
 
 def _benefit(use: Use, chosen: Use | None, details: pa.Table, config: StudyConfig) -> Benefit:

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
-from features.jit import kernel
+from features.common.arrays import BoolArray, IntArray
+from features.common.jit import kernel
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import BYPASSED, HIT
@@ -95,14 +95,14 @@ class Use:
 
 
 def replayed(trace: Trace, config: CacheConfig) -> tuple[Use, Result]:
-    """Replay `trace` through an XCache: the outcome of every access, and the sums."""
+    """Replay `trace` through an XCache: the outcome of each access, and the sums over all."""
     outcome = np.zeros(trace.n_accesses, np.uint8)
     result = simulate(trace, config, outcome=outcome)
     return Use(trace, (outcome & HIT) != 0, (outcome & BYPASSED) != 0), result
 
 
 def replayed_without(trace: Trace, config: CacheConfig, refused: BoolArray) -> Use:
-    """The same XCache if it admits no file of `refused`, bool[m]; these are always read past it."""
+    """Replay `trace` through an XCache that admits no file of `refused`, bool[m]: those are read past it."""
     passed = refused[trace.item]
     hit = np.zeros(trace.n_accesses, np.bool_)
     if not passed.all():

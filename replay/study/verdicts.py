@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
-from features.errors import ConfigError
-from features.times import DAY_S
-from features.units import format_bytes
+from features.common.errors import ConfigError
+from features.common.times import DAY_S
+from features.common.units import format_bytes
 
 Verdict = Literal["cache", "cache if small", "do not cache"]
 CACHE: Verdict = "cache"
@@ -61,7 +61,7 @@ class Sums(NamedTuple):
 
     @property
     def saved_per_byte_at_best(self) -> float:
-        """The same in a cache that never evicts: bytes of all re-reads per byte of the files."""
+        """`saved_per_byte` in a cache that never evicts: bytes of all re-reads per byte of the files."""
         again = self.requested_bytes - self.footprint_bytes
         return again / self.footprint_bytes if self.footprint_bytes else 0.0
 

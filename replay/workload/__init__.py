@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from replay.workload.catalogue import Datasets, make_catalogue, plain_datasets
 from replay.workload.community import habitual_datasets
 from replay.workload.config import WorkloadConfig

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.config import CategoryConfig, WorkloadConfig
 
 REREAD, ONCE, DORMANT = range(3)

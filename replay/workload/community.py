@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
-from features.errors import ConfigError
+from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.errors import ConfigError
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, dataset_sizes, origins
 from replay.workload.config import CategoryConfig, HabitsConfig, WorkloadConfig
 from replay.workload.interest import Interest

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from features.faults import of_keys, validated, with_defaults
+from features.common.faults import of_keys, validated, with_defaults
 
 PRODUCTION, ANALYSIS = "production", "analysis"
 MAX_ACCESSES = 1 << 30

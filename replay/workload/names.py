@@ -1,6 +1,6 @@
 """Names of datasets and files in the experiments' own forms, for many at once.
 
-`features.names.parse_name` can read all of them: CMS LFNs, ATLAS production DIDs, PanDA's libraries and
+`features.common.names.parse_name` can read all: CMS LFNs, ATLAS production DIDs, PanDA's libraries and
 unmerged files.
 """
 
@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, IntArray
-from features.errors import ConfigError
+from features.common.arrays import BoolArray, IntArray
+from features.common.errors import ConfigError
 from replay.workload.catalogue import Datasets
 from replay.workload.config import WorkloadConfig
 

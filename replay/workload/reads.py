@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray
 from replay.workload.catalogue import Catalogue
 from replay.workload.config import WorkloadConfig
 from replay.workload.rhythm import Rhythm

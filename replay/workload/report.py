@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from features.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.result import Result

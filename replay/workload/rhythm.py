@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from replay.workload.config import WorkloadConfig
 
 _BUSIEST_HOUR = 14

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import ONCE, Datasets, knob
 from replay.workload.community import FAMILY, PART, families, reads_per_file
 from replay.workload.config import PRODUCTION, HabitsConfig, WorkloadConfig

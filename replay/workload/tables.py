@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
 from replay.workload.interest import SETTLE_DAYS

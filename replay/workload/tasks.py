@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from features.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, knob
 from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
 from replay.workload.interest import SETTLE_DAYS

@@ -33,7 +33,8 @@ def told(task):
         "retries": task.retries, "backoff": task.retry_exponential_backoff, "pool": task.pool,
         "alerts": bool(task.on_failure_callback), "outlets": [asset.name for asset in task.outlets],
         "rule": task.trigger_rule.value, "at_once": task.max_active_tis_per_dagrun,
-        "cwd": getattr(task, "cwd", None),
+        "cwd": getattr(task, "cwd", None), "priority": task.priority_weight,
+        "timeout_s": task.execution_timeout.total_seconds(),
     }
 bag = DagBag(sys.argv[1])
 dags = {
@@ -112,7 +113,7 @@ def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> Non
         seen.add(name)
     assert seen >= {
         *("pull", "features", "train", "evaluate", "promote", "predict", "plan", "push", "rucio sync"),
-        *("place", "outcomes", "curve", "report", "caches", "queue", "rucio check"),
+        *("due", "arrivals", "place", "outcomes", "curve", "report", "caches", "queue", "rucio check"),
     }
 
 
@@ -158,7 +159,8 @@ def test_rucio_is_asked_for_what_was_read_and_features_do_without_its_answer(bag
     assert tasks["pull_rucio_server"]["env"]["INPUT"] == "in-use"
     assert tasks["catalogue"]["after"] == ["pull_rucio_server"]
     assert tasks["catalogue"]["rule"] == "all_done"
-    assert tasks["accesses"]["after"] == ["catalogue", "pull_rucio_traces"]
+    assert tasks["accesses"]["after"] == ["arrivals", "catalogue", "pull_rucio_traces"]
+    assert tasks["arrivals"]["after"] == ["pull_rucio_traces"]
     assert tasks["accesses"]["rule"] == "all_success"
 
 
@@ -166,6 +168,8 @@ def test_rucio_is_asked_for_what_was_read_and_features_do_without_its_answer(bag
 def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["place_and_push"]["tasks"]
     assert tasks["cache.plan"]["after"] == ["caches", "known_work", "predict"]
+    assert tasks["predict"]["after"] == tasks["caches"]["after"] == tasks["queue_panda"]["after"] == ["due"]
+    assert "--if-current" in tasks["cache.push"]["command"]
     assert set(tasks["cache.push"]["after"]) - {"caches"} == {"cache.plan"}
     assert tasks["cache.push"]["pool"] == "cachecast_wan"
     assert set(tasks["cache.rucio_sync"]["after"]) - {"caches"} == {"cache.push"}
@@ -175,6 +179,18 @@ def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) 
     pools = json.loads((ROOT / "conf" / "deploy" / "pools.json").read_text())
     used = {task["pool"] for dag in bag["dags"].values() for task in dag["tasks"].values()}
     assert used <= {"default_pool", *pools}
+
+
+@pytest.mark.service
+def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str, Any]) -> None:
+    long = {"train_models", "evaluate_and_promote", "capacity_report", "backfill"}
+    for name, dag in bag["dags"].items():
+        for task in dag["tasks"].values():
+            assert (task["pool"] == "cachecast_long") == (name in long)
+            assert task["priority"] == (1 if name in long else 10)
+            # Two cycles of four hours, and `long_deadline`.
+            assert task["timeout_s"] == 3600 * (12 if name in long else 8)
+        assert dag["deadline_s"] == [3600 * (12 if name in long else 4)]
 
 
 @pytest.mark.service
@@ -205,14 +221,25 @@ def test_without_queues_and_servers_nobody_is_asked(bag: dict[str, Any], tmp_pat
     found = load(tmp_path, CACHECAST_AIRFLOW__PULL='{ rucio_traces = "/data/traces/" }')
     assert found["errors"] == {}
     assert found["dags"]["place_and_push"]["tasks"]["known_work"]["after"] == []
-    assert found["dags"]["pull_accesses"]["tasks"]["accesses"]["after"] == ["catalogue", "pull_rucio_traces"]
+    assert found["dags"]["pull_accesses"]["tasks"]["accesses"]["after"] == [
+        "arrivals",
+        "catalogue",
+        "pull_rucio_traces",
+    ]
     assert found["dags"]["pull_accesses"]["tasks"]["catalogue"]["after"] == []
 
 
 @pytest.mark.service
 def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["backfill"]
-    assert set(dag["params"]) == {"first", "last"}
+    assert set(dag["params"]) == {"first", "last", "evaluate"}
+    assert set(dag["tasks"]["day.predict"]["after"]) - {"days"} == {"day.due"}
+    assert "--past" in dag["tasks"]["day.due"]["command"]
+    assert set(dag["tasks"]["verdict.worth"]["after"]) == {"unjudged"}
+    assert dag["tasks"]["unjudged"]["after"] == ["pull_rucio_traces"]
+    assert dag["tasks"]["evaluate"]["after"] == ["evaluation_wanted"]
+    # Days that cannot be predicted are skipped, and evaluated nevertheless.
+    assert dag["tasks"]["evaluation_wanted"]["rule"] == "none_failed"
     assert dag["tasks"]["day.features"]["at_once"] == 1
     assert "pull_rucio_traces" in dag["tasks"]["day.features"]["after"]
 
@@ -233,4 +260,4 @@ def test_one_setting_submits_the_same_commands_to_a_cluster(bag: dict[str, Any],
 def test_a_setting_that_cannot_be_is_told_in_the_ui(tmp_path: Path) -> None:
     found = load(tmp_path, CACHECAST_AIRFLOW__PULL='{ rumours = "x" }')
     assert found["dags"] == {}
-    assert all("there is no source 'rumours'" in error for error in found["errors"].values())
+    assert all("'rumours'" in error for error in found["errors"].values())

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from dags import alarms, moments
-from features.errors import ConfigError, InputError
+from dags import alarms, moments, waiting
+from features.common.errors import ConfigError, InputError
 from jobs.settings.airflow import scheduling
 
 T = dt.datetime(2026, 3, 1, 4, 59, 59, tzinfo=dt.UTC)
@@ -81,7 +81,7 @@ def test_schedules_come_from_the_sites_settings(tmp_path: Any) -> None:
     for wrong in ('{ "../condor" = { input = "/q.json" } }', "{ condor = { site = 'EDGE' } }"):
         with pytest.raises(ConfigError, match="queues"):
             scheduling({"CACHECAST_AIRFLOW__QUEUES": wrong})
-    with pytest.raises(ConfigError, match="webhook must start with"):
+    with pytest.raises(ConfigError, match=r"airflow\.webhook: must start with"):
         scheduling({"CACHECAST_AIRFLOW__WEBHOOK": "ftp://x"})
 
 
@@ -127,6 +127,30 @@ class Try:
     map_index: int = 1
     try_number: int = 4
     log_url: str = "http://airflow/log"
+    rendered_map_index: str = "xc1"
+
+
+class Variables(dict[str, str]):
+    """Stands in for Airflow's variables."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key, default)
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+    def delete(self, key: str) -> None:
+        del self[key]
+
+    def keys(self, prefix: str = "") -> list[str]:  # type: ignore[override]
+        return [key for key in self if key.startswith(prefix)]
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> Variables:
+    made = Variables()
+    monkeypatch.setattr(alarms, "Variable", made)
+    return made
 
 
 CONTEXT = {
@@ -140,8 +164,17 @@ CONTEXT = {
 def test_a_failure_is_told_without_parameters_and_error_texts(webhook: Webhook) -> None:
     alarms.task_failed(CONTEXT)
     (told,) = webhook.told
+    assert told.pop("text").splitlines() == [
+        "cachecast warning: place_and_push, cache.push, xc1: task failed",
+        "decision time: 2026-03-01T04:00:00Z",
+        "log: http://airflow/log",
+        "runbook: docs/troubleshoot.md#task-failed",
+    ]
     assert told == {
+        "state": "firing",
         "event": "task failed",
+        "severity": "warning",
+        "about": "xc1",
         "dag": "place_and_push",
         "task": "cache.push",
         "map_index": 1,
@@ -156,9 +189,13 @@ def test_a_failure_is_told_without_parameters_and_error_texts(webhook: Webhook) 
 def test_a_missed_deadline_is_told(webhook: Webhook) -> None:
     run = {"dag_id": "build_features", "dag_run_id": "r", "partition_key": None, "conf": {"x": "hush"}}
     asyncio.run(alarms.deadline_missed({"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}))
-    assert webhook.told == [
+    (told,) = webhook.told
+    assert told.pop("text").startswith("cachecast warning: build_features: deadline missed")
+    assert [told] == [
         {
+            "state": "firing",
             "event": "deadline missed",
+            "severity": "warning",
             "dag": "build_features",
             "run": "r",
             "as_of": None,
@@ -166,6 +203,71 @@ def test_a_missed_deadline_is_told(webhook: Webhook) -> None:
             "runbook": "docs/troubleshoot.md#deadline-missed",
         }
     ]
+
+
+def test_a_cause_is_told_once_and_when_it_is_good_again(webhook: Webhook, variables: Variables) -> None:
+    later = CONTEXT | {"dag_run": Run("2026-03-01T05:00:00Z")}
+    other = CONTEXT | {"ti": Try(rendered_map_index="xc2")}
+    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": None}
+    late = {"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}
+    alarms.task_succeeded(CONTEXT)
+    alarms.task_failed(CONTEXT)
+    alarms.task_failed(later)
+    alarms.task_failed(other)
+    asyncio.run(alarms.deadline_missed(late))
+    alarms.task_succeeded(later)
+    alarms.task_succeeded(later)
+    assert [(one["state"], one["about"]) for one in webhook.told] == [
+        ("firing", "xc1"),
+        ("firing", "xc2"),
+        ("good again", "xc1"),
+    ]
+    assert webhook.told[2]["text"] == (
+        "cachecast info: place_and_push, cache.push, xc1 is good again at 2026-03-01T05:00:00Z; "
+        "it had failed since 2026-03-01T04:00:00Z"
+    )
+    alarms.task_succeeded(other)
+    asyncio.run(alarms.deadline_missed(late))
+    alarms.run_succeeded({"dag_run": Run()})
+    assert [one["state"] for one in webhook.told[3:]] == ["good again", "firing", "good again"]
+    assert not variables
+
+
+def test_a_source_that_fell_short_is_named_and_told_once(webhook: Webhook) -> None:
+    class Listed(Try):
+        def xcom_pull(self, task_ids: str) -> list[dict[str, str]]:
+            return [
+                {"source": "rucio_traces", "why": reasons.pop(0)},
+                {"source": "xcache_gstream", "why": ""},
+            ]
+
+    reasons = ["3 reads in 1h, where 40 are usual", "2 reads in 1h, where 40 are usual", ""]
+    while reasons:
+        alarms.arrived(CONTEXT | {"ti": Listed("arrivals", -1, rendered_map_index="")})
+    assert [(one["state"], one["about"]) for one in webhook.told] == [
+        ("firing", "rucio_traces"),
+        ("good again", "rucio_traces"),
+    ]
+    assert "rucio_traces: 3 reads in 1h, where 40 are usual" in webhook.told[0]["text"]
+    assert webhook.told[0]["runbook"] == "docs/troubleshoot.md#incomplete"
+
+
+def test_a_message_that_was_not_taken_is_told_by_the_next_failure(webhook: Webhook) -> None:
+    webhook.status = 500
+    alarms.task_failed(CONTEXT)
+    webhook.status = 204
+    alarms.task_failed(CONTEXT)
+    assert len(webhook.told) == 2
+    alarms.task_failed(CONTEXT)
+    assert len(webhook.told) == 2
+
+
+def test_names_from_outside_neither_format_a_message_nor_call_anybody(webhook: Webhook) -> None:
+    alarms.task_failed(CONTEXT | {"dag_run": Run("<!channel> *x* @here " + "9" * 500)})
+    (told,) = webhook.told
+    line = told["text"].splitlines()[1]
+    assert not set("<>*@!") & set(line)
+    assert len(line) < 200
 
 
 def test_a_webhook_that_refuses_fails_nothing_and_its_url_is_in_no_log(
@@ -218,3 +320,18 @@ def test_without_a_webhook_nobody_is_told(
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
     alarms.task_failed(CONTEXT)
     assert (webhook.told, caplog.records) == ([], [])
+
+
+def test_a_wait_ends_when_the_path_is_there_or_its_time_is_over(tmp_path: Any) -> None:
+    async def fired(path: str, until_s: float) -> bool:
+        async for event in waiting.PathTrigger(path, until_s).run():
+            return bool(event.payload)
+        raise AssertionError("it did not fire")
+
+    (tmp_path / "here").mkdir()
+    now_s = time.time()
+    assert asyncio.run(fired(f"{tmp_path}/here/", now_s))
+    assert not asyncio.run(fired(f"{tmp_path}/away/_SUCCESS", now_s + 0.5))
+    assert time.time() - now_s >= 0.5
+    with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
+        scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from local_engines import LOCAL
 
+from features.common.errors import StaleInputError
 from features.demand import demand
-from features.errors import StaleInputError
 from features.spec import FeatureSpec
-from jobs.ingest import raw_input
+from jobs.ingest import pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.store.tables import Tables
 from jobs.train import features
@@ -60,8 +60,8 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
         assert row["did"] == f"cms:{path}"
         return float(row["n_reads"])
 
-    raw_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
-    raw_input.pull(LocalEngine(), tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
+    pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
+    pull_input.pull(LocalEngine(), tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
     assert counted() == 2
     assert counted(**{"*": "rucio_traces"}) == 1
     with pytest.raises(StaleInputError, match="accesses of cmssw_pop, rucio_traces"):

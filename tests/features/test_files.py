@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from full_disk import full_disk
 
-from features import files
-from features.errors import NotPlainError
-from features.files import InputFile
+from features.common import files, input_files
+from features.common.errors import NotPlainError
+from features.common.input_files import InputFile
 
 STRANGER = 65534
 
 
 def content(file: Path | InputFile) -> bytes:
-    with files.plain(file) as name:
+    with input_files.plain(file) as name:
         return Path(name).read_bytes()
 
 
@@ -65,7 +65,7 @@ def test_no_folder_below_what_was_given_may_be_a_link(drop: Path, secret: Path) 
     with pytest.raises(NotPlainError, match="behind a link"):
         content(InputFile(drop, "a/elsewhere/secret"))
     with pytest.raises(NotPlainError, match="behind a link"):
-        files.inside(InputFile(drop, "a/elsewhere/drop"))
+        input_files.inside(InputFile(drop, "a/elsewhere/drop"))
 
 
 def test_a_given_link_is_followed_only_if_this_account_or_root_made_it(drop: Path, secret: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_given_link_is_followed_only_if_this_account_or_root_made_it(drop: Pat
 
 def test_what_takes_the_place_of_an_opened_file_is_not_read(drop: Path, secret: Path) -> None:
     (drop / "x").write_text("harmless")
-    with files.plain(InputFile(drop, "x")) as name:
+    with input_files.plain(InputFile(drop, "x")) as name:
         (drop / "x").unlink()
         (drop / "x").symlink_to(secret)
         assert Path(name).read_text() == "harmless"
@@ -127,3 +127,32 @@ def test_a_file_is_written_with_the_rights_that_the_umask_leaves_and_never_throu
     modes = [stat.S_IMODE((tmp_path / name).lstat().st_mode) for name in ("page", "list")]
     assert modes == [0o640, 0o600]
     assert secret.read_text() == "the operators' token"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="links of another account need root")
+def test_a_link_of_another_account_on_the_way_is_not_followed(
+    drop: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (drop / "theirs").symlink_to("..")
+    (drop / "ours").symlink_to(drop / "theirs")
+    for way in (drop / "theirs" / "secret", drop / "theirs/drop/ours" / "secret"):
+        assert content(way) == secret.read_bytes()
+    os.lchown(drop / "theirs", STRANGER, STRANGER)
+    monkeypatch.chdir(drop)
+    for way in (drop / "theirs", drop / "ours", Path("theirs"), drop / "../drop/theirs"):
+        with pytest.raises(NotPlainError, match="a link of another account"):
+            content(way / "secret")
+        with pytest.raises(NotPlainError, match="a link of another account"):
+            input_files.inside(InputFile(way))
+    assert content(Path("../secret")) == secret.read_bytes()
+
+
+def test_a_file_of_holes_is_not_opened(drop: Path) -> None:
+    with (drop / "holes").open("wb") as file:
+        file.write(b"x")
+        file.truncate(2**40)
+    with pytest.raises(NotPlainError, match="all holes"):
+        content(drop / "holes")
+    with (drop / "few").open("wb") as file:
+        file.truncate(2**20)
+    assert len(content(drop / "few")) == 2**20

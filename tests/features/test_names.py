@@ -8,14 +8,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from features import sql_names
-from features.names import NameParts, parse_name
-from features.spark.names import name_parts, part
+from features.common import sql_names
+from features.common.names import NameParts, parse_name
 
 ATLAS = "mc16_13TeV.364253.Sherpa_222_NNPDF30NNLO_lllv.deriv.DAOD_EXOT7.e5916_s3126_r9364_p4252"
 GOLDEN = {
@@ -125,19 +120,6 @@ def test_name_gives_its_parts(name: str) -> None:
     assert parse_name(name) == GOLDEN[name]
 
 
-@given(st.text())
-def test_any_text_gives_a_value(name: str) -> None:
-    assert isinstance(parse_name(name), NameParts)
-
-
-@given(
-    st.lists(st.sampled_from(["/", "store", "mc", "data", "AOD", "a-v1", "ncar", "LHCb", ".", "\n", "e1_s2"]))
-)
-def test_any_mixture_of_words_gives_a_value(words: list[str]) -> None:
-    parts = parse_name("".join(words))
-    assert parts.experiment or parts == NameParts()
-
-
 def named_in(path: Path, column: str) -> dict[str, NameParts]:
     with gzip.open(path, "rt") as stream:
         return {row[column]: parse_name(row[column]) for row in csv.DictReader(stream)}
@@ -155,19 +137,6 @@ def test_every_real_file_of_osdf_is_understood(data: Path) -> None:
     parts = named_in(data / "osdf_fstream_decoded.csv.gz", "lfn")
     assert {p.experiment for p in parts.values()} == {"osdf", "cms"}  # an OSDF cache serves CMS files too
     assert all(p.dataset for name, p in parts.items() if "/store/temp/" not in name and "/SAM/" not in name)
-
-
-def test_spark_agrees(spark: SparkSession) -> None:
-    names = [*GOLDEN, *ODD]
-    frame = spark.createDataFrame([(name,) for name in names], "name string")
-    parsed = frame.select("name", name_parts(F.col("name")).alias("parts"))
-    rows = parsed.select("name", *(part(F.col("parts"), field) for field in NameParts._fields)).collect()
-    assert {row[0]: NameParts(*row[1:]) for row in rows} == {name: parse_name(name) for name in names}
-
-
-def test_spark_keeps_a_null_name_null(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(None,)], "name string").select(name_parts(F.col("name")).alias("parts"))
-    assert frame.collect()[0]["parts"] is None
 
 
 def test_duckdb_agrees() -> None:

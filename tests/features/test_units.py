@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import MAX_MESSAGE_CHARS, InputError, bounded
-from features.times import as_of_label, day_label, parse_as_of, parse_day
-from features.units import duration_label, format_bytes, parse_bytes, parse_duration, roughly
+from features.common.errors import MAX_MESSAGE_CHARS, InputError, bounded
+from features.common.times import as_of_label, day_label, parse_as_of, parse_day
+from features.common.units import duration_label, format_bytes, parse_bytes, parse_duration, roughly
 
 SECONDS = st.integers(0, 4_102_444_799)
 

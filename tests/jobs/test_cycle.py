@@ -10,8 +10,8 @@ import pytest
 from planted_region import MLFLOW_WARNINGS
 from typer.testing import CliRunner
 
+from features.common.times import as_of_label
 from features.schema import ACCESSES, FILES, PREDICTIONS
-from features.times import as_of_label
 from jobs.cli.main import app
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables

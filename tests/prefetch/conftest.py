@@ -64,7 +64,7 @@ def empty_postgres(postgres: PostgresServer) -> str:
     """The URL of a real PostgreSQL without the journal's tables."""
     engine = sa.create_engine(postgres.url)
     with engine.begin() as connection:
-        connection.execute(sa.text("DROP TABLE IF EXISTS push_items, push_plans, push_pruned"))
+        connection.execute(sa.text("DROP TABLE IF EXISTS push_items, push_plans, push_pruned, push_leases"))
     engine.dispose()
     return postgres.url
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import PushRejected
+from features.common.errors import PushRejected
 from prefetch import lfn
 from prefetch.lfn import checked_lfn, path_below
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from features.errors import PushRejected
+from features.common.errors import PushRejected
 from prefetch.xcache.gstream import read_capture
 
 ODD_NAMES = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 from replay.arrow import from_arrow
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import ConfigError
-from replay.benefit import (
+from features.common.errors import ConfigError
+from replay.study.benefit import (
     DOMA_JOB_TYPES,
     HDD,
     PUBLISHED_POINTS,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from policy_oracle import Cache
 from scipy.optimize import linprog
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.bounds import byte_bound, object_bound
 from replay.policies import NAMES, POLICIES, run_policy, score_policies
 from replay.trace import Trace

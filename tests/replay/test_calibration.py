@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from features.names import parse_name
+from features.common.names import parse_name
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.report import calibration
 
@@ -76,21 +75,6 @@ def test_the_tables_say_what_the_report_says(generated: dict[str, Workload], sce
     assert set(told) - replayed <= set(counted)
     for what in set(told) & set(counted):
         assert told[what] == pytest.approx(counted[what], rel=1e-12), what
-
-
-@pytest.mark.parametrize("scenario", SCALES)
-def test_accesses_are_in_order_and_of_files_that_exist(generated: dict[str, Workload], scenario: str) -> None:
-    rows, files = generated[scenario].accesses(), generated[scenario].files()
-    opened, closed = (rows[name].cast(pa.int64()).to_numpy() for name in ("accessed_at", "closed_at"))
-    assert (np.diff(opened) >= 0).all() and (closed >= opened).all()
-    size, read = rows["size_bytes"].to_numpy(), rows["read_bytes"].to_numpy()
-    assert ((read > 0) & (read <= size)).all()
-    place = pc.index_in(
-        rows["did"].cast(pa.string()).combine_chunks(), value_set=files["did"].combine_chunks()
-    )
-    assert place.null_count == 0
-    assert (files["created_at"].cast(pa.int64()).to_numpy()[place.to_numpy()] <= opened).all()
-    assert (files["size_bytes"].to_numpy()[place.to_numpy()] == size).all()
 
 
 @pytest.mark.parametrize("scenario", SCALES)

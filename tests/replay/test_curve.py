@@ -11,7 +11,7 @@ from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.curve import lru_curve
 from replay.policies import run_policy
 from replay.read import read_trace

@@ -78,7 +78,6 @@ def configs(draw: st.DrawFn) -> CacheConfig:
         block_bytes=draw(st.sampled_from([None, 1, 4, 100])),
         ssd_bytes=draw(st.sampled_from([0, capacity // 3, capacity])),
         never_cache=draw(st.sampled_from([(), ("*.b*",), ("*a0", "file.a?")])),
-        wan_bytes_per_s=draw(st.sampled_from([None, 0, 1])),
     )
 
 

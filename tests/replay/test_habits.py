@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.arrays import FloatArray, IntArray
-from features.errors import ConfigError
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import ConfigError
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.catalogue import ONCE, REREAD
 from replay.workload.report import trace_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_oracle import ORACLES, Cache, ScoreTail
 
-from features.errors import ConfigError, InputError
+from features.common.errors import ConfigError, InputError
 from replay.policies import NAMES, POLICIES, canonical, run_policy, score_policies
 from replay.policies.policy import Policy
 from replay.trace import Trace
@@ -81,22 +81,6 @@ def test_score_policies_equal_their_slow_twin(trace: Trace, capacity: int, data:
     policies = score_policies(scores, tail_share=share)
     check("score", trace, capacity, ScoreTail(trace, capacity, scores, 1), policies["score"])
     check("score-tail", trace, capacity, ScoreTail(trace, capacity, scores, share), policies["score-tail"])
-
-
-def test_a_full_cache_fits_exactly_and_a_larger_file_passes() -> None:
-    trace = Trace(np.arange(5), np.array([0, 1, 0, 2, 0]), np.array([6, 4, 11]))
-    for name in ("lru", "fifo", "lfu", "lfu-da", "sieve", "2q", "gdsf", "clairvoyant", "clairvoyant-bypass"):
-        result = run_policy(name, trace, 10)
-        assert (result.hits, result.peak_usage_bytes) == (2, 10), name
-
-
-def test_without_scores_score_tail_is_lru() -> None:
-    rng = np.random.default_rng(5)
-    trace = Trace(np.arange(2000), (80 * rng.random(2000) ** 2).astype(np.int64), rng.integers(1, 50, 80))
-    nothing = TableScores(np.zeros(0, np.int64), np.zeros((0, 80)))
-    lru = run_policy("lru", trace, 600)
-    for name, policy in score_policies(nothing).items():
-        assert run_policy(name, trace, 600, policy=policy).hits == lru.hits
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from replay.access_context import MOST_KINDS, kind_numbers, story
 from replay.read import read_trace
-from replay.story import MOST_KINDS, kind_numbers, story
 
 ROWS = """\
 time,item,size,ds,who,job

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features.names import parse_name
+from features.common.names import parse_name
 from replay.study.labels import Region, categories, regions_of, tiers_of
 from replay.trace import Trace
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from replay.benefit import SSD, BenefitModel
 from replay.config import CacheConfig
+from replay.study.benefit import SSD, BenefitModel
 from replay.study.categories import never_paying, refused
 from replay.study.labels import Region, categories
 from replay.study.study import StudyConfig, study

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.trace import Trace
 
 

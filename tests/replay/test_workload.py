@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from replay.bounds import byte_bound
 from replay.policies import run_policy
 from replay.workload import Workload, WorkloadConfig, generate
@@ -42,16 +42,6 @@ def accesses(month: Workload) -> pa.Table:
 @pytest.fixture(scope="module")
 def files(month: Workload) -> pa.Table:
     return month.files()
-
-
-def test_a_seed_decides_every_byte(
-    config: WorkloadConfig, month: Workload, accesses: pa.Table, files: pa.Table
-) -> None:
-    again = generate(config)
-    assert again.accesses(raw=True).equals(accesses) and again.files().equals(files)
-    other = generate(config.model_copy(update={"seed": 2}))
-    assert not other.accesses(raw=True).equals(accesses) and not other.files().equals(files)
-    assert month.accesses().equals(accesses.drop_columns(["scope", "name", "event_id"]))
 
 
 def test_tables_are_whole(config: WorkloadConfig, accesses: pa.Table, files: pa.Table) -> None:

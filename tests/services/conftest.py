@@ -1,4 +1,4 @@
-"""A real browser for the pages: headless Chromium, spoken to over its own DevTools pipe; and wrong clocks."""
+"""A real browser for the pages, spoken to over its own DevTools pipe; wrong clocks; versions of XRootD."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xrootd_versions
 
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
@@ -190,6 +191,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened = Browser(executable, tmp_path_factory.mktemp("chromium") / "profile")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module", params=xrootd_versions.wanted())
+def xrootd(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The version of the XRootD servers that a module's tests start: each one that is here, in turn."""
+    with xrootd_versions.in_use(request.param):
+        yield request.param
 
 
 @pytest.fixture

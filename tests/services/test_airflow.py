@@ -1,7 +1,7 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
-The DAGs are verify_outcomes and capacity_report, whose commands need no Spark, and once build_features, by
-spark-submit; whole days are in bench/airflow_day.py.
+One moment runs through the chain before there is a champion; verify_outcomes and capacity_report run alone,
+and build_features once by spark-submit. Whole days are in bench/airflow_day.py.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from airflow_rest import Airflow
 
 from features.results import WORTH
 from features.schema import ACCESSES, OUTCOMES, RECEIPTS
-from jobs.local.process import Keeper, seen
+from jobs.local.process import Services, seen
 from jobs.local.services import airflow, airflow_env, prepare_airflow
 from jobs.local.site import LocalSite, opened
 from jobs.settings.tree import Settings
@@ -76,10 +77,13 @@ def site(tmp_path_factory: pytest.TempPathFactory, told: tuple[str, list[Any]]) 
         "CACHECAST_AIRFLOW__RETRY_DELAY": "1s",
         "CACHECAST_AIRFLOW__DEADLINE": "1s",
         "CACHECAST_AIRFLOW__WEBHOOK": told[0],
+        "CACHECAST_AIRFLOW__PULL": f'{{ rucio_traces = "{made.out}/traces/" }}',
+        "CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{made.out}/written/{{day}}" }}',
     }
+    shutil.copy(ROOT / "tests/golden/pull/rucio_traces/input.jsonl", made.out / "traces" / "traces.jsonl")
     (made.conf / "caches" / "cache.toml").write_text(XCACHE)
     pushed(Tables(str(made.out / "tables")))
-    keeper = Keeper(made.run)
+    keeper = Services(made.run)
     with pytest.MonkeyPatch.context() as patch:
         for key, value in settings.items():
             patch.setenv(key, value)
@@ -148,7 +152,7 @@ def killed(words: str) -> int:
 def logged(site: LocalSite, run: str) -> str:
     """The ends of the logs of a run's tasks, by file."""
     found = (path for path in site.out.rglob("*.log") if f"run_id={run}" in str(path))
-    return "\n".join(f"{path.relative_to(site.out)}\n{path.read_text()[-3000:]}" for path in sorted(found))
+    return "\n".join(f"{path.relative_to(site.out)}\n{path.read_text()[-9000:]}" for path in sorted(found))
 
 
 def test_a_command_killed_on_the_way_is_tried_again_and_ends_right(site: LocalSite, api: Airflow) -> None:
@@ -188,6 +192,11 @@ def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
         RETRIES + 1,
     )
     assert {one["dag"] for one in told[1] if one["event"] == "deadline missed"} >= {"verify_outcomes"}
+    good = api.trigger("verify_outcomes", partition_key=KEY)
+    assert api.ended("verify_outcomes", good, within_s=PATIENCE_S) == "success", logged(site, good)
+    while not [one for one in told[1] if one["state"] == "good again" and one.get("task") == "caches"]:
+        assert time.monotonic() < deadline, told[1]
+        time.sleep(0.5)
     logs = [path for path in site.out.rglob("*.log") if path.is_file()]
     assert len(logs) > 5
     assert not [path for path in logs if SECRET in path.read_text(errors="replace")]
@@ -195,8 +204,7 @@ def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
 
 def dags_test(site: LocalSite, dag: str, **settings: str) -> str:
     """What `airflow dags test` of a DAG at KEY tells, at work in the site's folder."""
-    # It breaks on a DAG with a deadline (Airflow's issue 73428); without a webhook there is none.
-    env = airflow_env(site) | {"PYTHONPATH": str(ROOT), "CACHECAST_AIRFLOW__WEBHOOK": ""} | settings
+    env = airflow_env(site) | {"PYTHONPATH": str(ROOT)} | settings
     words = [sys.executable, "-m", "airflow", "dags", "test", dag, "-c", json.dumps({"as_of": KEY})]
     done = subprocess.run(
         words, env=os.environ | env, cwd=site.out, capture_output=True, text=True, check=False
@@ -227,3 +235,25 @@ def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
     table = Settings.load().features.spec.features_table
     (row,) = Tables(str(site.out / "tables")).read_arrow(table, columns=["did", "as_of"]).to_pylist()
     assert (row["did"], row["as_of"]) == ("t:a", KEY)
+
+
+def test_one_moment_runs_through_the_chain_and_is_skipped_before_the_first_champion(
+    site: LocalSite, api: Airflow
+) -> None:
+    (site.out / "written" / f"{dt.datetime.now(dt.UTC):%Y-%m-%d}").mkdir(parents=True)  # the present cycle's
+    api.until_known("pull_accesses", "build_features", "place_and_push", within_s=PATIENCE_S)
+    pulled = api.trigger("pull_accesses", partition_key=KEY)
+    deadline = time.monotonic() + PATIENCE_S
+    while api.tasks("pull_accesses", pulled)["wait_rucio_traces", -1]["state"] != "deferred":
+        assert time.monotonic() < deadline, "it does not wait"
+        time.sleep(0.5)
+    (site.out / "written" / KEY[:10]).mkdir(parents=True)
+    assert api.ended("pull_accesses", pulled, within_s=PATIENCE_S) == "success", logged(site, pulled)
+    for dag in ("build_features", "place_and_push"):
+        run = api.partition(dag, KEY, within_s=PATIENCE_S)
+        assert api.ended(dag, run, within_s=PATIENCE_S) == "success", logged(site, run)
+    tasks = api.tasks("place_and_push", run)
+    assert {task["state"] for (name, _), task in tasks.items() if name != "known_work"} == {"skipped"}
+    assert " yet, so its caches run plain LRU" in logged(site, run)
+    for dag in ("pull_accesses", "build_features", "place_and_push"):
+        api.call("PATCH", f"dags/{dag}", is_paused=True)

@@ -18,8 +18,8 @@ from daemons import needed
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from features.common.times import as_of_label
 from features.schema import STATES
-from features.times import as_of_label
 from jobs.cli.main import app
 from jobs.settings.tree import Settings
 from jobs.spark import code_zip
@@ -128,7 +128,7 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     cluster: str, pulled: Path, first: Path, tmp_path: Path
 ) -> None:
     site = copy_of(pulled, tmp_path)
-    code_zip.write(tmp_path / "rooms.zip")
+    code_zip.write(tmp_path / "package.zip")
     bare = tmp_path / "python"  # without site, an installed cachecast cannot be found; the libraries can
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)
@@ -146,7 +146,7 @@ def test_spark_submit_with_the_zip_needs_no_installed_cachecast(
     done = subprocess.run(
         [submit, "--master", cluster, "--conf", "spark.executor.memory=600m",
          "--conf", f"spark.executorEnv.PYTHONPATH={environment['PYTHONPATH']}",
-         "--py-files", tmp_path / "rooms.zip", ROOT / "conf" / "deploy" / "submit.py",
+         "--py-files", tmp_path / "package.zip", ROOT / "conf" / "deploy" / "submit.py",
          "features", "--conf", site, "--as-of", FIRST],
         env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip

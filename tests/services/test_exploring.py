@@ -15,7 +15,7 @@ from hostile_names import NAMES
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.evaluate.evaluate import EvaluationAnswer, EvaluationRow
+from jobs.evaluate.evaluate import EvaluationAnswer
 from jobs.report import leaderboard_page
 from jobs.report.export import export_evaluation, export_replay
 from jobs.simulate.replay_trace import ReplayAnswer
@@ -198,9 +198,12 @@ def test_without_scripts_there_are_pictures_and_tables(no_scripts: Any, board: P
 
 
 def test_a_page_of_nothing_opens_without_an_error(browser: Any, tmp_path: Path) -> None:
-    none = EvaluationRow("s3fifo", 0.1, None, 0.0, 0.0, 0, 0, 0, None, None, None)
-    lru = EvaluationRow("lru", 0.1, None, 0.0, 0.0, 0, 0, 0, None, None, None)
-    answer = EvaluationAnswer(None, "2026-03-01", "2026-03-02", (lru, none), ())
+    nothing = dict.fromkeys(("hit_ratio", "byte_hit_ratio", "wan_bytes", "prefetch_bytes", "wasted_bytes"), 0)
+    unknown = dict.fromkeys(
+        ("cycle", *(f"byte_gap_closed{end}" for end in ("", "_lower", "_upper")), "core_hours")
+    )
+    rows = [{"policy": one, "capacity_fraction": 0.1} | nothing | unknown for one in ("lru", "s3fifo")]
+    answer = EvaluationAnswer(None, "2026-03-01", "2026-03-02", tuple(rows), ())
     export_evaluation(answer, tmp_path / "none.html", title="Nothing")
     board = leaderboard_page.write([row("one", "lru", 0.1, None)], tmp_path, claims=[])
     for page in (tmp_path / "none.html", board):

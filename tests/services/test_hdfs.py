@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 import pytest
 from hdfs_native.fsspec import HdfsFileSystem
 
-from features.errors import ConflictError, InputError, ServiceError
-from features.schema import ACCESSES, CONTENTS, REJECTS
-from jobs.ingest import raw_input
+from features.common.errors import ConflictError, InputError, ServiceError
+from features.schema import ACCESSES, REJECTS
+from jobs.ingest import pull_input
 from jobs.ingest.spark_engine import SparkEngine
 from jobs.operate import doctor
 from jobs.settings.tree import Settings
-from jobs.spark import table_io
 from jobs.store.filesystems import store_at
 from jobs.store.tables import Tables
 
@@ -41,7 +39,7 @@ LOCK = ".pull.lock"
 _ADD = """
 import sys
 import pyarrow as pa
-from features.errors import ConflictError
+from features.common.errors import ConflictError
 from features.schema import REJECTS
 from jobs.store.tables import Tables, read_partitions
 
@@ -132,25 +130,6 @@ def test_a_name_is_created_once_and_whole(tables: Tables) -> None:
     assert store.names("a") == ["name"]
 
 
-def test_spark_and_arrow_read_what_the_other_wrote(spark: SparkSession, tables: Tables) -> None:
-    moment = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
-    row = dict.fromkeys(CONTENTS.column_names) | {
-        "cache": "c", "did": "s:n", "name": "n", "size_bytes": 1, "bytes_on_disk": 1,
-        "complete": True, "open": False, "scanned_at": moment, "day": DAY,
-    }  # fmt: skip
-    as_ofs = [f"{DAY}T00:00:00Z", f"{DAY}T04:00:00Z"]
-    by_arrow = tables.replace_arrow(CONTENTS, pa.Table.from_pylist([row | {"as_of": a} for a in as_ofs]))
-    frame = table_io.read(spark, tables, CONTENTS)
-    assert sorted(row["as_of"] for row in frame.collect()) == as_ofs
-
-    by_spark = table_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS, cover=[])
-    assert by_spark.number == by_arrow.number + 1
-    (read,) = tables.read_arrow(CONTENTS, as_of=as_ofs[1]).to_pylist()
-    assert (read["as_of"], read["scanned_at"], read["did"]) == (as_ofs[1], moment, "s:n")
-    assert table_io.replace(frame.filter(f"as_of = '{as_ofs[1]}'"), tables, CONTENTS) == by_spark
-    assert tables.read_arrow(CONTENTS).num_rows == 2
-
-
 def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
     spark: SparkSession, tables: Tables, tmp_path: Path
 ) -> None:
@@ -167,7 +146,7 @@ def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
     assert not list(tmp_path.iterdir())
 
     head = tables.snapshot(ACCESSES)
-    again = raw_input.pull(
+    again = pull_input.pull(
         SparkEngine(spark), tables, source="rucio_traces", path=traces, day=dt.date.fromisoformat(DAY)
     )
     assert (again.n_new, again.n_duplicates) == (0, 20)

@@ -15,7 +15,7 @@ from jobs.local.xrootd import Loopback
 from jobs.plan import never_cache
 from jobs.settings.tree import Settings
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 AOD = "/store/mc/Run3/TT/AODSIM/v1/0/f.root"
 USER = "/store/user/alice/deep/er/f.root"
 ODD = "/store/test/[1] odd.root"
@@ -23,7 +23,7 @@ KEPT = ("/store/mc/Run3/TT/MINIAODSIM/v1/0/f.root", "/store/user/bob/f.root", "/
 
 
 @pytest.fixture
-def site() -> Iterator[Loopback]:
+def site(xrootd: str) -> Iterator[Loopback]:
     for running, _ in needed("a real XCache", xcache_server.running()):
         yield running
 
@@ -46,8 +46,8 @@ def cached(site: Loopback, *names: str) -> set[str]:
         assert file.open(f"{site.cache_url}/{name}", timeout=30)[0].ok
         assert file.read(0, len(content), timeout=30)[1] == content
         status, _ = file.read(len(content) - 1, 2, timeout=30)
-        # XRootD 5.5.3 fails where a read past the cache asks for more than there is.
-        assert status.ok or "bad message" in status.message
+        # A read past the cache fails if it asks for more than there is, on 5.5.3 as on 6.2.1.
+        assert status.ok or "bad message" in status.message or "Invalid response" in status.message
         file.close()
     time.sleep(0.5)
     return {name for name in names if (site.namespace / f"{name[1:]}.cinfo").exists()}

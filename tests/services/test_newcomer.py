@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from features.times import DAY_S, as_of_label, day_label
+from features.common.times import DAY_S, as_of_label, day_label
 from jobs.simulate import workload
 
 pytestmark = pytest.mark.service

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from operator_site import GB, environment, lfn, planted
-from placement_server import PlacementServer, serving
+from placement_server import ROOT, PlacementServer, serving
 
 pytestmark = pytest.mark.service
 
@@ -64,17 +67,20 @@ def test_every_page_opens_without_a_fault(browser: Any, server: PlacementServer,
             assert not re.search(rf"\b{re.escape(useless)}\b", text), (page, useless)
 
 
-def test_what_an_operator_wants_to_know_is_there(browser: Any, server: PlacementServer) -> None:
-    browser.open(f"{server.url}/operator", width=1280)
-    text = browser.ask("document.body.innerText").replace("\u00a0", " ")
-    for words in ("drift (default)", "To do: ", "93 GB of 100 GB (93 %)", "follows the order s3fifo"):
-        assert words in text
-    for words in ("Evictions of the last hour", "a plan evicts it", "Saved against LRU", "s ago)"):
-        assert words in text
-    assert browser.ask("document.querySelector('svg[role=img]').getAttribute('aria-label')") == (
-        "93\u00a0% full; watermarks at 90\u00a0% and 95\u00a0%"
-    )
-    assert browser.ask("document.querySelector('svg.bar').getBoundingClientRect().width") > 100
+def test_the_page_as_a_file_opens_without_a_service(browser: Any, tmp_path: Path) -> None:
+    planted(tmp_path, now_s=int(time.time()))
+    page = tmp_path / "region.html"
+    words = ["status", "--conf", str(tmp_path / "conf"), "--html", str(page)]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)} | environment(tmp_path)
+    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *words]
+    answer = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    assert answer.returncode == 1 and "drift" in answer.stdout, answer.stderr
+    browser.open(page, width=360)
+    assert browser.complaints(page.as_uri()) == []
+    inside, room = browser.ask(ROOM)
+    assert inside <= room
+    assert "follows the order s3fifo" in browser.ask("document.body.innerText")
+    assert browser.ask("getComputedStyle(document.querySelector('.alarms')).listStyleType") == "none"
 
 
 def test_keys_suffice(browser: Any, server: PlacementServer) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from placement_server import refresh, serving
 
-from jobs.evaluate.evaluate import EvaluationAnswer, EvaluationRow
+from jobs.evaluate.evaluate import EvaluationAnswer
 from jobs.report.export import export_evaluation
 
 pytestmark = pytest.mark.service
@@ -61,7 +61,12 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("walk") / "walk.html"
     policies = ["lru", "lru+challenger", "lru+s3fifo_counts", "lru+recency", "s3fifo", "clairvoyant", "bound"]
     rows = [
-        EvaluationRow(policy, share, "1h", 0.5, 0.4, 10**13 - n * 10**11, 10**10, 10**9, n / 9, n / 10, n / 8)
+        {
+            **{"policy": policy, "capacity_fraction": share, "cycle": "1h"},
+            **{"hit_ratio": 0.5, "byte_hit_ratio": 0.4, "wan_bytes": 10**13 - n * 10**11},
+            **{"prefetch_bytes": 10**10, "wasted_bytes": 10**9, "core_hours": None},
+            **{"byte_gap_closed": n / 9, "byte_gap_closed_lower": n / 10, "byte_gap_closed_upper": n / 8},
+        }
         for share in (0.05, 0.1, 0.2)
         for n, policy in enumerate(policies)
     ]

@@ -18,12 +18,12 @@ from jobs.local.xrootd import Loopback
 from jobs.store.tables import Tables
 from prefetch.xcache.client import XCacheTarget
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 DATASET, SIZE = "cms:/A/Run3-v1/AOD", 300_000
 
 
 @pytest.fixture
-def site() -> Iterator[Loopback]:
+def site(xrootd: str) -> Iterator[Loopback]:
     for running, _ in needed("a real XCache", xcache_server.running()):
         yield running
 

@@ -11,15 +11,14 @@ from typing import Any
 
 import faulty_proxy
 import pytest
-from pyspark.sql import SparkSession
 from rucio_server import RucioServer
 from typer.testing import CliRunner
 
-from features.errors import CachecastError, ConfigError, InputError, ServiceError
+from features.common.errors import CachecastError, ConfigError, InputError, ServiceError
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.cli.main import app
 from jobs.ingest import catalogue
-from jobs.ingest.raw_input import PullSummary
+from jobs.ingest.pull_input import PullSummary
 from jobs.ingest.sources import rucio_catalogue
 from jobs.store.tables import Tables
 from prefetch.rucio import bulk
@@ -95,13 +94,13 @@ def tables(tmp_path: Path) -> Tables:
 
 
 @pytest.fixture
-def pulled(spark: SparkSession, tables: Tables, rucio: RucioServer, tmp_path: Path) -> Any:
+def pulled(tables: Tables, rucio: RucioServer, tmp_path: Path) -> Any:
     def pulled(*names: str, day: dt.date = DAY, path: str | None = None) -> PullSummary:
         listed = tmp_path / "datasets.txt"
         listed.write_text("# in use\n" + "".join(f"{name}\n" for name in names))
         at = session(rucio.url, tmp_path)
         path = path or str(listed)
-        return catalogue.pull(spark, tables, session=at, path=path, day=day, in_use_days=14)
+        return catalogue.pull(tables, session=at, path=path, day=day, in_use_days=14)
 
     return pulled
 
@@ -299,7 +298,6 @@ def test_a_missing_credential_is_named(
 
 
 def test_the_command_pulls_from_the_configured_server(
-    spark: SparkSession,
     held: dict[str, list[str]],
     rucio: RucioServer,
     tmp_path: Path,
@@ -312,6 +310,8 @@ def test_the_command_pulls_from_the_configured_server(
     for key, value in login.items():
         monkeypatch.setenv(f"CACHECAST_RUCIO__{key}", value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # where no java is
     answer = CliRunner().invoke(app, [*words, "--tables", root])
     assert answer.exit_code == 0, answer
     assert json.loads(answer.stdout)["n_new"] == 6

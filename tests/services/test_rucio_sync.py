@@ -19,14 +19,14 @@ from rucio.common import exception as rucio_exception
 from rucio_server import RucioServer
 from typer.testing import CliRunner
 
-from features.errors import CachecastError, ConfigError, ServiceError
+from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
 from jobs.ingest.sources import rucio_catalogue
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
 from prefetch.rucio.names import Did
-from prefetch.rucio.reported import Told
+from prefetch.rucio.reported_replicas import ReportedReplicas
 from prefetch.rucio.rse import RseDoor
 from prefetch.rucio.session import Access, Session
 from prefetch.rucio.sync import Sync, changes
@@ -83,7 +83,7 @@ class Site:
         for first in range(0, n_files, 250):
             self.admin.add_replicas(self.origin, rows[first:][:250])
         rse_room.set_up(self.session, self.rse, DOOR)
-        self.told = Told(str(folder / "journal.db"))
+        self.told = ReportedReplicas(str(folder / "journal.db"))
 
     def at_cache(self) -> set[Did]:
         """What Rucio shows at the cache's RSE."""

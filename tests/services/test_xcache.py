@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,16 +12,18 @@ from typing import Any
 import pytest
 import xcache_server
 from daemons import needed
+from pushes import item_of
 
-from features.errors import PushRejected, ServiceError, TargetUnavailable
+from features.common.errors import PushRejected, ServiceError, TargetUnavailable
 from jobs.local.xrootd import Loopback, loopback
-from prefetch.actions import Action
+from jobs.operate import doctor
+from jobs.settings.tree import Settings
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.gstream import read_capture
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 MIB = 2**20
 AS_OF_S = int(time.time())
 BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB
@@ -28,7 +31,7 @@ AT_ONCE: dict[str, Any] = {"timeout_s": 20.0, "retry_after_s": 0.0, "evict_guard
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[tuple[Loopback, Path]]:
+def site(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
     yield from needed("a real XCache", xcache_server.running(files_limit=(BASE, NOMINAL, MAXIMUM)))
 
 
@@ -40,20 +43,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def item(name: str, action: str, rank: int = 1) -> Item:
-    lasts_s = AS_OF_S + 3600
-    return Item(
-        f"{action}{name}",
-        "xc",
-        AS_OF_S,
-        f"t:{name}",
-        name,
-        Action(action),
-        rank,
-        0,
-        0,
-        lasts_s,
-        basis="known",
-    )
+    lasts = {"as_of_s": AS_OF_S, "expires_at_s": AS_OF_S + 3600}
+    return item_of(f"{action}{name}", "xc", name, action, rank=rank, **lasts)
 
 
 def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:
@@ -61,12 +52,12 @@ def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:
 
 
 def run(target: Any, journal: Journal, items: list[Item], **limits: Any) -> PushSummary:
-    journal.record_plan(items, now_s=time.time())
+    journal.plans.record_plan(items, now_s=time.time())
     return push(target, journal, cache="xc", limits=PushLimits(**(AT_ONCE | limits)))
 
 
 def confirmed_by(journal: Journal, action: str) -> str:
-    (by,) = [row["confirmed_by"] for row in journal.receipts() if row["action"] == action]
+    (by,) = [row["confirmed_by"] for row in journal.reports.receipts() if row["action"] == action]
     return str(by)
 
 
@@ -85,7 +76,7 @@ def test_prefetch_is_seen_in_cinfo_and_in_the_stream(site: tuple[Loopback, Path]
     target = target_of(site)
     summary = run(target, journal, [item(name, "prefetch", rank) for rank, name in enumerate(wanted)])
     assert (summary.pushed, summary.failed, summary.bytes_fetched) == (9, 1, 2_400_000)
-    (failed,) = [row for row in journal.receipts() if row["state"] == "failed"]
+    (failed,) = [row for row in journal.reports.receipts() if row["state"] == "failed"]
     assert failed["did"] == "t:/store/mc/missing.root" and "no such file" in failed["error"]
     held = {one.name: one for one in target.inventory()}
     assert all(held[name].complete for name in wanted[:-1])
@@ -99,16 +90,39 @@ def test_prefetch_is_seen_in_cinfo_and_in_the_stream(site: tuple[Loopback, Path]
     assert (again.pushed, again.already_done, again.bytes_fetched) == (0, 0, 0)
 
 
-def test_the_stream_alone_confirms_where_cinfo_cannot_be_read(
+def test_the_server_alone_confirms_where_cinfo_cannot_be_read(
     site: tuple[Loopback, Path], journal: Journal
 ) -> None:
     site[0].add_file("/store/mc/far.root", b"x" * 300_000)
     far = XCacheTarget("xc", site[0].cache_url, gstream=site[1])
     summary = run(far, journal, [item("/store/mc/far.root", "prefetch")], timeout_s=60.0)
-    assert (summary.pushed, confirmed_by(journal, "prefetch")) == (1, "gstream")
+    by = "stat" if far.server_version().stat_tells_whole else "gstream"
+    assert (summary.pushed, confirmed_by(journal, "prefetch")) == (1, by)
     summary = run(far, journal, [item("/store/mc/far.root", "evict")])
     assert (summary.pushed, confirmed_by(journal, "evict")) == (1, "stat")
     assert not (site[0].namespace / "store/mc/far.root").exists()
+
+
+def test_the_doctor_tells_the_version_and_what_it_changes(
+    site: tuple[Loopback, Path], xrootd: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        other = f"root://127.0.0.1:{silent.getsockname()[1]}"
+        conf = tmp_path / "conf.toml"
+        conf.write_text(
+            "".join(
+                f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "{url}"\ncapacity = "1GB"\n'
+                for name, url in (("xc", site[0].cache_url), ("other", other))
+            )
+        )
+        settings = Settings.load(conf, tables=str(tmp_path / "tables"), env={})
+        checks = {check.part: check for check in doctor.run(settings)}
+    told = checks["cache xc"]
+    assert told.state == "ok" and f"XRootD {xrootd}: " in told.detail
+    assert ("removes open files" in told.detail) == target_of(site).removes_open_files()
+    assert (
+        checks["cache other"].state == "bad" and "does not tell its version" in checks["cache other"].detail
+    )
 
 
 def test_evict_leaves_the_origin_alone(site: tuple[Loopback, Path], journal: Journal) -> None:
@@ -132,7 +146,7 @@ def test_a_cache_that_is_down_fails_fast_and_nothing_is_lost(
     started = time.monotonic()
     summary = run(target, journal, items, timeout_s=5.0, parallel=4)
     assert summary.stopped is not None and time.monotonic() - started < 20
-    assert journal.counts("xc")["planned"] == 20
+    assert journal.reports.counts("xc")["planned"] == 20
     with pytest.raises(TargetUnavailable):
         target.prefetch("/store/mc/down1.root", timeout_s=5)
     site[0].cache.start()

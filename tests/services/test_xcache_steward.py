@@ -12,24 +12,26 @@ from daemons import needed
 from steward_site import Site, eventually, name_of, running
 
 from prefetch.steward.book import Book, Datasets
+from prefetch.steward.canary import Canary
 from prefetch.steward.feed import Feed
 from prefetch.steward.follower import Follower
+from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.steward.watch import CacheDisk
 from prefetch.xcache.captures import FolderReader
 from replay.steward import Steward
 from replay.steward.lru import Lru
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache", running())
 
 
 def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: Site) -> None:
-    """Above 20 files the cache purges to 8; seen on 5.5.3: when it starts, to 8 in any case."""
+    """Above 20 files the cache purges by itself; before 5.8 also when it starts, to 8 in any case."""
     names = site.files("a", 34)
     for name in names[:18]:
         site.read(name)
@@ -49,7 +51,8 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
         assert eventually(lambda: 8 < len(site.held()) <= 15), site.held()
         assert name_of(names[0]) in site.held()  # the oldest of all, and open
     site.servers.restart_cache()
-    assert eventually(lambda: len(site.held()) == 8)
+    if site.target.server_version().purges_at_start:
+        assert eventually(lambda: len(site.held()) == 8)
 
     def follows() -> bool:
         """The last reads are held, old files gone. A read that is reported late may have to come again."""
@@ -128,11 +131,12 @@ def test_reads_have_the_reader_that_the_server_reports(site: Site) -> None:
     steward = Steward(order, capacity_bytes=10**9)
     book = Book(steward, Datasets())
     feed = Feed(FolderReader(site.captures), site.target.identity)
+    opens = OpenFiles(Path("/"))
     follower = Follower(
         book,
         steward,
         ours_last_s=60,
-        disk=CacheDisk(site.target),
+        disk=CacheDisk(site.target, opens, Canary(site.target, opens, timeout_s=60)),
         readers=Readers(["user"]),
         reports_opens=lambda: feed.reports_opens,
     )

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from features.arrays import Float32Array, FloatArray
+from features.common.arrays import Float32Array, FloatArray
 from features.stream.columns import COLUMNS
-from replay.forest import NAN_RIGHT, PART, Forest, Ladder, fill, hit_rates, ladder, new_block, slots
+from replay.trees.forest import (
+    NAN_RIGHT,
+    PART,
+    Forest,
+    HorizonModels,
+    fill,
+    hit_rates,
+    ladder,
+    new_block,
+    slots,
+)
 
 DAY_S = 86400.0
 
 
-def one_split(column: str, threshold: float, low: float, high: float) -> Ladder:
+def one_split(column: str, threshold: float, low: float, high: float) -> HorizonModels:
     """A ladder of one tree for a day: `low` up to the threshold, `high` above."""
     leaf = np.zeros((1, PART))
     leaf[0, slots()[:2]] = low, high
@@ -32,7 +42,7 @@ def one_split(column: str, threshold: float, low: float, high: float) -> Ladder:
     return ladder([forest], [DAY_S])
 
 
-def rates_of(of: Ladder, rows: Float32Array) -> FloatArray:
+def rates_of(of: HorizonModels, rows: Float32Array) -> FloatArray:
     """The hit rate of each row, at most a block of them."""
     block = new_block(of.forest)
     for lane, x in enumerate(rows):

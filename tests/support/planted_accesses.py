@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from features.common.times import day_label
 from features.schema import ACCESSES, arrow_schema
-from features.times import day_label
 from jobs.store.tables import Tables
 from models.learning import order
 from models.learning.learners import LightGBM

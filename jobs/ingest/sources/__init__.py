@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from features.schema import ACCESSES, FILES, Table
 from jobs.ingest.sources.site import Site
 from jobs.settings.sources import SERVERS, SOURCES

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from features.errors import SchemaError
+from features.common.errors import SchemaError
+from features.common.xxh64 import SPARK_SEED, xxh64
 from features.schema import ACCESSES
-from features.xxh64 import SPARK_SEED, xxh64
 from jobs.ingest.sources import rucio_events, sql
-from jobs.ingest.sources.headed import Header
+from jobs.ingest.sources.csv_header import Header
 from jobs.ingest.sources.site import Site
 
 _COLUMNS = (

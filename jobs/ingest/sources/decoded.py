@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from features.files import InputFile
+from features.common.input_files import InputFile
 from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 

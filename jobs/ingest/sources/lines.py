@@ -8,18 +8,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
-from features.errors import InputError, NotPlainError
-from features.files import PACKED, InputFile, plain
+from features.common.errors import InputError, NotPlainError
+from features.common.input_files import PACKED, InputFile, Unpacked, plain
 from jobs.ingest.sources.workspace import MOST_LINE_BYTES
 
 # What a core's cache holds, and no fewer lines than DuckDB takes at once.
 _CHUNK_BYTES = 2**20
+# A MiB may be a million lines, and each has the name of its file.
+_LINES_AT_ONCE = 2**16
 _LINE_FEED = 10
 # What is quoted in a URI of Java's.
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
@@ -60,8 +62,10 @@ def batches(
     for piece in pieces:
         try:
             for values in _lines(piece):
-                inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(values))
-                yield pa.record_batch({"value": values, "input": inputs})
+                for begin in range(0, len(values), _LINES_AT_ONCE):
+                    some = values[begin : begin + _LINES_AT_ONCE]
+                    inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(some))
+                    yield pa.record_batch({"value": some, "input": inputs})
         except NotPlainError as error:
             refuse(piece.file, error)
 
@@ -72,6 +76,11 @@ def first_line(files: Sequence[InputFile]) -> str:
     return next((line for line in found if line.strip(b" ")), b"").decode(errors="replace")
 
 
+def fail(file: InputFile, why: NotPlainError) -> None:
+    """Raise InputError, for readers that refuse nothing."""
+    raise InputError(f"cannot read {file.path}: it is {why.kind}, not a plain file")
+
+
 def _leave_out(file: InputFile, why: NotPlainError) -> None:
     """For a first look: who reads the files afterwards counts what is refused."""
 
@@ -79,6 +88,8 @@ def _leave_out(file: InputFile, why: NotPlainError) -> None:
 def _lines(piece: Piece) -> Iterator[pa.BinaryArray]:
     rest = b""
     for chunk in _chunks(piece):
+        if len(rest) > MOST_LINE_BYTES and not any(end in (rest[-1:] + chunk) for end in (b"\n", b"\r")):
+            continue  # of a line that is cut already
         content = _with_line_feeds(rest + chunk)
         whole, feed, rest = content.rpartition(b"\n")
         if feed:
@@ -108,7 +119,7 @@ def _split(content: bytes) -> pa.BinaryArray:
 
 
 def _chunks(piece: Piece) -> Iterator[bytes]:
-    with _readable(piece.file), plain(piece.file) as name, _unpacked(name, piece.file) as stream:
+    with _readable(piece.file), plain(piece.file) as name, Unpacked(name, piece.file) as stream:
         if piece.start:
             stream.seek(piece.start)
         left = sys.maxsize if piece.stop is None else piece.stop - piece.start
@@ -125,8 +136,3 @@ def _readable(file: InputFile) -> Iterator[None]:
         raise InputError(f"cannot read {file.path}: permission denied; let this account read it") from None
     except (OSError, EOFError, pa.ArrowInvalid):
         raise InputError(f"cannot read {file.path}: it is broken, or still being written") from None
-
-
-def _unpacked(name: str, file: InputFile) -> Any:
-    packing = PACKED.get(file.path.suffix)
-    return Path(name).open("rb") if packing is None else pa.input_stream(name, compression=packing)

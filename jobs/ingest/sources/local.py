@@ -11,12 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from features.errors import InputError, NotPlainError
-from features.files import InputFile, inside, plain
+from features.common.errors import InputError, NotPlainError
+from features.common.input_files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
 _MOST_LEVELS = 100
 """Of folders; a folder below counts as refused."""
+_PACKED = (".gz", ".bz2", ".zst", ".parquet")
+_UNPACKED = 10
+"""Bytes in memory of a byte in a packed file, about."""
 _WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -64,6 +67,11 @@ def check_plain(path: str) -> None:
     for file in files_at(path, whole=True):
         with plain(file):
             pass
+
+
+def unpacked_bytes(name: str, size_bytes: int) -> int:
+    """Bytes in memory of a file, about."""
+    return size_bytes * (_UNPACKED if name.endswith(_PACKED) else 1)
 
 
 def status_of(file: InputFile) -> os.stat_result:

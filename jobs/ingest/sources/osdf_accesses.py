@@ -7,7 +7,7 @@ close_time. The last three are empty while no close was seen.
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import headed, sql, urls
+from jobs.ingest.sources import csv_header, sql, urls
 from jobs.ingest.sources.site import Site
 
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
@@ -15,12 +15,12 @@ _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}
 _NUMBERS = ("size", "read", "readv")
 
 
-def header(line: str, path: str) -> headed.Header:
+def header(line: str, path: str) -> csv_header.Header:
     """The columns that the first line names. Raises SchemaError."""
-    return headed.csv_header(line, path, _COLUMNS)
+    return csv_header.csv_header(line, path, _COLUMNS)
 
 
-def query(site: Site, header: headed.Header) -> sql.Query:
+def query(site: Site, header: csv_header.Header) -> sql.Query:
     """Accesses, one row a file open. A server's session number stands in for the user.
 
     `known_at` is the end of the packet's window, or the close if that is later.
@@ -35,7 +35,7 @@ def query(site: Site, header: headed.Header) -> sql.Query:
         source="osdf_accesses",
         table=ACCESSES,
         where=header.where,
-        prepare=headed.csv_columns(header.names, _COLUMNS),
+        prepare=csv_header.csv_columns(header.names, _COLUMNS),
         steps=[parsed, *sql.with_parts("path")],
         columns=_columns(site.salt),
         reason=_reason(),

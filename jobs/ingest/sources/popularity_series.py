@@ -6,7 +6,7 @@ Week w begins 7·w days after 1970-01-01: sources number weeks from a start of t
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import headed, sql
+from jobs.ingest.sources import csv_header, sql
 from jobs.ingest.sources.site import Site
 
 _WEEKLY = ("dataset", "week", "accesses")
@@ -15,12 +15,12 @@ _WEEK_S = 7 * 86400
 _MAX_WEEK = 6000
 
 
-def header(line: str, path: str) -> headed.Header:
+def header(line: str, path: str) -> csv_header.Header:
     """The columns that the first line names. Raises SchemaError."""
-    return headed.csv_header(line, path, _WEEKLY, _DAILY)
+    return csv_header.csv_header(line, path, _WEEKLY, _DAILY)
 
 
-def query(site: Site, header: headed.Header) -> sql.Query:
+def query(site: Site, header: csv_header.Header) -> sql.Query:
     """Accesses, one row a dataset and week or day, with `n_reads` reads.
 
     `accessed_at` is the start of the unit, `known_at` its end.
@@ -32,7 +32,7 @@ def query(site: Site, header: headed.Header) -> sql.Query:
         source="popularity_series",
         table=ACCESSES,
         where=header.where,
-        prepare=headed.csv_columns(header.names, _WEEKLY if weekly else _DAILY),
+        prepare=csv_header.csv_columns(header.names, _WEEKLY if weekly else _DAILY),
         steps=[{"start_s": start_s, "n": sql.count(reads)}, *sql.with_parts("dataset")],
         columns=_columns(_WEEK_S if weekly else 86400),
         reason=_reason(),

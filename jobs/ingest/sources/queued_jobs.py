@@ -14,15 +14,14 @@ from urllib.parse import urlsplit
 
 import requests
 
-from features import strict_json
-from features.errors import InputError, ServiceError
-from features.files import plain
-from features.hosts import is_loopback
+from features.common import deadline, strict_json
+from features.common.errors import InputError, ServiceError
+from features.common.hosts import is_loopback
+from features.common.input_files import plain
 
 MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
 MOST_COLUMNS = 100
-_PART_BYTES = 2**20
 
 
 def entries(source: str, *, token: str, timeout_s: int) -> list[object]:
@@ -103,29 +102,24 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
         raise InputError(f"a token is not sent over plain http: {shown}; give an https URL")
     headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with requests.get(
-            url, headers=headers, timeout=timeout_s, stream=True, allow_redirects=False
-        ) as answer:
+        with (
+            deadline.bounded(requests.Session()) as session,
+            session.get(
+                url, headers=headers, timeout=timeout_s, stream=True, allow_redirects=False
+            ) as answer,
+        ):
             if answer.status_code != 200:
                 remedy = (
                     "set CACHECAST_QUEUE__TOKEN" if answer.status_code in (401, 403) else "is the URL right?"
                 )
                 raise ServiceError(f"the queue at {shown} answers {answer.status_code}; {remedy}")
-            return _text(answer, shown)
-    except requests.RequestException as error:
-        raise ServiceError(f"the queue at {shown} does not answer: {type(error).__name__}") from None
-
-
-def _text(answer: requests.Response, shown: str) -> str:
-    body = bytearray()
-    for part in answer.iter_content(_PART_BYTES):
-        body += part
-        if len(body) > MOST_BYTES:
-            raise InputError(f"the queue at {shown} answers more than {MOST_BYTES >> 20} MiB; ask for less")
-    try:
-        return body.decode("utf-8")
+            return answer.content.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"the queue at {shown} does not answer UTF-8") from None
+    except deadline.EndlessError as error:
+        raise ServiceError(f"the queue at {shown}: {error}") from None
+    except requests.RequestException as error:
+        raise ServiceError(f"the queue at {shown} does not answer: {type(error).__name__}") from None
 
 
 def _shown(url: str) -> str:

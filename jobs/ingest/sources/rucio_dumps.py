@@ -13,11 +13,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
+from features.common.sql_names import literal, name_parts, part
 from features.schema import FILES
-from features.spark.names import name_parts, part
-from jobs.ingest.sources import base
-from jobs.ingest.sources.sql import MOST_BYTES
+from jobs.ingest.sources import sql
 
 _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 _DATE = re.compile(r"(?<![^/=])\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![^/])")
@@ -25,7 +24,7 @@ _KEY = ("SCOPE", "NAME")
 _AVAILABLE = "A"
 
 
-def read(spark: SparkSession, path: str, *, day: str) -> base.Pulled:
+def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Query]:
     """Files with a replica, in the dump at `path`: one row a file, and one a refused replica.
 
     `origins` are the RSEs with an available replica. `dataset` is the one the file was attached to first; of
@@ -43,15 +42,10 @@ def read(spark: SparkSession, path: str, *, day: str) -> base.Pulled:
     )
     dids = _dids(spark, path)
     files = files.join(dids, ["SCOPE", "NAME"], how="left") if dids is not None else _without_dids(files)
-    raw = base.with_parts(files, F.col("NAME"), F.col("SCOPE"))
-    refused = replicas.filter(F.col("reason").isNotNull())
     sample = F.to_json(F.struct("file", *_KEY, "BYTES", "CREATED_AT"))
-    parsed = _rows(raw, path, _date(path) or day).unionByName(
-        base.parsed_rows(
-            refused.withColumn("input", F.lit(path)), FILES, {}, reason=F.col("reason"), sample=sample
-        )
-    )
-    return base.pulled(parsed, FILES, "rucio_dumps")
+    refused = replicas.filter(F.col("reason").isNotNull()).select("reason", sample.alias("told"))
+    rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
+    return rows.withColumnRenamed("reason", "refused"), _query(_date(path) or day)
 
 
 _CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
@@ -81,14 +75,14 @@ def _base_name() -> Column:
 
 
 def _with_verdict(replicas: DataFrame) -> DataFrame:
-    """`replicas` with size, created (timestamp), rse (hex digits) and `reason`, null if there is none."""
-    size, created = base.count(F.col("BYTES").cast("string")), _moment(F.col("CREATED_AT"))
+    """`replicas` with size, created (µs since 1970), rse (hex digits) and `reason`, null if there is none."""
+    size, created = F.col("BYTES").cast("string").try_cast("long"), _moment(F.col("CREATED_AT"))
     raw = replicas.withColumns({"size": size, "created": created, "rse_id": _hex(F.col("RSE_ID"))})
-    reason = base.first_reason(
+    reason = _first_reason(
         *((F.col(name).isNull(), f"missing field: {name}") for name in (*_KEY, "RSE_ID", "BYTES")),
         (F.col("size").isNull(), "unparsable size"),
         (F.col("size") < 0, "negative size"),
-        (F.col("size") > MOST_BYTES, "impossible size_bytes"),
+        (F.col("size") > sql.MOST_BYTES, "impossible size_bytes"),
         (F.col("CREATED_AT").isNotNull() & F.col("created").isNull(), "unparsable time: CREATED_AT"),
         (F.col("created").isNull(), "missing field: CREATED_AT"),
     )
@@ -144,29 +138,28 @@ def _dids(spark: SparkSession, path: str) -> DataFrame | None:
 
 
 def _without_dids(files: DataFrame) -> DataFrame:
-    return files.withColumn("did_created", F.lit(None).cast("timestamp"))
+    return files.withColumn("did_created", F.lit(None).cast("long"))
 
 
-def _rows(raw: DataFrame, path: str, dumped_on: str) -> DataFrame:
-    named = base.named(F.col("NAME"), F.col("SCOPE"))
-    raw = raw.withColumns({"of_dataset": name_parts(F.col("parent_name")), "input": F.lit(path)})
-    created = F.coalesce("did_created", "created")
-    known = F.greatest(created, "attached")
+def _query(dumped_on: str) -> sql.Query:
+    named = sql.named('"NAME"', '"SCOPE"')
+    created, known = sql.timestamp("coalesce(did_created, created)"), "known_us"
     columns = named | {
-        "dataset": F.coalesce(F.concat("parent_scope", F.lit(":"), F.col("parent_name")), named["dataset"]),
-        **{
-            n: F.coalesce(part(F.col("parts"), n), part(F.col("of_dataset"), n)) for n in ("tier", "campaign")
-        },
-        "size_bytes": F.col("size"),
-        "adler32": F.when(F.col("checksum").rlike("^[0-9a-f]{8}$"), F.col("checksum")),
+        "dataset": f"coalesce(parent_scope || ':' || parent_name, {named['dataset']})",
+        **{n: f"coalesce({part('parts', n)}, {part('of_dataset', n)})" for n in ("tier", "campaign")},
+        "size_bytes": "size",
+        "adler32": "CASE WHEN regexp_full_match(checksum, '[0-9a-f]{8}') THEN checksum END",
         "created_at": created,
-        "origins": F.col("origins"),
-        "known_at": known,
-        "updated_at": F.greatest(F.lit(dumped_on).try_cast("timestamp"), known),
+        "origins": "origins",
+        "known_at": sql.timestamp(known),
+        "updated_at": f"greatest(try_cast({literal(dumped_on)} AS TIMESTAMP), {sql.timestamp(known)})",
     }
-    return base.parsed_rows(
-        raw, FILES, columns, reason=F.lit(None).cast("string"), sample=F.lit(None).cast("string")
-    )
+    steps = [
+        {"known_us": "greatest(coalesce(did_created, created), attached)"},
+        *sql.with_parts('"NAME"', '"SCOPE"'),
+        {"of_dataset": name_parts("parent_name")},
+    ]
+    return sql.Query("rucio_dumps", FILES, steps, columns, reason="refused", sample="told")
 
 
 def _date(path: str) -> str:
@@ -181,5 +174,15 @@ def _hex(rse_id: Column) -> Column:
 
 
 def _moment(ms: Column) -> Column:
-    """Timestamp of milliseconds, as a number or text."""
-    return base.timestamp(base.micros_of_ms(ms))
+    """µs since 1970 of milliseconds, as a number or text; null if it is none, or seconds or µs."""
+    value = ms.try_cast("double")
+    in_range = (value >= sql.EARLIEST_MS) & (value < sql.LATEST_S * 1000)
+    return F.when(in_range, F.rint(value * 1000).cast("long"))
+
+
+def _first_reason(*checks: tuple[Column, str]) -> Column:
+    """The words of the first check that holds (a null check does not), or null."""
+    reason = F.lit(None).cast("string")
+    for check, words in reversed(checks):
+        reason = F.when(check, F.lit(words)).otherwise(reason)
+    return reason

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
+from features.common.sql_names import literal, name_parts, part
 from features.schema import Table
-from features.sql_names import literal, name_parts, part
 
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
@@ -75,10 +75,7 @@ class Query:
             *self.steps,
             {"reason": f"coalesce({self.reason}, {first_reason(*impossible)})"},
         ]
-        text = f"SELECT * FROM raw WHERE {self.where}"
-        for step in steps:
-            added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
-            text = f"SELECT *, {added} FROM ({text})"
+        text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [
             f'CASE WHEN reason IS NULL THEN {columns[column.name]} END AS "{column.name}"'
             if column.name in columns
@@ -87,6 +84,14 @@ class Query:
         ]
         cut = f"CASE WHEN reason IS NOT NULL THEN left({self.sample}, {SAMPLE_CHARS}) END AS sample"
         return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
+
+
+def with_steps(text: str, steps: Iterable[Columns]) -> str:
+    """The SELECT `text` with the columns of `steps`, added one step after the other."""
+    for step in steps:
+        added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
+        text = f"SELECT *, {added} FROM ({text})"
+    return text
 
 
 def _in_order(columns: Columns) -> dict[str, str]:

@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.errors import NotPlainError
+from features.common.errors import NotPlainError
 from features.schema import Table, arrow_schema
 from jobs.ingest.sources.sql import Query
 
@@ -63,7 +63,7 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
     """
     with _connected({"threads": 1}) as database:
         schema = parsed_schema(query.table)
-        for some in _gathered(batches, rows):
+        for some in gathered(batches, rows):
             for raw in some.combine_chunks().to_batches():
                 batch = lines_of(raw) if "value" in raw.schema.names else raw
                 database.register("raw", pa.table(_prepared(query, batch)))
@@ -88,19 +88,26 @@ class Workspace:
             return
         n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
         stream = itertools.chain([first], shared)
-        try:
-            with ThreadPoolExecutor(n_cores) as pool:
-                works = [pool.submit(self._insert, query, first.schema, stream)]
-                works += [pool.submit(self._insert, query, first.schema, shared) for _ in range(1, n_cores)]
-                try:
-                    for work in works:
-                        work.result()
-                finally:
-                    shared.end()
-        except duckdb.Error:
-            if shared.failure is not None:
-                raise shared.failure from None
-            raise
+        with shared.failing(), ThreadPoolExecutor(n_cores) as pool:
+            works = [pool.submit(self._insert, query, first.schema, stream)]
+            works += [pool.submit(self._insert, query, first.schema, shared) for _ in range(1, n_cores)]
+            try:
+                for work in works:
+                    work.result()
+            finally:
+                shared.end()
+
+    def keep(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Hold raw records as the table `raw`, for `parse_kept`. Raises what `batches` raises."""
+        shared = _Shared(iter(batches))
+        with shared.failing():
+            self.database.register("records", pa.RecordBatchReader.from_batches(schema, shared))
+            self.database.execute("CREATE TABLE raw AS SELECT * FROM records")
+            self.database.unregister("records")
+
+    def parse_kept(self, query: Query) -> None:
+        """Add the rows of the records of `raw`."""
+        self.database.execute(f"INSERT INTO parsed {query.text}")
 
     def refuse(self, uri: str, why: NotPlainError) -> None:
         """Count the input `uri` as refused."""
@@ -108,10 +115,7 @@ class Workspace:
 
     def count_refused(self) -> None:
         """Add a row per refused input to `parsed`."""
-        rows = refusals(self.table, self._refused)
-        self.database.register("refused", rows.cast(_without_zones(rows.schema)))
-        self.database.execute("INSERT INTO parsed BY NAME SELECT * FROM refused")
-        self.database.unregister("refused")
+        self.add("parsed", refusals(self.table, self._refused))
         self._refused.clear()
 
     def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -125,17 +129,21 @@ class Workspace:
         types = {column.name: _TYPES[column.kind] for column in self.table.columns}
         self._create(name, types | dict.fromkeys(columns, "VARCHAR"))
         for rows in tables:
-            self.database.register("more", rows.cast(_without_zones(rows.schema)))
-            self.database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM more')
-            self.database.unregister("more")
+            self.add(name, rows)
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Add rows to the table `name`, by the names of their columns."""
+        self.database.register("more", rows.cast(_without_zones(rows.schema)))
+        self.database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM more')
+        self.database.unregister("more")
 
     def found(self, text: str) -> pa.Table:
         """The answer to a SELECT."""
         return self.database.sql(text).to_arrow_table()
 
-    def batches(self, text: str) -> Iterator[pa.RecordBatch]:
-        """The answer to a SELECT, a batch at a time."""
-        yield from self.database.sql(text).to_arrow_reader(_ROWS_AT_ONCE)
+    def batches(self, text: str, rows: int = _ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
+        """The answer to a SELECT, about `rows` rows at a time."""
+        yield from self.database.sql(text).to_arrow_reader(rows)
 
     def _create(self, name: str, types: dict[str, str]) -> None:
         columns = ", ".join(f'"{column}" {kind}' for column, kind in types.items())
@@ -143,14 +151,16 @@ class Workspace:
 
 
 @contextmanager
-def opened(table: Table) -> Iterator[Workspace]:
-    """A workspace for rows of `table`."""
+def opened(table: Table, *, memory: str = MEMORY, threads: int | None = None) -> Iterator[Workspace]:
+    """A workspace for rows of `table`; `threads` defaults to the number of cores."""
     folder = Path(tempfile.mkdtemp(prefix="cachecast-pull-"))
     settings: _Settings = {
-        "memory_limit": MEMORY,
+        "memory_limit": memory,
         "temp_directory": str(folder),
         "preserve_insertion_order": False,
     }
+    if threads is not None:
+        settings["threads"] = threads
     try:
         with _connected(settings) as database:
             yield Workspace(database, table)
@@ -186,8 +196,8 @@ def _prepared(query: Query, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if query.prepare is None else query.prepare(batch)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """`batches` together, until they have `rows` rows."""
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """`batches` together, about `rows` rows at a time."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         some.append(batch)
@@ -204,6 +214,16 @@ class _Shared(Iterator[pa.RecordBatch]):
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches, self._one = batches, threading.Lock()
         self.failure: Exception | None = None
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Raise in the block what making a batch raised."""
+        try:
+            yield
+        except duckdb.Error:
+            if self.failure is not None:
+                raise self.failure from None
+            raise
 
     def end(self) -> None:
         """Give no more, so that all threads end soon."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features.files import InputFile
+from features.common.input_files import InputFile
+from features.common.sql_names import literal
 from features.schema import ACCESSES
-from features.sql_names import literal
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.decoded import Earlier
 from jobs.ingest.sources.site import Site

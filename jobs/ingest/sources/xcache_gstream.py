@@ -7,8 +7,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from features.errors import NotPlainError
-from features.files import InputFile
+from features.common.errors import NotPlainError
+from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.batches import batches_of
@@ -23,7 +23,7 @@ _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("lfn", "host", "inst", "site", "event_id", "remote")),
         *((name, pa.int64()) for name in ("size_bytes", "attach_t", "detach_t", "received_t")),
-        *((name, pa.int64()) for name in ("b_hit", "b_miss", "b_bypass")),
+        *((name, pa.int64()) for name in ("b_hit", "b_miss", "b_bypass", "b_todisk")),
         *((name, pa.bool_()) for name in ("is_ours", "malformed")),
         ("input", pa.string()),
     ]
@@ -32,9 +32,7 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"remote", "malforme
 
 
 def query() -> sql.Query:
-    """Accesses, one row a `file_close`. `bytes_missed` is what was not served from the cache, bypassed bytes
-    included.
-    """
+    """Accesses, one row a `file_close`: `hit_bytes` and `wan_bytes` as `bytes_hit` and `bytes_missed`."""
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     return sql.Query(
         source="xcache_gstream",
@@ -79,7 +77,7 @@ def _event(record: FileClose, source: str) -> dict[str, object]:
 
 
 def _reason() -> str:
-    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass")
+    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
     return sql.first_reason(
         ("malformed", "malformed record"),
         ("is_ours", sql.OURS),
@@ -90,7 +88,8 @@ def _reason() -> str:
 
 
 def _columns() -> dict[str, str]:
-    missed = sql.total("b_miss", "b_bypass")
+    read, missed = ("b_hit", "b_miss", "b_bypass"), ("greatest(b_miss, coalesce(b_todisk, 0))", "b_bypass")
+    not_fetched = sql.total(*read, *(f"-CAST({one} AS HUGEINT)" for one in missed))
     return sql.named("path") | {
         "site": "nullif(site, '')",
         "cache": "coalesce(nullif(inst, ''), nullif(site, ''), host)",
@@ -98,9 +97,9 @@ def _columns() -> dict[str, str]:
         "closed_at": sql.timestamp("detach_t_us"),
         "known_at": sql.timestamp("received_t_us"),
         "size_bytes": "size_bytes",
-        "read_bytes": sql.total("b_hit", "b_miss", "b_bypass"),
-        "bytes_hit": "b_hit",
-        "bytes_missed": missed,
+        "read_bytes": sql.total(*read),
+        "bytes_hit": f"least(b_hit, greatest(0, {not_fetched}))",
+        "bytes_missed": sql.total(*missed),
         "n_reads": "1",
         "wall_s": "CAST(detach_t AS DOUBLE) - attach_t",
         "origin": f"coalesce(remote, {urls.source_host('lfn')})",

@@ -7,11 +7,11 @@ from itertools import chain
 
 import pyarrow as pa
 
-from features.errors import NotPlainError
-from features.files import InputFile
+from features.common.errors import NotPlainError
+from features.common.input_files import InputFile
+from features.common.sql_names import literal
+from features.common.times import day_label
 from features.schema import ACCESSES
-from features.sql_names import literal
-from features.times import day_label
 from jobs.ingest import merging
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.batches import batches_of
@@ -72,7 +72,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     space.take(query(site), batches_of(events, _SCHEMA))
     if lone:
         space.put("earlier", ACCESSES.partition, _opened(lone, earlier))
-        merging.merge_accesses(space, into="opened", old="earlier")
+        merging.merge(space, into="opened", old="earlier")
         space.take(_ended(), batches_of(lone, _SCHEMA))
     return reader.n_lost
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from pathlib import Path
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.store.filesystems.base import Store
 from jobs.store.filesystems.local import LocalStore
 

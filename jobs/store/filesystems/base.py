@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def parquet_options(rows: pa.Table) -> dict[str, Any]:
-    """How `pyarrow.parquet` writes `rows`: floats and bytes, which seldom repeat, without dictionaries."""
+def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
+    """Write `rows` as Parquet to an open file; returns the hex SHA-256 of the bytes.
+
+    Floats and bytes, which seldom repeat, have no dictionaries.
+    """
     repeats = [
         field.name
         for field in rows.schema
         if not (pa.types.is_floating(field.type) or pa.types.is_binary(field.type))
     ]
-    return {"compression": "zstd", "use_dictionary": repeats}
+    hashed = _Hashed(file)
+    pq.write_table(rows, hashed, compression="zstd", use_dictionary=repeats)
+    return hashed.sha256.hexdigest()
+
+
+class _Hashed(io.RawIOBase):
+    """Hashes what is written to `file`, so that nobody reads it again for that."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self.sha256.update(content)
+        return self._file.write(content)
 
 
 class Store(Protocol):
@@ -64,9 +86,6 @@ class Store(Protocol):
         Raises FileNotFoundError.
         """
 
-    def settle(self, name: str) -> str:
-        """Make the content of a file durable; returns its hex SHA-256. For its name see `settle_folders`."""
-
     def settle_folders(self, names: Iterable[str]) -> None:
         """Make the names in these folders durable, and in their parents up to this store."""
 
@@ -76,8 +95,11 @@ class Store(Protocol):
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
         """The footer of a Parquet file."""
 
-    def write_parquet(self, name: str, rows: pa.Table) -> None:
-        """Write `rows` as a Parquet file, in a folder that `make_folder` made."""
+    def write_parquet(self, name: str, rows: pa.Table) -> str:
+        """Write `rows` as a Parquet file, in a folder that `make_folder` made; returns its hex SHA-256.
+
+        Its content is durable then; for its name see `settle_folders`.
+        """
 
     def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
         """Hold the lock `name` while a block runs; `work`: the kind of work. Raises ConflictError."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from hdfs_native.fsspec import HdfsFileSystem
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.store.filesystems.remote import RemoteStore
 
 # An unavailable single NameNode is reported within seconds; by default the library retries for three minutes.

@@ -8,7 +8,6 @@ loss before that leaves the table at the last commit, or at the new one.
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import os
 import posixpath
@@ -21,8 +20,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import InputError, ServiceError
-from jobs.store.filesystems.base import parquet_options
+from features.common.errors import InputError, ServiceError
+from jobs.store.filesystems.base import write_parquet
 from jobs.store.locks import exclusive
 
 _REFUSED = {
@@ -100,13 +99,8 @@ class LocalStore:
         path = self._folder / name
         return max(entry.stat().st_mtime for entry in (path, *path.rglob("*")))
 
-    def settle(self, name: str) -> str:
-        with (self._folder / name).open("rb") as file:
-            os.fsync(file.fileno())
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
     def settle_folders(self, names: Iterable[str]) -> None:
-        folders = {self._folder}
+        folders = set[Path]()
         for name in names:
             path = self._folder / name
             folders |= {path, *(above for above in path.parents if above.is_relative_to(self._folder))}
@@ -120,9 +114,12 @@ class LocalStore:
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
         return pq.read_metadata(self._path(name))
 
-    def write_parquet(self, name: str, rows: pa.Table) -> None:
-        with _refusals():
-            pq.write_table(rows, self._path(name), **parquet_options(rows))
+    def write_parquet(self, name: str, rows: pa.Table) -> str:
+        with _refusals(), Path(self._path(name)).open("wb") as file:
+            digest = write_parquet(file, rows)
+            file.flush()
+            os.fsync(file.fileno())
+        return digest
 
     @contextmanager
     def exclusive(self, name: str, work: str) -> Iterator[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import hashlib
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -13,11 +12,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.store import leases
-from jobs.store.filesystems.base import parquet_options
-
-_CHUNK_BYTES = 8 * 2**20
+from jobs.store.filesystems.base import write_parquet
 
 
 class RemoteStore(abc.ABC):
@@ -91,13 +88,6 @@ class RemoteStore(abc.ABC):
             below = self._fs.find(path, detail=True).values()
             return max(self._modified_s(info) for info in (self._fs.info(path), *below))
 
-    def settle(self, name: str) -> str:
-        digest = hashlib.sha256()
-        with self._service_errors(), self._fs.open(self._path(name), "rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-        return digest.hexdigest()
-
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with self._service_errors():
             return pq.read_table(
@@ -112,9 +102,9 @@ class RemoteStore(abc.ABC):
         with self._service_errors():
             return pq.read_metadata(self._path(name), filesystem=self._fs)
 
-    def write_parquet(self, name: str, rows: pa.Table) -> None:
-        with self._service_errors():
-            pq.write_table(rows, self._path(name), filesystem=self._fs, **parquet_options(rows))
+    def write_parquet(self, name: str, rows: pa.Table) -> str:
+        with self._service_errors(), self._fs.open(self._path(name), "wb") as file:
+            return write_parquet(file, rows)
 
     def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
         return leases.leased(self, name, work)

@@ -1,4 +1,4 @@
-"""Tables on S3. Spark needs hadoop-aws on its classpath; all else uses s3fs, an extra of the package."""
+"""Tables on S3, by s3fs, an extra of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.store.filesystems.remote import RemoteStore
 
 _PRECONDITION_FAILED = 412

@@ -10,8 +10,8 @@ import pytest
 from worlds import random_worlds, tables_of
 
 from features.stream import events
+from features.stream.dataset_parts import dataset_parts
 from features.stream.facts import CATALOGUE
-from features.stream.homes import homes
 from features.stream.parts import divided, part_of
 from features.stream.region import Region
 from features.stream.stored import Stored
@@ -53,7 +53,7 @@ def halves(
     reads: pa.Table, files: pa.Table, stored: Stored, n_parts: int, cycle_s: int
 ) -> list[tuple[pa.Table, pa.Table, Stored]]:
     """What is known, divided by dataset."""
-    found = homes(reads, files, stored, n_parts, cycle_s=cycle_s)
+    found = dataset_parts(reads, files, stored, n_parts, cycle_s=cycle_s)
     tables = zip((reads, files, stored.rows), found, strict=True)
     parts = [dict(divided(rows, part, n_parts)) for rows, part in tables]
     empty = (reads.slice(0, 0), files.slice(0, 0), stored.rows.slice(0, 0))

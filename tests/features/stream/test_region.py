@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from cases import cases
 from hypothesis import given
@@ -124,24 +123,6 @@ def test_late_records_change_a_state_wherever_they_are_counted() -> None:
     assert len(ahead) > 10
 
 
-def test_a_dataset_is_in_one_part_and_then_parts_equal_the_whole() -> None:
-    worlds = random_worlds(9, n_worlds=6)
-    as_of_s = instants(worlds)[5]
-
-    def part(k: int) -> Any:
-        def is_in(did: str) -> bool:
-            return int(did[1 : did.index(":")]) % 2 == k
-
-        reads = [r for r in worlds.reads if is_in(r.did)]
-        return dataclasses.replace(worlds, reads=reads, files=[f for f in worlds.files if is_in(f.did)])
-
-    whole = rows_of(region_of(worlds).features(as_of_s))
-    parts: dict[str, Any] = {}
-    for k in (0, 1):
-        parts |= rows_of(region_of(part(k)).features(as_of_s))
-    assert parts == whole
-
-
 def test_a_sample_holds_some_candidates_as_they_are() -> None:
     worlds = random_worlds(3, n_worlds=60)
     some = dataclasses.replace(worlds, spec=dataclasses.replace(worlds.spec, sample_share=0.3))
@@ -191,13 +172,3 @@ def test_absurd_records_harm_no_other_dataset() -> None:
         seen += [value for value in hostile.values() if isinstance(value, float)]
     assert seen
     assert np.isfinite(seen).all()
-
-
-def test_a_file_read_a_million_times() -> None:
-    worlds = random_worlds(6, n_worlds=2)
-    accesses, files = tables_of(dataclasses.replace(worlds, reads=worlds.reads[:1]))
-    as_of_s = usable_s(worlds.reads[0], worlds.spec.cycle_s)
-    many = accesses.take(pa.array(np.zeros(1_000_000, np.int64))).select(list(events.COLUMNS))
-    region = Region(many, files.select(list(CATALOGUE)), Stored.empty(), worlds.spec)
-    row = region.features(as_of_s).filter(pc.field("did") == worlds.reads[0].did)
-    assert row["n_reads"].to_pylist() == [1e6 * worlds.reads[0].n]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stream_oracle import Known, Read
 from stream_oracle import row as expected_row
 
-from features.jit import bare, kernel
+from features.common.jit import bare, kernel
 from features.stream import state as kernels
 from features.stream.columns import COLUMNS
 from features.stream.row import row

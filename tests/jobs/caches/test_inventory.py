@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from features.errors import LimitError, TargetUnavailable
+from features.common.errors import LimitError, TargetUnavailable
+from features.common.times import as_of_label, day_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
-from features.times import as_of_label, day_label
 from jobs.caches import inventory
 from jobs.ingest import scan
 from jobs.plan import plan
@@ -25,7 +24,7 @@ from jobs.settings.plan import RuleSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.rucio.names import Did
-from prefetch.rucio.reported import Told
+from prefetch.rucio.reported_replicas import ReportedReplicas
 from prefetch.rucio.sync import changes
 from prefetch.target import Held
 
@@ -124,12 +123,10 @@ def test_a_file_with_an_unreadable_record_is_left_as_it_is(tables: Tables) -> No
     assert set(tables.read_arrow(CONTENTS, as_of=as_of_label(AS_OF))["name"].to_pylist()) == known
 
 
-def test_a_scan_of_an_unmounted_folder_is_refused(
-    spark: SparkSession, tables: Tables, tmp_path: Path
-) -> None:
+def test_a_scan_of_an_unmounted_folder_is_refused(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(LimitError, match="lost_share"):
-        scan.scan(spark, tables, namespace=tmp_path / "empty", cache="xc1", as_of_s=AS_OF, lost_share=0.5)
+        scan.scan(tables, namespace=tmp_path / "empty", cache="xc1", as_of_s=AS_OF, lost_share=0.5)
     assert len(tables.head(CONTENTS).partitions) == 1
 
 
@@ -151,7 +148,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
         f'origin = "{tmp_path}/origin"\ncapacity = "1GB"\nrse = "XCACHE"\n'
     )
     dids = [Did("cms", lfn(i)) for i in range(10)]
-    told = Told(str(journal))
+    told = ReportedReplicas(str(journal))
     told.note("XCACHE", dids, "there", now_s=1.0)
     settings = Settings.load(conf, env={})
 

@@ -37,6 +37,14 @@ def test_help_texts_are_shown_whole_with_their_brackets(
         assert " ".join(plain.split()) in screen, option.name
 
 
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_breaks_no_word_at_80_characters(command: str) -> None:
+    answer = CliRunner().invoke(app, [*command.split(), "-h"], env={"COLUMNS": "80"})
+    shown = set(answer.output.split())
+    helps = [Text.from_markup(option.help).plain for option in COMMANDS[command].params]
+    assert {word for text in helps for word in text.split()} <= shown
+
+
 def test_help_names_tables_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "defaults to [serve] port" in shown(monkeypatch, "serve", "-h")
     assert "[env: CACHECAST_CONF]" in shown(monkeypatch, "serve", "-h")

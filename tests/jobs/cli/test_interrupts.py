@@ -48,3 +48,27 @@ with interrupts.in_one_line(print):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+ENDING = """
+import atexit, sys, threading, time
+import duckdb
+from jobs.cli import main
+
+def app():
+    held = duckdb.connect()
+    threading.Thread(target=lambda: (held, time.sleep(60)), daemon=True).start()
+    atexit.register(print, "the last line", file=sys.stderr)
+    sys.exit(3)
+
+main.app = app
+main.{run}()
+"""
+
+
+@pytest.mark.parametrize(("run", "is_listed"), [("app", True), ("main", False)])
+def test_what_a_thread_holds_at_the_end_is_not_listed(run: str, is_listed: bool) -> None:
+    words = [sys.executable, "-c", ENDING.format(run=run)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (3, "the last line")
+    assert ("leaked" in done.stderr) == is_listed

@@ -59,6 +59,45 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str],
     assert not answer.stdout
 
 
+@pytest.mark.parametrize("command", ["evaluate", "replay", "curve", "report", "leaderboard"])
+@pytest.mark.parametrize("place", ["file/x.html", "/proc/nowhere/x.html", "folder.html"])
+def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, command: str, place: str) -> None:
+    """Below a file, where not even root may write, and a folder's name or, for a folder, a file's."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.html").mkdir()
+    is_folder = command == "leaderboard"
+    out = tmp_path / ("file" if is_folder and place == "folder.html" else place)
+    days = [] if command in ("report", "leaderboard") else ["--from", "2026-03-01"]
+    answer = cachecast(command, *days, "--out", out)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"error: cannot write {out}: ")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["report", "--trace"], ["prefill", "--cache", "x", "--files"]], ids=len)
+def test_a_path_that_cannot_be_read_is_one_line(tmp_path: Path, words: list[str]) -> None:
+    answer = cachecast(*words, tmp_path, CACHECAST_TABLES__ROOT=str(tmp_path / "tables"))
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("error: ")
+    assert str(tmp_path) in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_pull_of_rejected_rows_alone_fails(tmp_path: Path) -> None:
+    (tmp_path / "traces").write_text("no trace\nneither\n")
+    words = ("pull", "--source", "rucio_traces", "--input", tmp_path / "traces", "--day", "2026-03-01")
+    answer = cachecast(*words, "--json", "--tables", tmp_path / "tables")
+    assert json.loads(answer.stdout)["n_rows"] == 2
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"error: every row of {tmp_path / 'traces'} was rejected")
+
+
+def test_a_mistyped_command_gets_a_suggestion() -> None:
+    answer = cachecast("leaderbord")
+    assert answer.returncode == 2
+    assert "'leaderboard'" in answer.stderr
+
+
 def test_without_java_the_remedy_is_that_of_the_doctor(tmp_path: Path) -> None:
     answer = cachecast(
         *("features", "--as-of", "2026-03-01", "--tables", tmp_path),

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from features.common.progress import unwatched
 from jobs.cli import console, progress
 from jobs.cli.main import app
 from jobs.cli.progress import Lines
 from jobs.operate import caches as cache_list
-from jobs.progress import unwatched
 
 
 def told(steps: list[tuple[int, int, str]], *, each_s: int) -> list[str]:

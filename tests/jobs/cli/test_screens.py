@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from features.errors import UnprovenError
+from features.common.errors import UnprovenError
 from features.results import REPLAYS, WORTH
 from features.schema import Table
 from jobs import text
 from jobs.cli import console, layout
-from jobs.cli.demo import Terminal
 from jobs.cli.main import COMMANDS, app
+from jobs.cli.site import DemoScreen
 from jobs.demo import summary
 
 AT, DAY = "2026-03-01T04:00:00Z", "2026-03-01"
@@ -81,6 +81,10 @@ def rows(table: Table) -> list[dict[str, object]]:
 
 STEWARD_BYTES = ("wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
 OUTCOME = {name: value(name, int) for name in text.OUTCOME_COLUMNS}
+GAP = {f"byte_gap_closed{end}": 0.54321 for end in ("", "_lower", "_upper")}
+NAMED = {"policy": "lru+challenger", "cycle": "15m", "trace": "mwt2"}
+EVALUATED = {name: value(name, int) for name in text.EVALUATION_COLUMNS} | GAP | NAMED
+RANKED = {"capacity_fraction": 0.1, **GAP, **NAMED}
 REST: Mapping[str, Callable[[Any], Any]] = {
     "replay": lambda kind: kind(rows(REPLAYS), (SENTENCE,)),
     "fleet": lambda kind: kind([{name: value(name, int) for name in text.FLEET_COLUMNS}] * 3, (SENTENCE,)),
@@ -90,6 +94,8 @@ REST: Mapping[str, Callable[[Any], Any]] = {
         [{"day": DAY, **row} for row in rows(WORTH)],
         [{"day": DAY, "orders": "learned, s3fifo", **{name: value(name, int) for name in STEWARD_BYTES}}] * 3,
     ),
+    "evaluation": lambda kind: kind("cachecast-emea/12", DAY, DAY, (EVALUATED,) * 3, (SENTENCE,)),
+    "leaderboard": lambda kind: kind((RANKED,) * 3, 1, 1, (), "x", "x"),
 }
 """Answers whose rows are no dataclasses."""
 
@@ -99,12 +105,13 @@ DAYS = ["--from", DAY, "--to", DAY]
 Case = tuple[list[str], str, str]
 CASES: list[Case] = [
     (["pull", "--source", "rucio_traces", "--input", "x", "--day", DAY], "jobs.ingest.pull.run", ""),
+    (["arrivals", *NOW], "jobs.ingest.arrivals.run", ""),
     (["scan", *CACHE], "jobs.ingest.scan.run", ""),
     (["features", *NOW], "jobs.train.features.run", ""),
     (["train", *NOW], "jobs.train.training.run", ""),
     (["predict", *NOW], "jobs.train.predict.run", ""),
     (["cycle", *NOW], "jobs.cycle.run", ""),
-    (["evaluate", "--from", DAY], "jobs.evaluate.evaluate.run", ""),
+    (["evaluate", "--from", DAY], "jobs.evaluate.evaluate.run", "evaluation"),
     (["promote"], "jobs.evaluate.promote.promote", ""),
     (["promote", "--why"], "jobs.evaluate.promote.why", ""),
     (["plan", *CACHE, *NOW], "jobs.plan.plan.run", ""),
@@ -120,7 +127,7 @@ CASES: list[Case] = [
     (["replay", "--trace", "x", "--policy", "lru"], "jobs.simulate.replay_trace.run", "replay"),
     (["replay", "--caches", __file__], "jobs.simulate.fleet.run", "fleet"),
     (["curve", *DAYS], "jobs.simulate.curve.run", ""),
-    (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", ""),
+    (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", "leaderboard"),
     (["report"], "jobs.report.build.run", ""),
     (["report", "--trace", "x"], "jobs.simulate.study.run", ""),
     (["workload", "--out", "x", "--report"], "jobs.simulate.workload.run", ""),
@@ -146,8 +153,8 @@ CASES: list[Case] = [
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
-NO_SCREEN = {"serve", "collect", "steward", "rooms", "init"}
-"""Services, a command whose answer is one fact, and one that answers with commands to copy."""
+NO_SCREEN = {"serve", "collect", "steward", "package", "init", "due"}
+"""Services, commands whose answer is one fact, and one that answers with commands to copy."""
 
 
 @pytest.fixture(params=[80, 200])
@@ -209,6 +216,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"jobs.{check}", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.push.push.is_over", lambda *_args, **_more: True)
+    monkeypatch.setattr("jobs.outcomes.earned.tell", lambda *_args, **_more: None)
     for written in ("replay", "fleet", "curve", "evaluation"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)
@@ -227,7 +235,7 @@ def test_every_command_has_a_screen_here() -> None:
 
 
 def test_the_tables_of_the_demo_are_readable(screen: Screen) -> None:
-    terminal = Terminal(quiet=False)
+    terminal = DemoScreen(quiet=False)
     outcome = {"did": "…" + "x" * 18, "action": "prefetch", "n_hits": 1_234_567}
     saved = dict.fromkeys(("bytes_saved", "bytes_spent", "bytes_wasted"), 45_678_901_234_567)
     terminal.table([{key: row[key] for key in text.REPLAY_COLUMNS} for row in rows(REPLAYS)], "Replay")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import InputError
+from features.common.errors import InputError
 from jobs.caches.targets import target
 from jobs.demo import caches
 from jobs.demo.site import MARKS, fresh

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from features.common.progress import unwatched
 from jobs.demo import habits, pair, summary
 from jobs.demo.pair import Pair, Side
 from jobs.demo.side import Seen
-from jobs.progress import unwatched
 
 
 def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
@@ -65,13 +65,6 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
         return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
 
     return Pair(100, 95, side(pair.PLAIN, plain_wan), side(pair.STEWARD, steward_wan), 0.4, None)
-
-
-def test_the_summary_says_by_how_much_the_steward_wins() -> None:
-    first, second, third = summary.side_by_side_answers(both(500, 400))
-    assert "s3fifo saves 100 B (20.0 %) of WAN traffic against plain. In replay it saves 100 B" in first
-    assert second.endswith("differ by 1.0 points (plain) and 1.0 (steward).")
-    assert third.endswith("its byte hits are 40.0 %.")
 
 
 def test_the_summary_says_so_if_the_steward_loses() -> None:

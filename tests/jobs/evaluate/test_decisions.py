@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from operator_site import row
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.results import PROMOTIONS
 from jobs.evaluate.decisions import last_decision, serving
 from jobs.store.tables import Tables

@@ -15,11 +15,11 @@ import pytest
 from local_engines import LOCAL
 from typer.testing import CliRunner
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
+from features.common.times import DAY_S
+from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
-from features.times import DAY_S
-from features.units import TOO_FEW_DAYS, format_bytes
 from jobs.cli.main import app
 from jobs.evaluate import inputs
 from jobs.evaluate.scores import ScoreStore

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features.errors import CachecastError, InputError, SchemaError, StaleInputError
+from features.common.errors import CachecastError, InputError, SchemaError, StaleInputError
+from features.common.times import parse_day
 from features.schema import ACCESSES
-from features.times import parse_day
 from jobs.evaluate import ready
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rucio_avro import write_dump
 
-from features.errors import InputError
+from features.common.errors import InputError
 from features.schema import ACCESSES, FILES, PULLS
-from jobs.ingest import incremental, raw_input
-from jobs.ingest.raw_input import Engine, PullSummary
+from jobs.ingest import incremental, pull_input
+from jobs.ingest.pull_input import Engine, PullSummary
 from jobs.store.tables import Tables
 
 DAY = dt.date(2026, 3, 5)
@@ -30,7 +30,7 @@ def trace(uuid: str) -> str:
 
 
 def pulled(engine: Engine, tables: Tables, path: str, source: str = "rucio_traces") -> PullSummary:
-    return raw_input.pull(engine, tables, source=source, path=path, day=DAY, take=incremental.only_new)
+    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, take=incremental.only_new)
 
 
 def told(summary: PullSummary) -> tuple[int, int, int]:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from features.schema import ACCESSES, FILES, Table, arrow_schema
-from features.spark.schema import struct_type
-from jobs.ingest.merging import merge_accesses, merge_files
+from jobs.ingest.merging import merge
 from jobs.ingest.sources.workspace import opened, parsed_schema
-from jobs.ingest.spark_merging import merged_accesses, merged_files
 
 Row = dict[str, Any]
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -28,20 +24,7 @@ def moment(hours: int | None) -> dt.datetime | None:
     return None if hours is None else START + dt.timedelta(hours=hours)
 
 
-def sparks(spark: SparkSession, table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
-    """What Spark merges."""
-    schema = struct_type(table, with_partition=True)
-    frames = [
-        spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
-        for rows in (new, old)
-    ]
-    merge = merged_accesses if table is ACCESSES else merged_files
-    merged = merge(frames[0], frames[1] if old else None)
-    names = [*table.column_names, *table.partition, "changed"]
-    return merged.select(*names).toArrow().sort_by(table.key[0]).to_pylist()
-
-
-def workspaces(table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
+def merged(table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row]:
     """What a workspace merges."""
     schema = parsed_schema(table)
     stored = pa.schema([*arrow_schema(table), *((name, pa.string()) for name in table.partition)])
@@ -49,24 +32,12 @@ def workspaces(table: Table, new: Sequence[Row], old: Sequence[Row]) -> list[Row
         space.put("given", ("reason", "sample", "input"), [pa.Table.from_pylist(list(new), schema=schema)])
         space.database.execute("INSERT INTO parsed BY NAME SELECT * FROM given")
         space.put("old", table.partition, [pa.Table.from_pylist(list(old), schema=stored)])
-        merge = merge_accesses if table is ACCESSES else merge_files
         merge(space, into="merged", old="old")
         columns = ", ".join(f'"{name}"' for name in [*table.column_names, *table.partition, "changed"])
         times = {field.name: field.type for field in stored}
         rows = space.found(f"SELECT {columns} FROM merged ORDER BY {table.key[0]}")
     fields = [pa.field(name, times.get(name, pa.bool_())) for name in rows.column_names]
     return rows.cast(pa.schema(fields)).to_pylist()
-
-
-Merge = Callable[[Table, Sequence[Row], Sequence[Row]], list[Row]]
-
-
-@pytest.fixture(params=["local", "spark"])
-def merged(request: pytest.FixtureRequest) -> Merge:
-    """The merge of each engine."""
-    if request.param == "local":
-        return workspaces
-    return functools.partial(sparks, request.getfixturevalue("spark"))
 
 
 def without_changed(rows: Sequence[Row]) -> list[Row]:
@@ -102,7 +73,7 @@ def latest(versions: Sequence[Row]) -> Row:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_file_keeps_its_first_moment_and_its_latest_content(merged: Merge, seed: int) -> None:
+def test_a_file_keeps_its_first_moment_and_its_latest_content(seed: int) -> None:
     batches = files(seed)
     every = sorted(itertools.chain(*batches), key=lambda row: row["did"])
     groups = itertools.groupby(every, key=lambda row: row["did"])
@@ -119,7 +90,7 @@ def test_a_file_keeps_its_first_moment_and_its_latest_content(merged: Merge, see
         assert without_changed(again) == table
 
 
-def test_changed_files_are_those_that_the_table_has_otherwise(merged: Merge) -> None:
+def test_changed_files_are_those_that_the_table_has_otherwise() -> None:
     def row(did: str, size: int, known: int, updated: int) -> Row:
         times = {"known_at": moment(known), "updated_at": moment(updated)}
         return {"did": did, "scope": "s", "name": did, "size_bytes": size, **times}
@@ -135,7 +106,7 @@ def test_changed_files_are_those_that_the_table_has_otherwise(merged: Merge) -> 
     }
 
 
-def test_an_access_that_ended_goes_before_the_same_without_its_end(merged: Merge) -> None:
+def test_an_access_that_ended_goes_before_the_same_without_its_end() -> None:
     def row(known: int, closed: int | None) -> Row:
         name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e", "day": "2026-03-01"}
         return {
@@ -157,7 +128,7 @@ def test_an_access_that_ended_goes_before_the_same_without_its_end(merged: Merge
         ]
 
 
-def test_an_open_completed_by_its_close_stays_known_since_the_open(merged: Merge) -> None:
+def test_an_open_completed_by_its_close_stays_known_since_the_open() -> None:
     def row(known: int, closed: int | None, read_bytes: int | None = None) -> Row:
         name = {"did": "s:f", "scope": "s", "name": "f", "source": "xrootd_fstream", "event_id": "e"}
         times = {"accessed_at": START, "known_at": moment(known), "closed_at": moment(closed)}

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 from rucio_avro import write_dump
 
-from features.errors import ConfigError, ConflictError, InputError, SchemaError
+from features.common.errors import ConfigError, ConflictError, InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import raw_input
-from jobs.ingest.raw_input import Engine
+from jobs.ingest import pull_input
+from jobs.ingest.pull_input import Engine
 from jobs.settings.sources import SOURCES
 from jobs.store.locks import exclusive
 from jobs.store.tables import Tables
+from prefetch.xcache.gstream import read_capture
 
 GOLDEN = Path(__file__).parents[2] / "golden/pull"
 DAY = dt.date(2026, 3, 5)
@@ -28,7 +29,7 @@ def tables(tmp_path: Path) -> Tables:
     return Tables(str(tmp_path / "tables"))
 
 
-def outcome(tables: Tables, summary: raw_input.PullSummary) -> dict[str, Any]:
+def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
     """All that a pull left, in JSON's types and without null columns."""
     told = {
         "n_rows": summary.n_rows,
@@ -89,7 +90,7 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
     source, path = case.split("/", maxsplit=1)[0], given(case, tmp_path)
     known = GOLDEN / case / "caches.json"
     caches = json.loads(known.read_text()) if known.exists() else ()
-    summary = raw_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", caches=caches)
+    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", caches=caches)
     found = outcome(tables, summary)
     expect = GOLDEN / case / "expect.json"
     if os.environ.get("WRITE_GOLDEN"):
@@ -102,7 +103,7 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
     before = {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)}
-    again = raw_input.pull(
+    again = pull_input.pull(
         engine, tables, source=source, path=path, day=DAY, salt="other salt", caches=caches
     )
     assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
@@ -137,6 +138,20 @@ def test_carried_data_is_pulled_whole(engine: Engine, tables: Tables, data: Path
     check_pulled_whole(engine, tables, data / real.file, real)
 
 
+def test_reads_through_a_newer_cache_count_what_it_fetched(
+    engine: Engine, tables: Tables, data: Path
+) -> None:
+    """It counts a read of a block that is on its way as a hit; what it wrote to disk tells."""
+    capture = data / "gstream-6.2.1.txt"
+    pull_input.pull(engine, tables, source="xcache_gstream", path=str(capture), day=DAY, salt="pepper")
+    rows = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
+    said = read_capture(capture).records
+    assert sorted(tuple(row.values()) for row in rows) == sorted(
+        (one.hit_bytes, one.wan_bytes, one.read_bytes) for one in said
+    )
+    assert all(row["bytes_hit"] < one.b_hit for row, one in zip(rows, said, strict=True))
+
+
 @pytest.mark.parametrize("real", NOT_CARRIED, ids=lambda real: real.file)
 def test_shared_data_is_pulled_whole(
     engine: Engine, tables: Tables, shared: Callable[[str], Path], real: Real
@@ -146,7 +161,7 @@ def test_shared_data_is_pulled_whole(
 
 def check_pulled_whole(engine: Engine, tables: Tables, path: Path, real: Real) -> None:
     source, _, n_rows, n_new, n_days = real
-    summary = raw_input.pull(engine, tables, source=source, path=str(path), day=DAY, salt="pepper")
+    summary = pull_input.pull(engine, tables, source=source, path=str(path), day=DAY, salt="pepper")
     assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
     assert n_rows == n_new + summary.n_duplicates + sum(summary.n_rejected.values())
     # Of the f-stream's closes 45 come before their opens.
@@ -160,15 +175,17 @@ def trace(**fields: object) -> str:
     return json.dumps({**told, "transferEnd": start + 1, **fields})
 
 
+@pytest.mark.parametrize("name", ["engine", "spark_engine"])
 def test_late_rows_reopen_their_day_and_leave_the_others(
-    engine: Engine, tables: Tables, tmp_path: Path
+    request: pytest.FixtureRequest, name: str, tables: Tables, tmp_path: Path
 ) -> None:
+    engine = request.getfixturevalue(name)
     first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
     first.write_text("\n".join([trace(), trace(uuid="v", transferStart=1772409600)]))
     late.write_bytes(gzip.compress(trace(uuid="w").encode()))
-    raw_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
+    pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
     before = tables.snapshot(ACCESSES).partitions
-    summary = raw_input.pull(engine, tables, source="rucio_traces", path=str(late), day=DAY)
+    summary = pull_input.pull(engine, tables, source="rucio_traces", path=str(late), day=DAY)
     after = tables.snapshot(ACCESSES).partitions
     assert (summary.n_new, summary.days) == (1, ("2026-03-01",))
     assert {key[0]: part.n_rows for key, part in after.items()} == {"2026-03-01": 2, "2026-03-02": 1}
@@ -183,25 +200,10 @@ def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp
     told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
     (tmp_path / "t").write_text("\n".join(told))
     first, again = (
-        raw_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+        pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
         for _ in range(2)
     )
     assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
-
-
-def test_a_daily_dump_leaves_files_known_since_they_were(
-    engine: Engine, tables: Tables, tmp_path: Path
-) -> None:
-    """Listings of three days, pulled in any order: known since the first, with the last one's content."""
-    rows = {"scope": "s", "name": "f", "adler32": "0a1b2c3d"}
-    for day in (3, 1, 2, 3):
-        (tmp_path / "l").write_text(json.dumps({**rows, "bytes": day}))
-        told = raw_input.pull(
-            engine, tables, source="rucio_files", path=str(tmp_path / "l"), day=dt.date(2026, 3, day)
-        )
-    (file,) = tables.read_arrow(FILES, columns=["size_bytes", "known_at", "updated_at"]).to_pylist()
-    assert (file["size_bytes"], file["known_at"].day, file["updated_at"].day) == (3, 1, 3)
-    assert (told.n_new, told.n_duplicates) == (0, 1)
 
 
 def test_an_f_stream_cut_in_two_tells_what_the_whole_does(engine: Engine, tmp_path: Path, data: Path) -> None:
@@ -217,7 +219,7 @@ def test_an_f_stream_cut_in_two_tells_what_the_whole_does(engine: Engine, tmp_pa
     for form in (["whole"], ["second", "first", "first"]):
         tables = Tables(str(tmp_path / f"tables-{len(form)}"))
         told = [
-            raw_input.pull(
+            pull_input.pull(
                 engine, tables, source="xrootd_fstream", path=str(tmp_path / f"{name}.jsonl"), day=DAY
             )
             for name in form
@@ -235,10 +237,10 @@ def test_a_source_of_this_machine_says_so_of_another(
 ) -> None:
     for path in ("hdfs://namenode:9000/captures", "s3a://bucket/captures"):
         with pytest.raises(InputError, match=r"reads files of this machine; copy them from (hdfs|s3a)://"):
-            raw_input.pull(engine, tables, source=source, path=path, day=DAY)
+            pull_input.pull(engine, tables, source=source, path=path, day=DAY)
     (case,) = (GOLDEN / source).glob("input.*")
-    first = raw_input.pull(engine, tables, source=source, path=str(case), day=DAY)
-    again = raw_input.pull(engine, tables, source=source, path=case.as_uri(), day=DAY)
+    first = pull_input.pull(engine, tables, source=source, path=str(case), day=DAY)
+    again = pull_input.pull(engine, tables, source=source, path=case.as_uri(), day=DAY)
     assert (again.n_new, again.n_rows) == (0, first.n_rows)
 
 
@@ -251,7 +253,7 @@ def test_which_came_first_does_not_matter(engine: Engine, tmp_path: Path) -> Non
     for order in ("ab", "ba"):
         tables = Tables(str(tmp_path / f"tables-{order}"))
         for name in order:
-            raw_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
+            pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / name), day=DAY)
         ids.add(tables.snapshot(ACCESSES).id)
         assert tables.read_arrow(ACCESSES)["known_at"].to_pylist()[0].minute == 0
     assert len(ids) == 1
@@ -264,45 +266,45 @@ def test_rejects_of_an_input_are_replaced_and_of_others_kept(
     first.write_text("broken\n")
     second.write_text("broken\nbroken\n")
     for path in (first, second):
-        raw_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
+        pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
     first.write_text(trace() + "\n")
-    raw_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
+    pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
 
 
 def test_without_a_salt_there_is_no_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "t").write_text(trace(usr="jdoe"))
-    raw_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+    pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
     assert tables.read_arrow(ACCESSES)["user"].to_pylist() == [None]
 
 
 def test_an_empty_file_is_no_rows(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     for source in sorted(set(SOURCES) - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
         (tmp_path / "empty").write_text("")
-        summary = raw_input.pull(engine, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
+        summary = pull_input.pull(engine, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
         assert (summary.n_rows, summary.n_new) == (0, 0), source
 
 
 def test_a_path_that_is_not_there_is_an_input_error(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     for source in sorted(SOURCES):
-        if source == "rucio_dumps" and engine.name == "local":
+        if source == "rucio_dumps":
             continue  # which Spark reads
         with pytest.raises(InputError, match="nothing-here"):
-            raw_input.pull(engine, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
+            pull_input.pull(engine, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
     assert not tables.exists(ACCESSES)
 
 
 def test_missing_columns_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("time,lfn\n1,2\n")
     with pytest.raises(SchemaError, match="close_time"):
-        raw_input.pull(engine, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
+        pull_input.pull(engine, tables, source="osdf_accesses", path=str(tmp_path / "x.csv"), day=DAY)
     with pytest.raises(SchemaError, match=r"'week'.* or .*'n_accesses'"):
-        raw_input.pull(engine, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
+        pull_input.pull(engine, tables, source="popularity_series", path=str(tmp_path / "x.csv"), day=DAY)
 
 
 def test_an_unknown_source_is_a_config_error(engine: Engine, tables: Tables) -> None:
     with pytest.raises(ConfigError, match="rucio_traces"):
-        raw_input.pull(engine, tables, source="nonsense", path="x", day=DAY)
+        pull_input.pull(engine, tables, source="nonsense", path="x", day=DAY)
 
 
 def test_two_pulls_at_once_are_refused(engine: Engine, tables: Tables) -> None:
@@ -310,4 +312,4 @@ def test_two_pulls_at_once_are_refused(engine: Engine, tables: Tables) -> None:
         exclusive(Path(tables.root, ".pull.lock"), "pull"),
         pytest.raises(ConflictError, match=f"process {os.getpid()}"),
     ):
-        raw_input.pull(engine, tables, source="osdf_log", path="x", day=DAY)
+        pull_input.pull(engine, tables, source="osdf_log", path="x", day=DAY)

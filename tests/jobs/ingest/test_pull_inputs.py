@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from rucio_avro import write_dump, write_part
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import raw_input
-from jobs.ingest.raw_input import Engine
+from jobs.ingest import pull_input
+from jobs.ingest.pull_input import Engine
 from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[2] / "golden/pull"
@@ -55,11 +55,11 @@ def test_packed_inputs_give_what_the_plain_one_gives(
 ) -> None:
     """Pulled after the plain one, a folder of it packed in three ways is all duplicates and refusals."""
     plain = GOLDEN / LINES[source]
-    first = raw_input.pull(engine, tables, source=source, path=str(plain), day=DAY)
+    first = pull_input.pull(engine, tables, source=source, path=str(plain), day=DAY)
     (tmp_path / "packed").mkdir()
     for suffix, pack in PACKED.items():
         (tmp_path / "packed" / f"{plain.name}.{suffix}").write_bytes(pack(plain.read_bytes()))
-    again = raw_input.pull(engine, tables, source=source, path=str(tmp_path / "packed"), day=DAY)
+    again = pull_input.pull(engine, tables, source=source, path=str(tmp_path / "packed"), day=DAY)
     assert (again.n_rows, again.n_new) == (3 * first.n_rows, 0)
     assert again.n_rejected == {reason: 3 * n_rows for reason, n_rows in first.n_rejected.items()}
 
@@ -72,7 +72,7 @@ def test_a_file_cut_short_is_an_input_error_that_names_it(
     whole = PACKED[suffix](b"".join(b'{"n": %d}\n' % n**7 for n in range(5000)))
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=path.name):
-        raw_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
+        pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
     assert not tables.exists(ACCESSES)
 
 
@@ -83,7 +83,7 @@ def test_a_dump_cut_short_is_an_input_error_that_names_it(
     path = dump / "contents/part-m-00001.avro"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=path.name):
-        raw_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
     assert not tables.exists(FILES)
 
 
@@ -97,7 +97,7 @@ def test_dumps_with_numbers_as_text_or_without_compression_are_the_same(
     ids = set()
     for name, dump in forms.items():
         tables = Tables(str(tmp_path / f"tables-{name}"))
-        raw_input.pull(spark_engine, tables, source="rucio_dumps", path=f"{dump}/", day=DAY)
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=f"{dump}/", day=DAY)
         ids.add(tables.snapshot(FILES).id)
     assert len(ids) == 1
 
@@ -109,7 +109,7 @@ def test_a_dump_without_dids_dates_files_by_their_first_replica(
     del told["dids"]
     (tmp_path / "told.json").write_text(json.dumps(told))
     dump = write_dump(tmp_path / "told.json", tmp_path / "dump")
-    raw_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
+    pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
     created = tables.read_arrow(FILES, columns=["scope", "created_at"]).to_pylist()
     expected = min(r["CREATED_AT"] for r in told["replicas"] if (r["NAME"] or "").endswith("/a.root"))
     (found,) = [row["created_at"] for row in created if row["scope"] == "cms"]
@@ -123,22 +123,24 @@ def test_a_dump_without_rows_is_no_files(spark_engine: Engine, tables: Tables, t
         "rses": ["ID", "RSE"],
     }.items():
         write_part(tmp_path / "dump" / table / "part-m-00000.avro", columns, [])
-    summary = raw_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path / "dump"), day=DAY)
+    summary = pull_input.pull(
+        spark_engine, tables, source="rucio_dumps", path=str(tmp_path / "dump"), day=DAY
+    )
     assert (summary.n_rows, tables.snapshot(FILES).n_rows) == (0, 0)
 
 
 def test_what_a_dump_lacks_is_named(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="replicas"):
-        raw_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
     write_part(tmp_path / "replicas/part-m-00000.avro", ["SCOPE", "NAME"], [])
     with pytest.raises(SchemaError, match=r"\['BYTES', 'RSE_ID'\]"):
-        raw_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
+        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
 
 
 def test_missing_columns_of_a_roll_up_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("timestamp\tscope\tname\n")
     with pytest.raises(SchemaError, match=r"\['bytes', 'created_at', 'eventtype', 'file_ops', 'ops'\]"):
-        raw_input.pull(engine, tables, source="atlas_popularity", path=str(tmp_path / "x.tsv"), day=DAY)
+        pull_input.pull(engine, tables, source="atlas_popularity", path=str(tmp_path / "x.tsv"), day=DAY)
 
 
 def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) 
         for number, line in enumerate(lines):
             path = tmp_path / f"{source}-{number}"
             path.write_text(line)
-            raw_input.pull(engine, tables, source=source, path=str(path), day=DAY)
+            pull_input.pull(engine, tables, source=source, path=str(path), day=DAY)
     samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
     assert len(samples) == 5
     assert not [sample for sample in samples if "jdoe" in sample]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import os
 import socket
@@ -12,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import InputError, NotPlainError
-from features.files import InputFile
+from features.common import input_files
+from features.common.errors import InputError, NotPlainError
+from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
-from jobs.ingest import incremental, raw_input
-from jobs.ingest.raw_input import Engine, PullSummary, Request, Take
+from jobs.ingest import incremental, pull_input
+from jobs.ingest.pull_input import Engine, PullSummary, Request, Selection
 from jobs.ingest.sources import base, lines, queued_jobs
 from jobs.ingest.sources.site import Site
+from jobs.ingest.sources.workspace import MOST_LINE_BYTES
 from jobs.ingest.spark_engine import SparkEngine
 from jobs.store.tables import Tables
 
@@ -60,9 +63,9 @@ REFUSED = {
 
 
 def pulled(
-    engine: Engine, tables: Tables, source: str, path: str, take: Take = raw_input.everything
+    engine: Engine, tables: Tables, source: str, path: str, take: Selection | None = None
 ) -> PullSummary:
-    return raw_input.pull(engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), take=take)
+    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), take=take)
 
 
 def told(tables: Tables) -> str:
@@ -150,7 +153,8 @@ def test_spark_reads_the_same_lines_in_pieces(
     monkeypatch.setattr(base, "_PIECE_BYTES", 1000)
     (file,) = lines.pieces(InputFile(tmp_path / "a"), 1000)[:1]
     assert file.stop
-    frame = base.read_local_lines(spark_engine._spark, [InputFile(tmp_path / "a")], base.fail)
+    pieces = base.local_pieces(spark_engine._spark, [InputFile(tmp_path / "a")], lines.fail)
+    frame = pieces.mapInArrow(base.lines_of, "value binary, input string")
     assert sorted(row["value"].decode() for row in frame.collect()) == sorted(rows)
 
 
@@ -203,3 +207,46 @@ def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
     Path(os.fsdecode(os.fsencode(tmp_path / "names") + b"/a\xff.jsonl")).touch()
     with pytest.raises(InputError, match="not UTF-8"):
         pulled(engine, tables, "rucio_traces", str(tmp_path / "names"))
+
+
+@pytest.mark.parametrize("source", ["rucio_traces", "xrootd_fstream"])
+def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(input_files, "_MAY_HOLD_BYTES", 2**20)
+    drop = tmp_path / "drop"
+    drop.mkdir()
+    (drop / "a.jsonl.gz").write_bytes(gzip.compress(b"{" * 2**24))
+    seed = sorted((GOLDEN / source).rglob("input.*"))[0]
+    (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
+    tables = Tables(str(tmp_path / "tables"))
+    summary = pulled(engine, tables, source, str(drop))
+    assert summary.n_rejected["not a plain file: packed, and 200 times as long as it looks"] == 1
+    assert summary.n_new > 0
+
+
+def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_bytes, with_line_feeds = list[int](), lines._with_line_feeds
+
+    def counted(some: bytes) -> bytes:
+        n_bytes.append(len(some))
+        return with_line_feeds(some)
+
+    monkeypatch.setattr(lines, "_with_line_feeds", counted)
+    (tmp_path / "a").write_bytes(b"x" * 2**28 + b"\n{}\n")
+    found = [
+        len(value.as_py())
+        for some in lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail)
+        for value in some["value"]
+    ]
+    assert found[0] <= MOST_LINE_BYTES + 2**20 and found[1:] == [2]
+    assert sum(n_bytes) < 2**28
+
+
+def test_a_batch_of_many_lines_does_not_name_its_file_a_million_times(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\n" * 2**20)
+    found = list(lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail))
+    assert sum(some.num_rows for some in found) == 2**20
+    assert max(some.num_rows for some in found) <= 2**16

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from damage import damaged
 
-from features.errors import InputError
 from features.schema import ACCESSES
-from jobs.ingest import raw_input
-from jobs.ingest.raw_input import Engine
+from jobs.ingest import pull_input
+from jobs.ingest.pull_input import Engine
 from jobs.store.tables import Tables
 
 GOLDEN = Path(__file__).parents[2] / "golden/pull"
@@ -26,8 +25,8 @@ def golden(source: str) -> Path:
     return sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
 
 
-def pulled(engine: Engine, tables: Tables, source: str, path: Path) -> raw_input.PullSummary:
-    return raw_input.pull(engine, tables, source=source, path=str(path), day=DAY, salt="pepper", caches=())
+def pulled(engine: Engine, tables: Tables, source: str, path: Path) -> pull_input.PullSummary:
+    return pull_input.pull(engine, tables, source=source, path=str(path), day=DAY, salt="pepper", caches=())
 
 
 @pytest.mark.parametrize("source", ASKED)
@@ -89,14 +88,3 @@ _EVENT = {
     **{"access_cnt": 1, "attach_t": 1772323200, "detach_t": 1772323201, "remotes": []},
     **{"b_hit": 0, "b_miss": 300, "b_bypass": 0},
 }
-
-
-def test_a_dump_cut_short_is_an_error_that_names_it(spark_engine: Engine, tmp_path: Path) -> None:
-    from rucio_avro import write_dump  # noqa: PLC0415  needs fastavro, which no other test here does
-
-    (path,) = (GOLDEN / "rucio_dumps/atlas_and_cms").glob("input.*")
-    dump = Path(write_dump(path, tmp_path / "dump"))
-    for file in dump.rglob("*.avro"):
-        file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(InputError, match="cannot read"):
-        pulled(spark_engine, Tables(str(tmp_path / "tables")), "rucio_dumps", dump)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from features.errors import InputError, ServiceError
+from features.common import deadline
+from features.common.errors import InputError, ServiceError
+from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
-from features.times import as_of_label, day_label, parse_as_of
 from jobs.cli.main import app
 from jobs.ingest import queue, queue_entries
 from jobs.plan import plan
@@ -325,3 +326,11 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
             dry_run=True,
             on_progress=lambda *_: None,
         )
+
+
+def test_a_queue_that_never_ends_is_an_error_that_names_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "MOST_BYTES", 20)
+    with answering() as url, pytest.raises(ServiceError, match=rf"queue at {url}/queue: .* longer than"):
+        queue.run(settings_of(tables, QUEUE__TOKEN="s3cret"), name="q", source=f"{url}/queue", as_of_s=AS_OF)

@@ -7,14 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from features.errors import ConfigError, InputError, SchemaError
+from features.common.errors import ConfigError, InputError, SchemaError
+from features.common.times import as_of_label
 from features.schema import ACCESSES, CONTENTS, REJECTS
-from features.times import as_of_label
 from jobs.cli.main import app
-from jobs.ingest import raw_input, scan
+from jobs.ingest import pull_input, scan
 from jobs.ingest.local_engine import LocalEngine
 from jobs.store.tables import Tables
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
@@ -35,7 +34,7 @@ def put(namespace: Path, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_scan_tells_what_is_held_and_what_was_read(spark: SparkSession, tmp_path: Path, data: Path) -> None:
+def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path) -> None:
     tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "ns"
     put(namespace, "/store/user/half.root", cinfo(START, START + 500, blocks=b"\x05"))
     put(namespace, "/store/user/open.root", cinfo(START, end=0))
@@ -44,7 +43,7 @@ def test_a_scan_tells_what_is_held_and_what_was_read(spark: SparkSession, tmp_pa
     put(namespace, "/store/user/broken.root", b"\x04broken")
     (namespace / "away").symlink_to(tmp_path)
 
-    told = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     contents = {row["name"]: row for row in tables.read_arrow(CONTENTS).to_pylist()}
     assert (told.files, told.complete, told.open) == (4, 3, 1)
     assert told.bytes_on_disk == sum(row["bytes_on_disk"] for row in contents.values())
@@ -73,18 +72,16 @@ def test_a_scan_tells_what_is_held_and_what_was_read(spark: SparkSession, tmp_pa
     assert samples["damaged cinfo"].startswith("/store/user/broken.root: cinfo")
 
     before = {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)}
-    again = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    again = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     assert (again.new_accesses, again.known_accesses) == (0, 4)
     assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
 
 
-def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path: Path) -> None:
     tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
     put(namespace, "/store/user/a.root", cinfo(START, START + 500))
     put(namespace, "/store/user/gone.root", cinfo(START))
-    scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     # The cache merges the two records it has, and notes a third.
     merged = AccessRecord(START, START + 600, 2, 200, 1, 0, 2 * 10**6, 1000, 14)
     third = AccessRecord(START + 9000, START + 9100, 1, 100, 0, 0, 10**6, 0, 0)
@@ -94,34 +91,32 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
         dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
     )
     (namespace / "store/user/gone.root.cinfo").unlink()
-    told = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
+    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
     assert (told.files, told.new_accesses, told.known_accesses) == (1, 1, 1)
     reads = tables.read_arrow(ACCESSES, columns=["n_reads"])["n_reads"].to_pylist()
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
     path = str(namespace)
-    summary = raw_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
     assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
-    told = scan.scan(spark, tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
+    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
     assert (told.files, told.bytes_on_disk, told.new_accesses) == (0, 0, 0)
 
 
-def test_a_scan_of_nothing_or_for_nobody_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_scan_of_nothing_or_for_nobody_changes_nothing(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path / "tables"))
     with pytest.raises(InputError, match="nowhere"):
-        scan.scan(spark, tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
+        scan.scan(tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
     with pytest.raises(SchemaError, match=r"\.\./x"):
-        scan.scan(spark, tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
+        scan.scan(tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
     assert not tables.exists(CONTENTS)
     assert not tables.exists(ACCESSES)
 
 
-def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path: Path) -> None:
     namespace, space, conf = tmp_path / "ns", tmp_path / "disk1", tmp_path / "conf" / "caches"
     put(space, "/00/held", cinfo(START))
     put(tmp_path / "elsewhere", "/stray", cinfo(START))

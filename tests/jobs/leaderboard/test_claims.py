@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.arrays import IntArray
-from features.errors import ConfigError
-from features.times import DAY_S
+from features.common.arrays import IntArray
+from features.common.errors import ConfigError
+from features.common.times import DAY_S
 from jobs.leaderboard.claims import Claim, compared, read_claims
-from jobs.leaderboard.entries import FORM, Contest, Entry, opened
+from jobs.leaderboard.entries import FORM, BoardTrace, Entry, opened
 from jobs.leaderboard.forecasts import Errors, cuts, errors_of, series_of
 
 HOUR_S = 3600
@@ -105,8 +105,8 @@ def test_a_wrong_claim_is_one_line(tmp_path: Path, line: str, words: str) -> Non
     assert str(path) in str(caught.value)
 
 
-def contest(folder: Path, time_s: IntArray, dataset: IntArray) -> Contest:
-    """A contest of its later half, from accesses of one file per dataset."""
+def board(folder: Path, time_s: IntArray, dataset: IntArray) -> BoardTrace:
+    """A trace that counts from its later half on, from accesses of one file per dataset."""
     lines = [f"{t},d{n},1,d{n}" for t, n in zip(time_s.tolist(), dataset.tolist(), strict=True)]
     path = folder / "t.csv"
     path.write_text("\n".join(["time,item,size,dataset", *lines]))
@@ -117,7 +117,7 @@ def contest(folder: Path, time_s: IntArray, dataset: IntArray) -> Contest:
 def test_the_series_of_a_trace_counts_its_accesses(tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
     time_s = np.sort(draw.integers(1_000_000, 1_000_000 + 20 * DAY_S, 500))
-    one = contest(tmp_path, time_s, draw.integers(0, 9, 500))
+    one = board(tmp_path, time_s, draw.integers(0, 9, 500))
     series = series_of(one, DAY_S)
     days = time_s // DAY_S - time_s[0] // DAY_S + 1
     dataset = one.story.files.dataset[one.trace.item]
@@ -138,7 +138,7 @@ def test_accesses_that_repeat_have_the_smaller_error(tmp_path: Path) -> None:
     rare = np.where(draw.random(steady.size) < 0.5, steady, draw.permutation(steady.size) % 300)
     errors = []
     for dataset in (steady, rare):
-        error = errors_of(contest(tmp_path, hours, dataset)).hourly
+        error = errors_of(board(tmp_path, hours, dataset)).hourly
         assert error is not None
         errors.append(error)
     assert errors[0] < 0.05 < errors[1]
@@ -146,4 +146,4 @@ def test_accesses_that_repeat_have_the_smaller_error(tmp_path: Path) -> None:
 
 def test_a_trace_of_one_unit_has_no_error(tmp_path: Path) -> None:
     two_days = np.array([DAY_S - 1, DAY_S, DAY_S + 1], np.int64)
-    assert errors_of(contest(tmp_path, two_days, np.zeros(3, np.int64))).daily is None
+    assert errors_of(board(tmp_path, two_days, np.zeros(3, np.int64))).daily is None

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from features.errors import InputError, ServiceError
+from features.common.errors import InputError, ServiceError
 from jobs.cli.main import app
 from jobs.local import site
 from jobs.local.health import takes_datagrams
-from jobs.local.process import Keeper, Service, ServiceState, seen
+from jobs.local.process import Service, Services, ServiceState, seen
 from jobs.local.services import services
 from jobs.local.up import down
 
@@ -37,8 +37,8 @@ def there(path: Path) -> Callable[[], bool]:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[Keeper]:
-    made = Keeper(tmp_path / "run")
+def keeper(tmp_path: Path) -> Iterator[Services]:
+    made = Services(tmp_path / "run")
     yield made
     made.stop()
 
@@ -56,7 +56,7 @@ def lives(pid: int) -> bool:
 
 
 def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_their_own(
-    tmp_path: Path, keeper: Keeper
+    tmp_path: Path, keeper: Services
 ) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", ALONE])
     try:
@@ -72,7 +72,7 @@ def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_th
         stranger.wait()
 
 
-def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, keeper: Keeper) -> None:
+def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, keeper: Services) -> None:
     parent = int(keeper.start(service(tmp_path)).pid)
     marked, _ = map(int, (tmp_path / "family").read_text().split())
     os.kill(parent, 9)
@@ -83,7 +83,7 @@ def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, ke
 
 
 def test_a_second_start_leaves_a_healthy_service_alone_and_replaces_a_sick_one(
-    tmp_path: Path, keeper: Keeper
+    tmp_path: Path, keeper: Services
 ) -> None:
     first = keeper.start(service(tmp_path))
     assert first.state == "started"
@@ -96,7 +96,7 @@ def test_a_second_start_leaves_a_healthy_service_alone_and_replaces_a_sick_one(
     assert not lives(int(first.pid))
 
 
-def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Keeper) -> None:
+def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Services) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", ALONE])
     try:
         (tmp_path / "run").mkdir()
@@ -109,7 +109,7 @@ def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Keeper) -> None:
         stranger.wait()
 
 
-def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Keeper) -> None:
+def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Services) -> None:
     with pytest.raises(ServiceError, match="no such luck"):
         keeper.start(service(tmp_path, "raise SystemExit('no such luck')", "unlucky"))
 

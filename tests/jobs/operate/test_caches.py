@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from features.common.times import parse_as_of, parse_day
 from features.results import WORTH
 from features.schema import RECEIPTS
-from features.times import parse_as_of, parse_day
 from jobs.operate.caches import Wanted, listed
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
@@ -53,6 +53,9 @@ def test_a_day_wants_a_verdict_of_each_xcache_pushed_to_once(tmp_path: Path) -> 
     wanted = Wanted(unjudged_s=parse_day(DAY))
     assert names(settings, wanted) == ["xc1"]
     assert not names(settings, Wanted(unjudged_s=parse_day("2026-03-02")))
+    more = Wanted(unjudged_s=parse_day("2026-02-27"), unjudged_to_s=parse_day("2026-03-02"))
+    Tables(settings.tables.root).replace_rows(RECEIPTS, [], ("2026-02-28", "2026-02-28T04:00:00Z", "xc2"))
+    assert [(one.name, one.day) for one in listed(settings, more)] == [("xc2", "2026-02-28"), ("xc1", DAY)]
     Tables(settings.tables.root).replace_rows(WORTH, [], (DAY, "xc1"))
     assert not names(settings, wanted)
 

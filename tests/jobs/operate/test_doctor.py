@@ -124,3 +124,31 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
     assert str(origin) in checked(tmp_path, "cache d", **given).detail
     origin.mkdir()
     assert checked(tmp_path, "cache d", **given).state == "ok"
+
+
+def test_the_master_of_airflows_connection_is_asked_and_no_secret_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> Check:
+        return checked(tmp_path, "airflow spark", CACHECAST_AIRFLOW__SPARK="spark_site")
+
+    assert told().state == "off"
+    with answering({}) as url:
+        port = int(url.rpartition(":")[2])
+        for connection in (
+            f"spark://127.0.0.1:{port}",
+            json.dumps({"conn_type": "spark", "host": "spark://127.0.0.1", "port": port}),
+            json.dumps({"conn_type": "spark", "host": "127.0.0.1", "port": port}),
+        ):
+            monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", connection)
+            assert told().state == "ok"
+            assert "accepts" in told().detail
+    assert told().state == "bad"
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SPARK_SITE", '{"conn_type": "spark", "host": "yarn", "password": "hush"}'
+    )
+    assert told().state == "ok"
+    for wrong in ('{"password": "hush"}', "{hush"):
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_SITE", wrong)
+        assert told().state == "bad"
+        assert "hush" not in str(told())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import CachecastError
+from features.common.errors import CachecastError
 from jobs.operate import doctor
 from jobs.operate.new_site import Answers, run, suggested_name
 from jobs.settings.tree import Settings
@@ -90,7 +90,7 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
         (Answers(source="rumours"), "rucio_traces"),
         (Answers(source="rucio_files"), "no source of accesses"),
         (Answers(records="/nowhere/traces*"), "nothing is at /nowhere"),
-        (Answers(rucio="rucio.example.org"), "url must be a URL"),
+        (Answers(rucio="rucio.example.org"), r"rucio\.url: must start with http"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

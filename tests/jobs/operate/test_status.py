@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from features.common.times import as_of_label, parse_as_of
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
-from features.times import as_of_label, parse_as_of
-from jobs.cli import operate
+from jobs.cli.operation import steward_line
 from jobs.operate import prometheus, stewards
 from jobs.operate.alarms import REMEDIES
 from jobs.operate.status import run, samples
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.actions import Action, ItemState
-from prefetch.journal.journal import Item, Journal, Patience, Receipt
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.work import Work
 from prefetch.steward.figures import Figures
 
 ROOT = Path(__file__).parents[3]
@@ -69,9 +70,10 @@ def pin(settings: Settings, size_bytes: int) -> None:
     item = Item(
         "0", "xc1", NOW_S - 3600, "a", "/a", Action.PIN, 1, size_bytes, 0, NOW_S + 3600, basis="known"
     )
-    journal.record_plan([item], now_s=NOW_S)
-    journal.claim("xc1", Action.PIN, 1, owner="o", now_s=NOW_S, patience=Patience())
-    journal.finish({"0": Receipt(ItemState.DONE)}, owner="o", now_s=NOW_S)
+    journal.plans.record_plan([item], now_s=NOW_S)
+    with journal.leases.held("xc1", lambda: NOW_S) as lease:
+        Work(lease).begin(Action.PIN, 1, now_s=NOW_S)
+        Work(lease).finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
     journal.close()
 
 
@@ -253,7 +255,7 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         "steward-silent"
     ]
     assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
-    shown = operate._steward(Figures(**told))
+    shown = steward_line(Figures(**told))
     assert shown.startswith(f"lru (cachecast-emea/3 serves since {as_of_label(NOW_S - 60)}): ")
     metrics = {name: value for name, _, labels, value in stewards.samples(Figures(**told))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60

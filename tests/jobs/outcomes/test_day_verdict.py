@@ -13,10 +13,10 @@ import pytest
 from pushed_world import PushedWorld, pushed_world
 from typer.testing import CliRunner
 
-from features.errors import InputError, StaleInputError
+from features.common.errors import InputError, StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
-from features.times import DAY_S, as_of_label, day_label
 from jobs.cli.main import app
 from jobs.outcomes.history import history
 from jobs.plan.rows import item_ids

@@ -14,10 +14,10 @@ import pytest
 from placement_server import eventually, threaded
 from ranges_oracle import rucio_server
 
-from features.errors import ConfigError, StaleInputError
+from features.common.errors import ConfigError, StaleInputError
+from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
-from features.times import as_of_label, day_label
 from jobs.placement import refresh
 from jobs.placement.serve import rates
 from jobs.plan.cache_state import is_here

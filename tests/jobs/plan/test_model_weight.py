@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from features.common.times import DAY_S, as_of_label, day_label
 from features.results import CHALLENGER_PLAN, EVALUATIONS, LRU
-from features.times import DAY_S, as_of_label, day_label
 from jobs.plan.model_weight import model_weight
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables

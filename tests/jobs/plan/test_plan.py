@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.errors import InputError, StaleInputError
+from features.common.errors import InputError, StaleInputError
+from features.common.times import as_of_label, day_label
+from features.results import ARRIVALS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
-from features.times import as_of_label, day_label
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment
 from jobs.plan.file_facts import plan_files
@@ -124,6 +125,8 @@ def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -
     summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
     assert summary.evict_bytes == summary.prefetch_bytes + (2 * MB if max(claimed) > 0 else 0)
     assert summary.prefetch_bytes <= 0.05 * 100 * MB
+    assert any("implausible-inflow" in one for one in summary.alarms) == (max(claimed) > 0)
+    assert summary.pin > 0  # dropped by no figure that cannot be
 
 
 def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:
@@ -155,11 +158,6 @@ def test_a_file_nobody_predicts_leaves_unless_it_came_just_now(tables: Tables) -
     evicted = [row["did"] for row in rows(tables, "evict")]
     assert "cms:/store/x/old.root" in evicted or is_control(["cms:/store/x/old.root"], 0.05)[0]
     assert "cms:/store/x/new.root" not in evicted
-
-
-def test_a_pin_that_is_no_longer_worth_it_is_taken_back(tables: Tables) -> None:
-    run(tables, [held(i) for i in range(92)], pinned={lfn(2), lfn(91)})
-    assert [row["name"] for row in rows(tables, "unpin")] == [lfn(2)]
 
 
 def test_a_second_run_changes_nothing_and_caches_do_not_meet(tables: Tables) -> None:
@@ -216,6 +214,15 @@ def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> N
     assert not tables.exists(PLANS)
     with pytest.raises(InputError, match="neither in cache"):
         plan.explain_item(tables, SETTINGS, moment, item="/no/such.root")
+
+
+def test_a_plan_of_an_incomplete_decision_time_says_so(tables: Tables) -> None:
+    row = {"source": "rucio_traces", "rows": 3, "rejected_share": 0.0, "why": "3 reads", "complete": False}
+    key = (day_label(AS_OF), as_of_label(AS_OF), "default")
+    tables.replace_rows(ARRIVALS, [row], key)
+    assert "rucio_traces is incomplete: 3 reads" in run(tables, [held(1)]).alarms
+    tables.replace_rows(ARRIVALS, [row | {"why": "", "complete": True}], key)
+    assert not any("rucio_traces" in one for one in run(tables, [held(1)]).alarms)
 
 
 def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from features.errors import ConflictError, UnprovenError
+from features.common.errors import ConflictError, UnprovenError
+from features.common.times import DAY_S, as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import PLANS
-from features.times import DAY_S, as_of_label, day_label
 from jobs.cli.main import app
 from jobs.operate import status
 from jobs.push import push as job
@@ -93,7 +93,7 @@ def push(settings: Settings, *, unproven: bool = False) -> PushSummary:
 
 def in_journal(settings: Settings) -> int:
     with closing(Journal(settings.push.journal)) as journal:
-        return sum(journal.counts("d").values())
+        return sum(journal.reports.counts("d").values())
 
 
 def unproven(settings: Settings, *, days_later: int = 0) -> int:
@@ -252,3 +252,55 @@ def test_a_push_beside_one_that_insists_adds_nothing_unproven(site: Settings) ->
         bases = dict(database.execute("SELECT item_id, basis FROM push_items"))
     assert bases.pop("prefetch0") == "known"
     assert set(bases.values()) <= {"unproven"}
+
+
+def test_a_failed_eviction_shows_while_its_plan_stands(site: Settings) -> None:
+    """A steward carries it out later."""
+    push(site, unproven=True)
+    with closing(sqlite3.connect(site.push.journal)) as database:
+        database.execute("UPDATE push_items SET state = 'failed', error = 'x' WHERE action = 'evict'")
+        database.commit()
+    with closing(Journal(site.push.journal)) as journal:
+        assert journal.reports.evictions("d", now_s=time.time()) == ["/store/f3"]
+    assert unproven(site) == N
+    assert unproven(site, days_later=3) == 0
+    with closing(sqlite3.connect(site.push.journal)) as database:
+        database.execute("UPDATE push_plans SET state = 'cancelled'")
+        database.commit()
+    assert unproven(site) == 3
+
+
+def test_a_withheld_plan_replaces_none_that_stands(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided(site, 1, OURS, DIGEST)
+    monkeypatch.setattr(job, "push_rest", lambda *_, **__: PushSummary())
+    push(site)
+    before = states(site)
+    planned(site, [("another/1", DIGEST)], known=[0])
+    tables = Tables(site.tables.root)
+    rows = tables.read_arrow(PLANS, owner="d").to_pylist()
+    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
+    tables.replace_rows(PLANS, [row | {"rank": row["rank"] + 1} for row in rows], key)
+    done = push(site)
+    assert (sum(done.withheld.values()), "stands" in (done.unproven or "")) == (N - 1, True)
+    assert states(site) == before
+
+
+def states(settings: Settings) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(settings.push.journal)) as database:
+        return sorted(database.execute("SELECT item_id, state FROM push_items"))
+
+
+def test_the_rows_that_were_checked_are_the_rows_that_are_pushed(
+    site: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided(site, 1, OURS, DIGEST)
+    n_read = 0
+
+    def check(tables: Tables, plan: Any, **_: object) -> None:
+        nonlocal n_read
+        n_read += plan.num_rows
+        planned(site, [("another/1", "e" * 64)])  # by someone else, meanwhile
+
+    monkeypatch.setattr(job, "check_planned_evictions", check)
+    done = job.run(site, cache="d", as_of_s=AS_OF, on_progress=lambda *_: None)
+    assert (n_read, done.pushed + done.already_done, done.withheld) == (N, N, {})

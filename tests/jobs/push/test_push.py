@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,18 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pushes import item_of
 from typer.testing import CliRunner
 
-from features.errors import CachecastError, InputError, StaleInputError
+from features.common.errors import CachecastError, ConflictError, InputError, StaleInputError
+from features.common.times import as_of_label, day_label
 from features.schema import FILES, PLANS, RECEIPTS
-from features.times import as_of_label, day_label
 from jobs.caches.targets import target
 from jobs.cli.main import app
 from jobs.push import push as job
+from jobs.push.planned_items import planned_items
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.actions import Action, ItemState
-from prefetch.journal.journal import Item, Journal, Patience, Receipt
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.tables import UNPROVEN
+from prefetch.journal.work import Work
 from prefetch.push.touches import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
@@ -90,7 +93,7 @@ def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path
     assert (first["pushed"], first["bytes_fetched"], again["pushed"]) == (N_FILES, N_FILES * 100, 0)
     assert receipts(conf) == ["done"] * N_FILES
     status = push(conf, "--status")
-    assert (status["items"], status["as_of"], status["runs"]) == ({"done": N_FILES}, None, [])
+    assert (status["items"], status["as_of"], status["pusher"]) == ({"done": N_FILES}, None, None)
     assert status["sources"] == [
         f"{source}: 0 of {n} tries failed, 0 s wasted"
         for source, n in (("the cache's own origin", 6), ("xrd0:1094", 1), ("xrd1:1094", 1))
@@ -112,23 +115,23 @@ def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
 
 def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Path) -> None:
     journal = Journal(Settings.load(conf, env={}).push.journal)
-    script = "from prefetch.journal.owner import new_owner; print(new_owner())"
-    command = [sys.executable, "-c", script]
-    dead = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     names = [f"/store/f{number}" for number in range(3)]
     until_s = AS_OF + 2 * 86400
-    journal.record_plan(
-        [
-            Item(name, "d", AS_OF, f"cms:{name}", name, Action.PREFETCH, 1, 100, 100, until_s, basis="known")
-            for name in names
-        ],
-        now_s=time.time(),
-    )
-    journal.claim("d", Action.PREFETCH, 2, owner=dead, now_s=time.time(), patience=Patience())
-    assert len(push(conf, "--status")["runs"]) == 1
+    plan = [item_of(name, "d", name, "prefetch", as_of_s=AS_OF, expires_at_s=until_s) for name in names]
+    journal.plans.record_plan(plan, now_s=time.time())
+    with journal.leases.held("d", time.time):
+        assert push(conf, "--status")["pusher"].startswith(f"process {os.getpid()} on ")
     journal.close()
     assert push(conf, "--resume")["pushed"] == 3
     assert receipts(conf) == ["done"] * 3
+
+
+def test_a_plan_pushed_while_another_push_works_is_recorded_for_later(conf: Path) -> None:
+    journal = Journal(Settings.load(conf, env={}).push.journal)
+    with journal.leases.held("d", time.time), pytest.raises(ConflictError, match="pushes to cache 'd'"):
+        push(conf, "--as-of", as_of_label(AS_OF))
+    journal.close()
+    assert push(conf, "--resume")["pushed"] == N_FILES
 
 
 @contextmanager
@@ -149,25 +152,14 @@ def working(conf: Path, *, days_later: float = 0) -> Iterator[job.Work]:
     journal.close()
 
 
-def item_of(as_of_s: int) -> Item:
-    return Item(
-        f"n{as_of_s}",
-        "d",
-        as_of_s,
-        "cms:/store/n",
-        "/store/n",
-        Action.UNPIN,
-        1,
-        0,
-        0,
-        as_of_s + 86400,
-        basis="known",
-    )
+def newest(work: job.Work) -> Item:
+    at_s = int(work.now_s())
+    return item_of(f"n{at_s}", "d", "/store/n", "unpin", as_of_s=at_s)
 
 
 def resume(work: job.Work) -> None:
     """Resume beside a newer plan: the age of plans is counted up to the newest one."""
-    work.journal.record_plan([item_of(int(work.now_s()))], now_s=work.now_s())
+    work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
     job.push_rest(work, on_progress=lambda *_: None)
 
 
@@ -178,10 +170,10 @@ def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path,
     shutil.rmtree(tmp_path / "tables" / "receipts")
     with working(conf, days_later=6.9) as work:
         resume(work)
-        assert work.journal.counts("d", AS_OF)["done"] == N_FILES
+        assert work.journal.reports.counts("d", AS_OF)["done"] == N_FILES
     with working(conf, days_later=7.1) as work:
         resume(work)
-        assert work.journal.counts("d", AS_OF)["done"] == 0
+        assert work.journal.reports.counts("d", AS_OF)["done"] == 0
     assert receipts(conf) == ["done"] * N_FILES
     assert push(conf, "--as-of", as_of_label(AS_OF))["pushed"] == 0
     assert receipts(conf) == ["done"] * N_FILES
@@ -194,7 +186,7 @@ def test_receipts_that_the_table_has_are_not_written_again(
 ) -> None:
     push(conf, "--as-of", as_of_label(AS_OF))
     with working(conf, days_later=8) as work:
-        work.journal.record_plan([item_of(int(work.now_s()))], now_s=work.now_s())
+        work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
         monkeypatch.delattr(job, "write_receipts")
         assert job.prune(work) == N_FILES
 
@@ -206,10 +198,10 @@ def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tm
     with working(conf, days_later=8) as work:
         with pytest.raises((CachecastError, OSError)):
             resume(work)
-        assert work.journal.counts("d", AS_OF)["done"] == N_FILES
+        assert work.journal.reports.counts("d", AS_OF)["done"] == N_FILES
         (tmp_path / "tables" / "receipts").unlink()
         resume(work)
-        assert work.journal.oldest_s("d") > AS_OF
+        assert work.journal.reports.oldest_s("d") > AS_OF
     assert receipts(conf) == ["done"] * N_FILES
 
 
@@ -218,31 +210,18 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         work.target.prefetch("/store/f1", timeout_s=5)
         until_s = AS_OF + 2 * 86400
         plan = [
-            Item(
-                action,
-                "d",
-                AS_OF,
-                f"cms:/store/f{n}",
-                f"/store/f{n}",
-                Action(action),
-                n,
-                100,
-                100,
-                until_s,
-                basis="known",
-            )
+            item_of(action, "d", f"/store/f{n}", action, as_of_s=AS_OF, expires_at_s=until_s)
             for n, action in enumerate(("prefetch", "pin"))
         ]
-        work.journal.record_plan(plan, now_s=time.time())
-        (pin,) = work.journal.claim(
-            "d", Action.PIN, 1, owner="far|1|5|x", now_s=time.time(), patience=Patience()
-        )
-        work.journal.finish({pin.item_id: Receipt(ItemState.DONE)}, owner="far|1|5|x", now_s=time.time())
+        work.journal.plans.record_plan(plan, now_s=time.time())
+        with work.journal.leases.held("d", time.time) as lease:
+            (pin,) = Work(lease).begin(Action.PIN, 1, now_s=time.time())
+            Work(lease).finish({pin.item_id: Receipt(ItemState.DONE)}, now_s=time.time())
     with working(conf, days_later=400) as wrong:
         summary = job.push_rest(wrong, on_progress=lambda *_: None)
         assert (summary.pushed, summary.expired) == (0, 1)
     with working(conf) as work:
-        assert len(work.journal.pins("d", now_s=time.time())) == 1
+        assert len(work.journal.pins.standing("d", now_s=time.time())) == 1
         assert job.push_rest(work, on_progress=lambda *_: None).pushed == 1
     assert receipts(conf) == ["done", "done"]
 
@@ -280,30 +259,18 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
             rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
             rows = [one | {"model_version": "m/1", "needs_model": False} for one in rows]
             tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
-        expires_s = AS_OF + 86400
-        plan = []
-        for n, action in enumerate(("evict", "prefetch")):
-            name = f"/store/f{n + 1}"
-            plan.append(
-                Item(
-                    f"{older}{action}",
-                    "d",
-                    older,
-                    f"cms:{name}",
-                    name,
-                    Action(action),
-                    n,
-                    100,
-                    0,
-                    expires_s,
-                    basis="known",
-                )
-            )
-        work.journal.record_plan(plan, now_s=time.time())
-        summary = job.push_plan(work, as_of_s=newer, on_progress=lambda *_: None)
+        expires = {"as_of_s": older, "expires_at_s": AS_OF + 86400}
+        plan = [
+            item_of(f"{older}{action}", "d", f"/store/f{n + 1}", action, **expires)
+            for n, action in enumerate(("evict", "prefetch"))
+        ]
+        work.journal.plans.record_plan(plan, now_s=time.time())
+        summary = job.push_plan(
+            work, planned_items(tables, "d", newer, UNPROVEN), on_progress=lambda *_: None
+        )
         assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
         assert work.target.confirm("/store/f1").held is not None
-        late = job.push_plan(work, as_of_s=older, on_progress=lambda *_: None)
+        late = job.push_plan(work, planned_items(tables, "d", older, UNPROVEN), on_progress=lambda *_: None)
         assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
     assert {one["state"] for one in rows} == {"cancelled"}

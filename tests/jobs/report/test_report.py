@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PLANS
-from jobs.report.build import answers, build, lowest_fills
+from jobs.report.build import build, lowest_fills
 from jobs.store.tables import Tables
 
 WATERMARKS = (0.90, 0.95)
@@ -105,20 +105,6 @@ def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Table
     assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1", "1"]  # days and fill level
     assert len(re.findall(r'<tr data-capacity="\d">', page)) == 6
     assert re.findall(r'id="policy-\d" data-key="([^"]+)"', page) == ["lru", "lru+plan"]
-
-
-def test_the_same_tables_give_the_same_page(tables: Tables) -> None:
-    assert build(tables, watermarks=WATERMARKS) == build(tables, watermarks=WATERMARKS)
-
-
-def test_the_answer_has_numbers_with_units() -> None:
-    rows = [replay_row("lru", 100 * 10**12, 0.0), replay_row("lru+plan", 80 * 10**12, 0.4)]
-    assert list(answers(rows)) == [
-        "A cache of 50 TB: the plan saves 20 TB of WAN traffic against LRU (20.0 %), "
-        "40 % of the way to the bound."
-    ]
-    worse = [replay_row("lru", 10**12, 0.0), replay_row("lru+plan", 2 * 10**12, None)]
-    assert "the plan costs 1 TB of WAN traffic against LRU (100.0 %)." in next(answers(worse))
 
 
 def test_the_lowest_fill_of_a_warm_cache_is_told() -> None:

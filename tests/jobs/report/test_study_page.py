@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import itertools
 import json
 import re
@@ -16,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.cli.main import app
 from jobs.report.study import answers, study_page
 from jobs.settings.tree import Settings
 from jobs.simulate.study import thresholds, write_study
-from replay.benefit import DOMA_JOB_TYPES, HDD, SSD, BenefitModel
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
+from replay.study.benefit import HDD, SSD, BenefitModel
 from replay.study.labels import Region
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
@@ -138,32 +137,6 @@ def test_every_value_that_can_be_read_has_a_unit(found: Study) -> None:
     assert all(texts)
     for said in itertools.chain(*texts):
         assert re.search(r"\d (%|[kMGTPE]?B|accesses|HS06-hours)\b|\d %", said), said
-
-
-def test_the_answers_come_with_numbers_and_units(found: Study) -> None:
-    serves, verdicts, doubling, jobs = answers(found)
-    assert serves.startswith("A cache of 60 GB (")
-    assert f"{100 * found.result.byte_hit_ratio:.1f} % of" in serves
-    assert verdicts.startswith(f"Cache: AOD. Do not cache: {EVIL}. Admitting only that, the cache serves ")
-    assert found.chosen is not None
-    assert f"serves {100 * found.chosen.byte_hit_ratio:.1f} % of the bytes" in verdicts
-    assert re.search(r"from \d+\.\d % to \d+\.\d %; no policy could serve more than \d+\.\d %", doubling)
-    assert re.search(r"save [\d ]+ HS06-hours \(\d+\.\d %\)", jobs)
-
-
-def test_the_benefit_says_what_it_rests_on(found: Study) -> None:
-    def text(model: BenefitModel) -> str:
-        config = dataclasses.replace(found.config, model=model)
-        return study_page(dataclasses.replace(found, config=config), what="a")
-
-    assert "hits read from ssd. A job reads 2.4 MB per second" in text(BenefitModel())
-    assert "a miss 10 % slower than a direct read" in text(BenefitModel(miss_slowdown=0.1))
-    told = html.unescape(text(BenefitModel(job=DOMA_JOB_TYPES["derivation"])))
-    assert "DOMA's runtimes of derivation jobs relative to reading locally" in told
-
-
-def test_the_same_study_gives_the_same_page(found: Study) -> None:
-    assert study_page(found, what="a") == study_page(found, what="a")
 
 
 def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from full_disk import full_disk
 
 from features.results import REPLAYS
+from jobs.cli.options import EXPORTS
 from jobs.operate import new_site, prometheus
 from jobs.report import build, export, leaderboard_page
 from jobs.settings.tree import Settings
@@ -63,11 +64,11 @@ def month() -> Any:
 
 
 WRITERS: dict[str, Write] = {
-    **{f"export {suffix}": exported(suffix) for suffix in export.SUFFIXES},
+    **{f"export {suffix}": exported(suffix) for suffix in EXPORTS},
     "report": reported,
     "leaderboard": ranked,
     "metrics": measured,
-    "rooms": lambda folder: code_zip.write(folder / "rooms.zip"),
+    "package": lambda folder: code_zip.write(folder / "package.zip"),
     "init": lambda folder: new_site.run(new_site.Answers(), out=folder / "site.toml", force=True, now_s=0),
     "workload": lambda folder: workload.write(month(), out=folder, raw=False),
     "raw workload": lambda folder: workload.write(month(), out=folder, raw=True),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.settings.airflow import scheduling
 from jobs.settings.tree import Settings
 
@@ -94,6 +94,14 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             ".sample",
         ),
         ('[caches.x]\nname = "y"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n', "caches.x.name", "'x'"),
+        ('[rucio]\nurl = "rucio.example.org"\n', "rucio.url", "http:// or https://"),
+        ('[rucio]\nin_use = "25h"\n', "rucio.in_use", "whole days"),
+        ('[airflow]\nurl = "https://u@h"\n', "airflow.url", "without a user"),
+        ('[airflow.pull]\nrumours = "/x"\n', "airflow.pull.rumours", "'rucio_traces'"),
+        ('[sources]\ndemand = { "*" = "rumours" }\n', "sources.demand", "'rucio_traces'"),
+        ("[replay]\nwatermarks = [0.9, 0.8]\n", "replay.watermarks", "low < high"),
+        ("[plan]\nquiet_hours = [1, 25]\n", "plan.quiet_hours", "25 should be less than or equal to 24"),
+        ("[serve]\nsite_share = 0\n", "serve.site_share", "greater than 0"),
         ('[features]\nhorizons = ["100m", "30d"]\n', "features", "multiples of cycle"),
         ("[plan\n", "site.toml", "not TOML"),
         ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),

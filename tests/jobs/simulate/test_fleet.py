@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from jobs.simulate.fleet import replay_fleet
 from jobs.simulate.fleet_file import load_fleet
 from replay.read import LoadedTrace
@@ -27,8 +27,6 @@ def test_the_shipped_fleet_is_socals() -> None:
     federation = load_fleet(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
     assert len(federation.caches) == 24
     assert federation.capacity_bytes == pytest.approx(2.5e15, rel=0.01)
-    assert federation.caches["small-12"].wan_bytes_per_s == 1_250_000_000
-    assert federation.wan_bytes_per_s == 5_000_000_000
 
 
 def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
@@ -61,6 +59,7 @@ def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
         ("[[caches]]\nname = 'a'", "capacity"),
         ("[[caches]]\nname = 'a/b'\ncapacity = '1TB'", "name"),
         ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nsize = 3", "size"),
+        ("wan_per_s = '5GB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "wan_per_s"),
         ("[[caches]]\nname = 'a'\ncapacity = '1TB'\n[[caches]]\nname = 'a'\ncapacity = '1TB'", "same name"),
         ("[[caches]]\nname = 'a'\ncapacity = '1TB'\nwatermarks = [0.9, 0.8]", "watermarks"),
         ("", "caches"),

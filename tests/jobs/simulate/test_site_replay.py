@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
+from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, PREDICTIONS
-from features.times import DAY_S, as_of_label, day_label
 from jobs.cli.main import app
 from jobs.settings.tree import Settings
 from jobs.simulate import site_replay
@@ -72,17 +72,19 @@ POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 def run(tables: Tables, *, policies: tuple[str, ...] = POLICIES, **more: Any) -> list[dict[str, Any]]:
     caches = Caches(policies=policies, capacities=[], fractions=[0.12], watermarks=(0.9, 0.95))
+    settings = SETTINGS.model_copy(
+        update={
+            "tables": SETTINGS.tables.model_copy(update={"root": tables.root}),
+            "plan": SETTINGS.plan.model_copy(update={"control_share": 0.0}),
+            "sources": SETTINGS.sources.model_copy(update={"demand": more.pop("demand_sources", {})}),
+        }
+    )
     knobs: dict[str, Any] = {
         "first_day_s": START + 2 * DAY_S,
         "last_day_s": START + 3 * DAY_S,
-        "history_s": 2 * DAY_S,
-        "demand_sources": {},
-        "region": "default",
-        "plan": SETTINGS.plan.model_copy(update={"control_share": 0.0}),
-        "cycle_s": CYCLE,
         "on_progress": lambda done, total, what: None,
     }
-    rows: list[dict[str, Any]] = site_replay.replay(tables, caches, **(knobs | more)).rows
+    rows: list[dict[str, Any]] = site_replay.run(settings, caches, **(knobs | more)).rows
     return rows
 
 
@@ -138,11 +140,11 @@ def test_the_bound_is_a_policy_too(tables: Tables) -> None:
 
 def test_days_without_accesses_are_refused(tables: Tables) -> None:
     asked, there = (
-        "from 2026-05-30 to 2026-05-31, nor in the 2d before",
+        r"from 2027-04-05 to 2027-04-06, nor in the \S+ before",
         "accesses of 2026-03-01 to 2026-03-0",
     )
     with pytest.raises(StaleInputError, match=f"no access {asked}; there are {there}"):
-        run(tables, first_day_s=START + 90 * DAY_S, last_day_s=START + 91 * DAY_S)
+        run(tables, first_day_s=START + 400 * DAY_S, last_day_s=START + 401 * DAY_S)
 
 
 def test_the_commands_read_the_tables(tables: Tables) -> None:

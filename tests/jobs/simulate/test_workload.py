@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from features.errors import ConfigError, InputError
+from features.common.errors import ConfigError, InputError
+from features.common.times import parse_day
+from features.common.units import parse_bytes
 from features.schema import ACCESSES, FILES
-from features.times import parse_day
-from features.units import parse_bytes
-from jobs.ingest import raw_input
+from jobs.ingest import pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.simulate import workload
 from jobs.store.tables import Tables
@@ -33,8 +33,8 @@ def test_raw_files_are_pulled_back_whole(tmp_path: Path) -> None:
     config = workload.load("demo", start_s=START, seed=3, days=2)
     made = workload.write(config, out=tmp_path / "raw", raw=True)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
-    reads = raw_input.pull(LocalEngine(), tables, source="rucio_traces", path=made.traces, day=day, salt="s")
-    files = raw_input.pull(LocalEngine(), tables, source="rucio_files", path=made.catalogue, day=day)
+    reads = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=made.traces, day=day, salt="s")
+    files = pull_input.pull(LocalEngine(), tables, source="rucio_files", path=made.catalogue, day=day)
     assert (reads.n_new, dict(reads.n_rejected), reads.days) == (
         made.accesses,
         {},

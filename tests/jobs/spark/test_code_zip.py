@@ -10,7 +10,7 @@ from jobs.spark import code_zip
 
 
 def test_it_is_importable_and_holds_the_shipped_settings(tmp_path: Path) -> None:
-    path = code_zip.write(tmp_path / "rooms.zip")
+    path = code_zip.write(tmp_path / "package.zip")
     code = "from importlib import resources; import features.schema as s; print(s.__file__); " \
            "print(len(resources.files('conf').joinpath('base.toml').read_text()) > 1000)"  # fmt: skip
     environment = {"PYTHONPATH": f"{path}:{':'.join(p for p in sys.path if p.endswith('site-packages'))}"}

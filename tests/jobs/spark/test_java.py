@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.spark import session
 from jobs.spark.java import check_spark, java
 

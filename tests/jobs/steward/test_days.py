@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from features.times import DAY_S, parse_as_of
+from features.common.times import DAY_S, parse_as_of
 from jobs.caches.steward_days import of_day
 from jobs.steward.days import Days
 from jobs.store.tables import Tables

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from features.times import DAY_S
+from features.common.times import DAY_S
 from jobs.settings.tree import Settings
 from jobs.steward import steward
 from prefetch.actions import Action
@@ -72,7 +72,7 @@ def pin(folder: Path, names: list[str]) -> None:
         for rank, name in enumerate(names, 1)
     ]
     with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
-        journal.record_plan(items, now_s=at_s)
+        journal.plans.record_plan(items, now_s=at_s)
         assert push(cache_of(folder), journal, cache="xc1", limits=PushLimits(evict_guard_s=0)).failed == 0
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from features.errors import ConfigError, ConflictError
+from features.common.errors import ConfigError, ConflictError
 from jobs.settings.tree import Settings
 from jobs.steward import steward
 from jobs.store.locks import alone_at
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import Figures, read
+from prefetch.target import Held
 
 SIZE = 1 << 16
 
@@ -48,6 +52,14 @@ def full(settings: Settings, tmp_path: Path) -> list[str]:
         (tmp_path / "origin" / name[1:]).write_bytes(b"x" * SIZE)
         cache.read(name)
     return names
+
+
+def test_only_a_look_up_of_an_order_loads_mlflow() -> None:
+    """They take seconds and 160 MB, and a steward that follows S3-FIFO has no use for them."""
+    heavy = {"mlflow", "sklearn", "lightgbm", "pandas"}
+    code = f"import sys, jobs.steward.steward; print(*{heavy} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
 
 
 def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str], tmp_path: Path) -> None:
@@ -110,3 +122,47 @@ def test_without_a_journal_no_pin_is_known_and_none_is_made(
     found = steward.run(settings, cache="xc1", log=lines.append, force=True)
     assert found.evicted_files == 0 and not (tmp_path / "journal.db").exists()
     assert any("steward-lists: there is no push journal at" in line for line in lines)
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_by_a_clock_that_cannot_be_right_nothing_goes(settings: Settings, full: list[str], days: int) -> None:
+    """Set right, it begins anew, and evicts."""
+    off_s, lines = [days * 86_400.0], list[str]()
+    blind = list[int]()
+
+    def mend() -> None:
+        time.sleep(3)
+        blind.append(sum("began" in line for line in lines))
+        off_s[0] = 0.0
+        time.sleep(6)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=mend).start()
+    found = steward.run(
+        settings, cache="xc1", log=lines.append, force=True, now_s=lambda: time.time() + off_s[0]
+    )
+    assert blind == [1]
+    told = next(line for line in lines if "ALARM steward-clock" in line)
+    assert "nothing is evicted" in told and ("before" if days > 0 else "after") in told
+    assert any("begins anew: 30 files" in line for line in lines), lines
+    assert found is not None and (found.held_files, found.alarms) == (18, {})
+
+
+def test_it_ends_while_it_still_begins(
+    settings: Settings, full: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = DirectoryTarget.inventory
+
+    def slow(self: DirectoryTarget, expected: Collection[str] = ()) -> Iterator[Held]:
+        for held in listed(self, expected):
+            yield held
+            time.sleep(30)
+
+    monkeypatch.setattr(DirectoryTarget, "inventory", slow)
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    assert steward.run(settings, cache="xc1", log=print) is None
+    assert time.monotonic() - began < 5
+    assert read(settings.steward.figures("xc1")) is None
+    with alone_at(Path(settings.caches["xc1"].url) / "files", "steward"):  # the next one may begin
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

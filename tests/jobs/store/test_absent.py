@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from features import results, schema
+from features.common.times import parse_day
 from features.schema import ACCESSES, Table
-from features.times import parse_day
 from jobs.cli.main import COMMANDS
 from jobs.settings.tree import Settings
-from jobs.store.absent import WRITTEN_BY, days_there, no_access, no_table
 from jobs.store.commits import Partition, Snapshot
 from jobs.store.keys import Key
+from jobs.store.missing_table import WRITTEN_BY, days_there, no_access, no_table
 
 
 def accesses(*days: str) -> Snapshot:

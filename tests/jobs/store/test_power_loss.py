@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from features.schema import REJECTS, Table, arrow_schema
-from jobs.spark import table_io as spark_io
 from jobs.store.tables import Tables
 
 DAYS = ("2026-03-01", "2026-03-02")
@@ -88,14 +86,6 @@ def test_a_commit_is_named_when_its_files_last_and_returned_when_it_does(disk: D
         tables.replace_arrow(REJECTS, rows(REJECTS, n))
         assert disk.has(disk.commits[-1]), "the commit could be lost after it was told"
     assert len(disk.commits) == 2
-
-
-def test_a_commit_of_sparks_files_is_named_when_they_last(
-    disk: Disk, tmp_path: Path, spark: SparkSession
-) -> None:
-    tables = Tables(str(tmp_path / "tables"))
-    spark_io.replace(spark.createDataFrame(rows(REJECTS, 1)), tables, REJECTS)
-    assert disk.has(disk.commits[-1])
 
 
 def test_each_folder_is_synced_once_a_commit(

@@ -10,7 +10,7 @@ import botocore.exceptions
 import pytest
 import s3fs
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from features.schema import REJECTS
 from jobs.store.filesystems.s3 import S3Store
 from jobs.store.tables import Tables

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from hdfs_native.fsspec import HdfsFileSystem
 
-from features.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
+from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
 from jobs.store.filesystems import Store, store_at
 from jobs.store.filesystems.s3 import S3Store
-from jobs.store.tables import StagedPartition, Tables, read_partitions
+from jobs.store.tables import Tables, read_partitions
 
 DAY = "2026-03-01"
 
@@ -202,7 +202,7 @@ def test_an_older_base_loses(tables: Tables) -> None:
 def test_no_base_means_an_empty_table(tables: Tables) -> None:
     tables.replace_arrow(REJECTS, rejects(DAY, 1))
     with pytest.raises(ConflictError):
-        tables.commit(REJECTS, {(DAY,): StagedPartition("", ())}, base=None)
+        tables.commit(REJECTS, [], cover=[(DAY,)], base=None)
 
 
 def test_writers_of_other_partitions_all_succeed(local: Tables) -> None:

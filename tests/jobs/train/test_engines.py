@@ -14,8 +14,8 @@ from local_engines import LOCAL
 from region_oracle import usable_s
 from worlds import Worlds, random_worlds, tables_of
 
+from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
-from features.times import as_of_label, parse_as_of
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.train import features as job
@@ -253,10 +253,10 @@ def test_a_step_killed_before_it_writes_a_table_is_right_when_it_runs_again(
 def killed_at(name: str, commit: Callable[..., Any]) -> Callable[..., Any]:
     """`commit`, which ends the process before it writes a table; consumed: when a state is concluded."""
 
-    def killed(self: Tables, table: Table, partitions: Any, **options: Any) -> Any:
-        has_rows = any(staged.files for staged in partitions.values())
-        if table.name == name and (name != "consumed" or has_rows):
+    def killed(self: Tables, table: Table, files: Any, **options: Any) -> Any:
+        staged = list(files)
+        if table.name == name and (name != "consumed" or any(one.n_rows for one in staged)):
             raise Killed
-        return commit(self, table, partitions, **options)
+        return commit(self, table, staged, **options)
 
     return killed

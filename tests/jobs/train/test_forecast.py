@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 from jobs.cli.parsing import spans
 from jobs.train.forecast import judge, run
 from models.evaluation.metrics import auc, average_precision

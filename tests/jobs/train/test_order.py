@@ -10,7 +10,7 @@ import pytest
 from planted_accesses import FILE_BYTES, plant_accesses, small_models
 
 import models.learning.order
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.schema import ACCESSES
 from features.stream.columns import COLUMNS
 from jobs.store.tables import Tables

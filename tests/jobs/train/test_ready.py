@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.errors import CachecastError, InputError, StaleInputError
+from features.common.errors import CachecastError, InputError, StaleInputError
+from features.common.times import DAY_S, parse_as_of, parse_day
 from features.schema import ACCESSES
-from features.times import DAY_S, parse_as_of, parse_day
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables

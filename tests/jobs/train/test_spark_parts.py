@@ -10,7 +10,6 @@ from features.schema import STATES, arrow_schema
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from jobs.train.spark_parts import Staging
-from jobs.train.work import placed
 
 KEY = MomentKey.at(1_772_323_200, "r")
 
@@ -18,10 +17,10 @@ KEY = MomentKey.at(1_772_323_200, "r")
 def test_only_the_files_of_the_attempt_that_counts_are_read(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path))
     row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
-    rows = placed(pa.Table.from_pylist([row], arrow_schema(STATES)), STATES, KEY)
+    rows = KEY, pa.Table.from_pylist([row], arrow_schema(STATES))
     staging = Staging.of(tables, STATES)
     (lost,), (found,) = (list(staging.written(0, [rows])) for _ in range(2))
-    assert (lost.key, lost.staged.path) == (found.key, found.staged.path)
-    assert set(lost.staged.files).isdisjoint(found.staged.files)
-    tables.commit(STATES, {found.key: found.staged}, base=None)
+    assert (lost.file.key, lost.file.folder) == (found.file.key, found.file.folder)
+    assert lost.file.name != found.file.name
+    tables.commit(STATES, [found.file], base=None)
     assert tables.read_arrow(STATES)["entity"].to_pylist() == ["s:a"]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from features.common.units import TOO_FEW_DAYS
 from features.results import (
     CHALLENGER_PLAN,
     CHAMPION_PLAN,
@@ -20,7 +21,6 @@ from features.results import (
     STEWARD_CHAMPION,
     STEWARD_PLAN,
 )
-from features.units import TOO_FEW_DAYS
 from models.evaluation import bootstrap
 from models.evaluation.bootstrap import BOUNDED_DAYS, few_days, mean_interval, ratio_interval
 from models.evaluation.promotion import DailyWan, decide, decide_order, decide_pair

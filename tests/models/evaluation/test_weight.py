@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from features.results import STEWARD
-from models.evaluation.rivals import day_rows, replay_rivals
 from models.evaluation.weight import choose_weight
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from replay.config import CacheConfig
-from replay.policies.lru import lru
 from replay.trace import Trace
 
 DAY_S, HOUR_S = 86400, 3600
@@ -52,25 +47,3 @@ def test_models_that_know_are_followed_and_models_that_mislead_are_not(knows: bo
         trace, CacheConfig(400), planner(trace, knows=knows), cycle_s=HOUR_S, from_s=from_s
     )
     assert chosen == weight
-
-
-def test_an_evaluation_records_the_weight_of_its_plans_and_the_capacity() -> None:
-    trace = reads()
-    weighed = dataclasses.replace(planner(trace, knows=True), model_weight=lambda _: 0.25)
-    rivals = replay_rivals(
-        trace,
-        CacheConfig(400),
-        {"lru+x": weighed},
-        capacity_fraction=0.05,
-        cycle_s=HOUR_S,
-        from_s=START_S + 6 * DAY_S,
-        plan_from_s=START_S + 6 * DAY_S,
-        stewards={STEWARD: lru},
-        on_done=lambda name: None,
-    )
-    rows = day_rows([rivals], model_version="m/1", scored_by={"lru+x": "m/1"})
-    assert {(row["policy"], row["model_weight"]) for row in rows if row["policy"] in ("lru", "lru+x")} == {
-        ("lru", None),
-        ("lru+x", 0.25),
-    }
-    assert {row["capacity_bytes"] for row in rows} == {400}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import ModelError, SchemaError
+from features.common.errors import ModelError, SchemaError
 from features.spec import FeatureSpec
 from models.learning.frame import (
     HorizonParts,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from unittest import mock
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
 
-from features.errors import ModelError
+from features.common.errors import ModelError
 from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
 from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
 from models.learning.calibration import IDENTITY
 from models.learning.fit import earlier_parts, fit_calibrated, refitted
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
-from models.learning.learners import FittedLightGBM, Learner, LightGBM
+from models.learning.learners import Learner, LightGBM, Trees
 from models.learning.sklearn_learners import Forest, HistBoosting, Logistic
 from models.parallel import each
 from models.training.compare import best, evaluate_baseline, evaluate_learner
@@ -94,11 +96,11 @@ def test_the_same_rows_give_the_same_model(learner: Learner) -> None:
     np.testing.assert_array_equal(again.score(sample.x), fitted.score(sample.x))
 
 
-def test_a_payload_brings_back_the_same_model() -> None:
+def test_a_text_brings_back_the_same_model() -> None:
     sample = planted(10, 60)
     sample.x.loc[::3, ["recency_s", "gap_0_s"]] = np.nan
     fitted = LightGBM(trees=20).fit(sample.x, sample.y)
-    again = FittedLightGBM.of_payload(fitted.payload())
+    again = Trees.of(fitted.text, list(sample.x.columns))
     np.testing.assert_array_equal(again.score(sample.x), fitted.score(sample.x))
 
 
@@ -114,10 +116,12 @@ def test_constraints_make_recent_files_likelier() -> None:
     assert (np.diff(fitted.score(probe)) >= -1e-12).all()
 
 
-def test_a_fit_takes_one_thread_because_fits_go_side_by_side() -> None:
+def test_a_fit_takes_one_thread_because_fits_go_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = planted()
-    fitted = LightGBM(trees=1).fit(sample.x, sample.y)
-    assert fitted.booster.params["num_threads"] == 1
+    asked = mock.Mock(wraps=lgb.train)
+    monkeypatch.setattr(lgb, "train", asked)
+    LightGBM(trees=1).fit(sample.x, sample.y)
+    assert asked.call_args.args[0]["num_threads"] == 1
 
 
 def test_pieces_of_work_come_back_in_their_order_and_errors_are_raised() -> None:
@@ -247,8 +251,10 @@ def test_a_search_is_the_same_again_and_no_worse_than_the_defaults() -> None:
     one, two = (search(known(planted()), start, seconds=60, max_trials=4) for _ in range(2))
     assert one is not None
     assert one == two
-    assert (one.n_trials, one.learner.name, one.learner.seed) == (4, "lightgbm_searched", start.seed)
-    assert one.log_loss <= one.default_log_loss
+    assert (one.learner.name, one.learner.seed) == ("lightgbm_searched", start.seed)
+    assert [trial.number for trial in one.trials] == [0, 1, 2, 3]
+    assert one.trials[0].knobs["trees"] == start.trees
+    assert one.log_loss == min(trial.log_loss for trial in one.trials)
     assert search(known(planted(2, 50)), start, seconds=60, max_trials=4) is None
 
 

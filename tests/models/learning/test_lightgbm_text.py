@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
 
-from features.errors import ModelError
-from models.learning.learners import FittedLightGBM, LightGBM
+from features.common.errors import ModelError
+from models.learning.learners import LightGBM, Trees
 from models.learning.lightgbm_text import checked_text
 
 COLUMNS = ["recency_s", "n_reads", "tier"]
@@ -28,16 +29,16 @@ def rows() -> pd.DataFrame:
 def text(rows: pd.DataFrame) -> str:
     """Trees with categorical splits, missing values and several leaves."""
     label: Any = ((rows["tier"] % 3 == 0) ^ (rows["recency_s"] > 0.6)).to_numpy(float)
-    found = LightGBM(trees=3, leaves=12, min_rows=5, column_share=1.0).fit(rows, label).payload().decode()
+    found = LightGBM(trees=3, leaves=12, min_rows=5, column_share=1.0).fit(rows, label).text
     assert re.search(r"num_cat=[1-9]", found)
     return found
 
 
 def test_a_checked_text_scores_as_the_whole(rows: pd.DataFrame, text: str) -> None:
-    checked = checked_text(text, COLUMNS)
-    assert "parameters" not in checked
-    whole, part = (FittedLightGBM.of_payload(one.encode()).score(rows) for one in (text, checked))
-    np.testing.assert_array_equal(whole, part)
+    whole = f"{text}\nparameters:\n[boosting: gbdt]\nend of parameters\n"
+    assert checked_text(whole, COLUMNS) == text
+    by_library = lgb.Booster(model_str=whole).predict(rows)
+    np.testing.assert_allclose(Trees.of(whole, COLUMNS).score(rows), by_library, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("monotone", "min_rows"), [(True, 5), (False, 5000)])
@@ -45,8 +46,7 @@ def test_every_text_of_the_learner_passes(rows: pd.DataFrame, *, monotone: bool,
     label: Any = (rows["recency_s"] > 0.6).to_numpy(float)
     learner = LightGBM(trees=3, min_rows=min_rows, monotone=monotone)
     fitted = learner.fit(rows, label)
-    checked = checked_text(fitted.payload().decode(), COLUMNS)
-    np.testing.assert_array_equal(FittedLightGBM.of_payload(checked.encode()).score(rows), fitted.score(rows))
+    np.testing.assert_array_equal(Trees.of(fitted.text, COLUMNS).score(rows), fitted.score(rows))
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,20 @@ def test_every_text_of_the_learner_passes(rows: pd.DataFrame, *, monotone: bool,
         (r"num_cat=\d+", "num_cat=0"),
         (r"num_cat=\d+", "num_cat=900"),
         (r"split_feature=\d+", "split_feature=3"),
+        (r"split_feature=\d+", "split_feature=-1"),
+        (r"threshold=\S+", "threshold=nan"),
+        (r"decision_type=\d+", "decision_type=64"),
         (r"decision_type=\d+", "decision_type=15"),
         (r"left_child=\S+", "left_child=50000000"),
         (r"left_child=\S+", "left_child=0"),
+        (r"left_child=\S+", "left_child=4294967296"),
+        (r"right_child=\S+", "right_child=-1"),
         (r"right_child=\S+", "right_child=-90000000"),
         (r"leaf_value=\S+", "leaf_value=nan"),
         (r"leaf_value=\S+", "leaf_value=1e999"),
         (r"cat_boundaries=\d+", "cat_boundaries=7"),
+        (r"cat_boundaries=\d+", "cat_boundaries=-1"),
+        (r"cat_threshold=\d+", "cat_threshold=-1"),
         (r"cat_threshold=\d+", "cat_threshold=4294967296"),
         (r"cat_threshold=\d+", "cat_threshold=1 2"),
         ("is_linear=0", "is_linear=1"),

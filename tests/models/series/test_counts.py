@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from features.arrays import FloatArray
+from features.common.arrays import FloatArray
 from models.series.counts import Rates, rates_of
 from models.series.past import Past
 from models.series.rolling import CutQuality, rolling_quality

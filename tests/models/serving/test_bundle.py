@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.errors import ModelError, StaleInputError
+from features.common.errors import ModelError, StaleInputError
 from features.spec import FeatureSpec
 from models.learning.calibration import IDENTITY, Knots
 from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel, OrderModel

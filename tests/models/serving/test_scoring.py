@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightgbm as lgb
@@ -10,18 +11,19 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from features.errors import ModelError
+from features.common.errors import ModelError
 from features.schema import PREDICTIONS
-from features.spark.schema import struct_type
 from features.spec import FeatureSpec
-from jobs.train.spark_scoring import scored as scored_by_spark
+from jobs.store.keys import Key
+from jobs.store.tables import Tables
+from jobs.train.spark_scoring import staged
 from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
 from models.learning.frame import learn_vocabulary, model_matrix
-from models.learning.learners import LightGBM
+from models.learning.learners import LightGBM, Scorer, Trees
 from models.serving.bundle import Bundle, HorizonModel
 from models.serving.drift import Reference
-from models.serving.scoring import LoadedModels, ServedModels
+from models.serving.scoring import RegionModels
 from models.training.training import fit_in_memory
 
 if TYPE_CHECKING:
@@ -51,12 +53,12 @@ def rows() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def models(rows: pd.DataFrame) -> ServedModels:
+def models(rows: pd.DataFrame) -> RegionModels:
     """LightGBM and recency, for a horizon each."""
     words = learn_vocabulary(rows, SPEC)
     matrix = model_matrix(rows, SPEC, words)
     y: Any = (matrix["recency_s"].fillna(0) > 5e5).to_numpy(dtype=float)
-    payloads = {3600: LightGBM(trees=20).fit(matrix, y).payload(), 7200: b""}
+    scorers: tuple[Scorer, ...] = (LightGBM(trees=20).fit(matrix, y), Recency())
     found = [
         HorizonModel(
             horizon_s=horizon_s,
@@ -69,17 +71,18 @@ def models(rows: pd.DataFrame) -> ServedModels:
         for learner, horizon_s in (("lightgbm", 3600), ("recency", 7200))
     ]
     bundle = Bundle("emea", SPEC, tuple(matrix.columns), words, 0, tuple(found), {}, {})
-    return ServedModels(bundle, payloads, "cachecast-emea/7", "d" * 64)
+    fitted = tuple(zip(found, scorers, strict=True))
+    return RegionModels(bundle, fitted, "cachecast-emea/7", "d" * 64)
 
 
-def slowly(rows: pd.DataFrame, models: ServedModels) -> pd.DataFrame:
+def slowly(rows: pd.DataFrame, models: RegionModels) -> pd.DataFrame:
     """The predictions by pandas and LightGBM's own door, one horizon after the other."""
     bundle = models.bundle
     matrix = model_matrix(rows, SPEC, bundle.vocabulary)
     parts = []
-    for model in bundle.models:
-        if model.learner == "lightgbm":
-            raw = lgb.Booster(model_str=models.payloads[model.horizon_s].decode()).predict(matrix)
+    for model, scorer in models.fitted:
+        if isinstance(scorer, Trees):
+            raw = lgb.Booster(model_str=scorer.text).predict(matrix)
         else:
             raw = Recency().score(matrix)
         p = np.interp(raw, model.calibration.x, model.calibration.y)
@@ -109,15 +112,18 @@ def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 
 
 def test_spark_gives_the_bits_of_this_process_and_the_numbers_of_the_library(
-    spark: SparkSession, rows: pd.DataFrame, models: ServedModels
+    spark: SparkSession, rows: pd.DataFrame, models: RegionModels, tmp_path: Path
 ) -> None:
-    schema = struct_type(SPEC.features_table, with_partition=True)
-    frame = spark.createDataFrame(
-        rows[schema.names].astype(object).where(rows[schema.names].notna(), None).to_dict("records"), schema
-    )
-    found = scored_by_spark(frame.repartition(3), models)
-    assert found.schema == struct_type(PREDICTIONS, with_partition=True)
-    by_spark, by_arrow = found.toPandas(), scored(rows, models.load()).to_pandas()
+    tables, table = Tables(str(tmp_path)), SPEC.features_table
+    where: Key = tuple(str(rows[name][0]) for name in table.partition)
+    thirds = [(where, pa.Table.from_pandas(rows[i::3], preserve_index=False)) for i in range(3)]
+    written = tables.replace_each(table, thirds)
+    files = staged(spark, tables, written, written.partitions, models)
+    assert len(files) == len({file.name for file in files}) == 3
+    found = tables.commit(PREDICTIONS, files, base=None)
+    assert tables.commit(PREDICTIONS, files[::-1], base=found) == found
+    by_spark = tables.read_arrow(PREDICTIONS).to_pandas()
+    by_arrow = scored(rows, models).to_pandas()
     same(by_spark, slowly(rows, models))
     key = ["horizon_s", "did"]
     for name in ("probability", "expected_accesses"):
@@ -125,26 +131,27 @@ def test_spark_gives_the_bits_of_this_process_and_the_numbers_of_the_library(
         assert a == b
 
 
-def scored(rows: pd.DataFrame, models: LoadedModels) -> pa.Table:
+def scored(rows: pd.DataFrame, models: RegionModels) -> pa.Table:
     (batch,) = pa.Table.from_pandas(rows).to_batches()
     return pa.Table.from_batches(models.predictions(batch))
 
 
-def test_arrow_gives_the_numbers_of_the_library(rows: pd.DataFrame, models: ServedModels) -> None:
-    found = scored(rows, models.load()).to_pandas()
+def test_arrow_gives_the_numbers_of_the_library(rows: pd.DataFrame, models: RegionModels) -> None:
+    found = scored(rows, models).to_pandas()
     same(found, slowly(rows, models))
     assert found["probability"].between(0, 1).all()
     assert found["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
 
 
-def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: ServedModels) -> None:
-    found = scored(rows, models.only([7200, 10**6]).load())
+def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: RegionModels) -> None:
+    found = scored(rows, models.only([7200, 10**6]))
     assert found["horizon_s"].unique().to_pylist() == [7200]
 
 
-def test_no_rows_give_no_predictions(spark: SparkSession, models: ServedModels) -> None:
-    empty = spark.createDataFrame([], struct_type(SPEC.features_table, with_partition=True))
-    assert scored_by_spark(empty, models).collect() == []
+def test_no_rows_give_no_predictions(spark: SparkSession, models: RegionModels, tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path))
+    empty = tables.replace_rows(SPEC.features_table, [], ("1970-01-01", "1970-01-01T01:00:00Z", "emea"))
+    assert staged(spark, tables, empty, empty.partitions, models) == []
 
 
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from features.errors import ModelError
+from features.common.errors import ModelError
+from features.common.units import duration_label
 from features.spec import FeatureSpec
-from features.units import duration_label
 from models.learning.frame import model_matrix
 from models.serving import spool
 from models.serving.bundle_files import BUNDLE_FOLDER, read_bundle
-from models.serving.scoring import ServedModels
-from models.training.training import LEARNERS, Effort, train
+from models.serving.card import Card
+from models.serving.runs import Run
+from models.serving.scoring import RegionModels
+from models.training.training import LEARNERS, Effort, Trained, train
 
 HOUR = 3600
 SPEC = FeatureSpec(
@@ -51,29 +54,38 @@ def effort(**changes: object) -> Effort:
     return Effort(**{**values, "search_s": 60.0, "search_trials": 2, **changes})  # type: ignore[arg-type]
 
 
+def trained_on(frame: pd.DataFrame, kept: spool.Spool, **changes: Any) -> Trained:
+    """A training of the region on all that is known after a day; `changes`: other values."""
+    given: dict[str, Any] = {
+        "spec": SPEC,
+        "until_s": 24 * HOUR,
+        "effort": effort(),
+        "tags": {},
+        "on_progress": lambda *_: None,
+    }
+    return train(frame, kept, region="emea", **(given | changes))
+
+
 def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
     kept = spool.Spool(tmp_path)
     said: list[str] = []
-    trained = train(
+    trained = trained_on(
         rows(),
         kept,
-        spec=SPEC,
-        region="emea",
-        until_s=24 * HOUR,
-        effort=effort(),
         tags={"features_snapshot": "f"},
         on_progress=lambda _done, _total, what: said.append(what),
     )
     assert spool.waiting(tmp_path) == []
-    kept.finish(
-        "t", trained.bundle, params={"until": "then"}, tags={}, answer={"dropped": trained.bundle.dropped}
-    )
+    card = Card(rows(), [], {}, trained.gains)
+    kept.finish(trained.bundle, Run("t", "training"), card=card, answer={"dropped": trained.bundle.dropped})
     (found,) = spool.waiting(tmp_path)
     assert sorted(said) == ["1h learned", "2d learned"]
-    assert [run.name for run in found.runs][-1] == "lightgbm_searched 1h"
-    assert len(found.runs) == 4 + 2
+    *others, searched = found.run.children
+    assert (searched.name, len(others)) == ("lightgbm_searched 1h", 4 + 1)
+    assert [(one.name, one.kind) for one in searched.children] == [("trial 0", "trial"), ("trial 1", "trial")]
+    assert all({"trees", "leaves"} <= one.params.keys() and one.metrics for one in searched.children)
     assert "2d" in found.answer["dropped"]
-    assert (found.folder / "bundle/1h/MLmodel").is_file()
+    assert (found.folder / "bundle/1h.lgb").is_file()
     assert {row["part"] for row in trained.rows["slices"]} >= {"all", "warm", "tier AOD"}
     assert {"hour", "weekday"} <= set(trained.bundle.spread)  # they vary within an as_of here
     best = max(trained.reports, key=lambda report: report.auc or 0)
@@ -83,16 +95,7 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
 def test_a_training_without_any_horizon_says_why(tmp_path: Path) -> None:
     kept = spool.Spool(tmp_path)
     with pytest.raises(ModelError, match=r"no horizon can be trained.*1h: .*2d: "):
-        train(
-            rows(),
-            kept,
-            spec=SPEC,
-            region="emea",
-            until_s=0,
-            effort=effort(search_s=0.0),
-            tags={},
-            on_progress=lambda *_: None,
-        )
+        trained_on(rows(), kept, until_s=0, effort=effort(search_s=0.0))
     kept.discard()
     assert not list(tmp_path.iterdir())
 
@@ -114,26 +117,17 @@ def test_recency_serves_a_horizon_with_few_labels(
     seen["as_of_s"] = np.arange(len(seen)) % 24 * HOUR
     seen[f"n_access_within_{within}"] = (seen.index < n_read).astype(float)
     kept, until_s = spool.Spool(tmp_path), 24 * HOUR
-    trained = train(
-        seen,
-        kept,
-        spec=spec,
-        region="emea",
-        until_s=until_s,
-        effort=effort(),
-        tags={},
-        on_progress=lambda *_: None,
-    )
+    trained = trained_on(seen, kept, spec=spec)
     assert list(trained.bundle.by_recency) == [within]
     assert why in trained.bundle.by_recency[within]
     assert [report.model for report in trained.reports if report.serves] == ["recency"]
     assert len(trained.reports) == 4  # the baselines
-    found = kept.finish("t", trained.bundle, params={}, tags={}, answer={})
-    assert [run.name for run in found.runs if run.tags["serves"] == "true"] == [f"recency {within}"]
-    bundle, payloads = read_bundle(found.folder / BUNDLE_FOLDER)
+    found = kept.finish(trained.bundle, Run("t", "training"), card=Card(seen, [], {}, {}), answer={})
+    assert [run.name for run in found.run.children if run.tags["serves"] == "true"] == [f"recency {within}"]
+    bundle, fitted = read_bundle(found.folder / BUNDLE_FOLDER)
     assert bundle == trained.bundle
     matrix = model_matrix(seen[seen["as_of_s"] + horizon_s <= until_s], spec, bundle.vocabulary)
-    ((model, p, _),) = ServedModels(bundle, payloads, "1").load().probabilities(matrix.to_numpy())
+    ((model, p, _),) = RegionModels(bundle, fitted, "1").probabilities(matrix.to_numpy())
     assert (model.learner, model.trained_until_s) == ("recency", until_s)
     assert (np.diff(p[np.argsort(matrix["recency_s"].to_numpy())]) <= 0).all()
     assert p.sum() == pytest.approx(min(n_read, n_read * len(matrix) / len(seen)), rel=0.1)
@@ -142,16 +136,7 @@ def test_recency_serves_a_horizon_with_few_labels(
 def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
     seen = rows().assign(n_access_within_1h=1.0)
     with pytest.raises(ModelError, match="all 1440 training rows have one label"):
-        train(
-            seen,
-            spool.Spool(tmp_path),
-            spec=SPEC,
-            region="emea",
-            until_s=24 * HOUR,
-            effort=effort(),
-            tags={},
-            on_progress=lambda *_: None,
-        )
+        trained_on(seen, spool.Spool(tmp_path))
 
 
 def test_every_learner_of_the_settings_exists() -> None:

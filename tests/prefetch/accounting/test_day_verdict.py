@@ -10,7 +10,7 @@ import pytest
 from pushed_world import PushedWorld, pushed_world
 from xcache_oracle import brute_simulate
 
-from features.times import DAY_S
+from features.common.times import DAY_S
 from prefetch.accounting.day_verdict import GRID_S, Done, Recorded, Worth, beginning, replayable, worth
 from prefetch.actions import Action
 from replay.engine import simulate

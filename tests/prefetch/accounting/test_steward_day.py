@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from features.times import DAY_S
+from features.common.times import DAY_S
 from prefetch.accounting.day_verdict import Done, Inventory, Record, Shadow, Worth, worth
 from replay.config import CacheConfig
 from replay.engine import simulate

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import PushRejected, TargetUnavailable
+from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.xcache.gstream import read_capture
 
@@ -72,3 +72,13 @@ def test_links_out_of_the_origin_are_refused(cache: DirectoryTarget, tmp_path: P
         cache.prefetch("/store", timeout_s=1)
     with pytest.raises(PushRejected):
         cache.prefetch("/store/f0/below", timeout_s=1)
+
+
+def test_a_folder_in_place_of_a_file_is_refused_and_not_held(cache: DirectoryTarget) -> None:
+    (cache.namespace / "store/f0").mkdir(parents=True)
+    (cache.namespace / "store/f1").symlink_to("f0")
+    for act in (cache.prefetch, cache.touch, cache.evict):
+        with pytest.raises(PushRejected, match="is a folder"):
+            act("/store/f0", timeout_s=1)
+    assert cache.confirm("/store/f0").held is None
+    assert list(cache.inventory()) == []

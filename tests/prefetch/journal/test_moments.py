@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from journals import claim, claim_all, finish, item, states
+from journals import begin, begin_all, finish, item, states, stop
 
-from features.errors import ConflictError
+from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import plans as journal_plans
-from prefetch.journal.journal import Item, Journal, Patience, Receipt
+from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PREFILL
+from prefetch.journal.work import Work
 
 AT_ONCE = 10
 
@@ -42,34 +43,29 @@ class Part:
             raise Stopped
 
 
-@pytest.fixture
-def journal(any_journal: Journal) -> Journal:
-    return any_journal
-
-
 @pytest.fixture(autouse=True)
 def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_plans, "ITEMS_AT_ONCE", AT_ONCE)
 
 
 def told(journal: Journal) -> dict[str, str]:
-    return {row["item_id"]: row["state"] for row in journal.receipts("xc")}
+    return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
 
 
 def test_another_plan_of_the_same_moment_replaces_what_is_undone(journal: Journal) -> None:
-    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
-    assert journal.record_plan([item(1, "pin"), item(3)], now_s=1001) == 1
-    assert claim_all(journal, "a", "evict") == []
-    assert claim_all(journal, "a", "pin") == ["1000-pin-1"] and claim_all(journal, "a") == ["1000-prefetch-3"]
-    (error,) = {row["error"] for row in journal.receipts("xc") if row["action"] == "evict"}
+    journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
+    assert journal.plans.record_plan([item(1, "pin"), item(3)], now_s=1001) == 1
+    assert begin_all(journal, "evict") == []
+    assert begin_all(journal, "pin") == ["1000-pin-1"] and begin_all(journal) == ["1000-prefetch-3"]
+    (error,) = {row["error"] for row in journal.reports.receipts("xc") if row["action"] == "evict"}
     assert error == "replaced by another plan of the same time"
 
 
 def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journal) -> None:
-    journal.record_plan([item(1), item(2), item(3)], now_s=1000)
-    claim(journal, "a", 2)
-    finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), owner="a", now_s=1001)
-    journal.record_plan([item(1), item(4)], now_s=1002)
+    journal.plans.record_plan([item(1), item(2), item(3)], now_s=1000)
+    begin(journal, 2)
+    finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), now_s=1001)
+    journal.plans.record_plan([item(1), item(4)], now_s=1002)
     assert told(journal) == {
         "1000-prefetch-1": "done",
         "1000-prefetch-2": "cancelling",
@@ -77,109 +73,106 @@ def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journa
         "1000-prefetch-4": "planned",
     }
     # And back: what was in hand all the time goes on.
-    journal.record_plan([item(1), item(2), item(3)], now_s=1003)
+    journal.plans.record_plan([item(1), item(2), item(3)], now_s=1003)
     assert told(journal) == {
         "1000-prefetch-1": "done",
         "1000-prefetch-2": "running",
         "1000-prefetch-3": "planned",
         "1000-prefetch-4": "cancelled",
     }
-    assert claim_all(journal, "b") == ["1000-prefetch-3"]
+    assert begin_all(journal) == ["1000-prefetch-3"]
 
 
 def test_a_new_plan_of_the_moment_says_anew_what_a_file_is(journal: Journal) -> None:
-    journal.record_plan([item(1), item(2)], now_s=1000)
-    claim(journal, "a", 1)
+    journal.plans.record_plan([item(1), item(2)], now_s=1000)
+    begin(journal, 1)
     finish(
         journal,
         "1000-prefetch-1",
         Receipt(ItemState.FAILED, error="changed", fault="file"),
-        owner="a",
         now_s=1001,
     )
     anew = [dataclasses.replace(item(n), size_bytes=77, rank=9 - n, source="o:1") for n in (1, 2)]
-    journal.record_plan(anew, now_s=1002)
-    claimed = claim(journal, "a", now_s=1003)
-    assert [(each.rank, each.size_bytes, each.source, each.attempts) for each in claimed] == [
+    journal.plans.record_plan(anew, now_s=1002)
+    begun = begin(journal, now_s=1003)
+    assert [(each.rank, each.size_bytes, each.source, each.attempts) for each in begun] == [
         (7, 77, "o:1", 1),
         (8, 77, "o:1", 1),
     ]
     # Where its files come from makes no other plan of it.
-    finish(
-        journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="no", fault="file"), owner="a", now_s=1004
-    )
-    journal.record_plan([dataclasses.replace(each, source="p:2") for each in anew[::-1]], now_s=1005)
+    finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="no", fault="file"), now_s=1004)
+    journal.plans.record_plan([dataclasses.replace(each, source="p:2") for each in anew[::-1]], now_s=1005)
     assert told(journal)["1000-prefetch-1"] == "failed"
 
 
 def test_a_pin_that_the_moments_new_plan_takes_back_does_not_stand(journal: Journal) -> None:
-    journal.record_plan([item(1, "pin")], now_s=1000)
+    journal.plans.record_plan([item(1, "pin")], now_s=1000)
     for action, at_s in (("pin", 1001), ("unpin", 1002)):
-        journal.record_plan([item(1, action)], now_s=at_s)
-        claim_all(journal, "a", action)
-        finish(journal, f"1000-{action}-1", Receipt(ItemState.DONE, renewed_at_s=1001), owner="a", now_s=at_s)
-    assert journal.pins("xc", now_s=1003) == []
+        journal.plans.record_plan([item(1, action)], now_s=at_s)
+        begin_all(journal, action)
+        finish(journal, f"1000-{action}-1", Receipt(ItemState.DONE, renewed_at_s=1001), now_s=at_s)
+    assert journal.pins.standing("xc", now_s=1003) == []
 
 
 @pytest.mark.parametrize("n_items", [0, AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE])
 def test_a_plan_half_recorded_counts_for_nothing_until_it_is_whole(journal: Journal, n_items: int) -> None:
     older = [item(1, "evict"), item(2, "evict")]
-    journal.record_plan(older, now_s=1000)
+    journal.plans.record_plan(older, now_s=1000)
     newer = [item(n, as_of_s=2000) for n in range(3 * AT_ONCE)]
     with pytest.raises(Stopped):
-        journal.record_plan(Part(newer, n_items), now_s=2000)
-    assert claim_all(journal, "a", now_s=2000) == []
-    assert claim_all(journal, "a", "evict", now_s=2000) == ["1000-evict-1", "1000-evict-2"]
+        journal.plans.record_plan(Part(newer, n_items), now_s=2000)
+    assert begin_all(journal, now_s=2000) == []
+    assert begin_all(journal, "evict", now_s=2000) == ["1000-evict-1", "1000-evict-2"]
     # An older plan that comes meanwhile is not replaced by it.
-    assert journal.record_plan([item(7, "pin", as_of_s=1500)], now_s=2000) == 1
-    assert claim_all(journal, "a", "pin", now_s=2000) == ["1500-pin-7"]
-    journal.release("a", now_s=2000)
-    assert journal.record_plan(newer, now_s=2001) == 3 * AT_ONCE - n_items
+    assert journal.plans.record_plan([item(7, "pin", as_of_s=1500)], now_s=2000) == 1
+    assert begin_all(journal, "pin", now_s=2000) == ["1500-pin-7"]
+    stop(journal, now_s=2000)
+    assert journal.plans.record_plan(newer, now_s=2001) == 3 * AT_ONCE - n_items
     assert states(journal) == {"cancelled": 3, "planned": 3 * AT_ONCE}
-    assert len(claim_all(journal, "a", now_s=2001)) == 3 * AT_ONCE
+    assert len(begin_all(journal, now_s=2001)) == 3 * AT_ONCE
 
 
 def test_a_moment_planned_anew_in_half_does_nothing_until_it_is_whole(journal: Journal) -> None:
     first = [item(n) for n in range(2 * AT_ONCE)]
     second = [item(n, "pin") for n in range(2 * AT_ONCE)]
-    journal.record_plan(first, now_s=1000)
+    journal.plans.record_plan(first, now_s=1000)
     with pytest.raises(Stopped):
-        journal.record_plan(Part(second, AT_ONCE), now_s=1001)
-    assert claim_all(journal, "a") == claim_all(journal, "a", "pin") == []
+        journal.plans.record_plan(Part(second, AT_ONCE), now_s=1001)
+    assert begin_all(journal) == begin_all(journal, "pin") == []
     # A third plan takes over; nothing of the half one is left.
     third = [item(n) for n in range(AT_ONCE)]
-    assert journal.record_plan(third, now_s=1002) == 0
-    assert claim_all(journal, "a", "pin") == []
-    assert sorted(claim_all(journal, "a")) == sorted(one.item_id for one in third)
+    assert journal.plans.record_plan(third, now_s=1002) == 0
+    assert begin_all(journal, "pin") == []
+    assert sorted(begin_all(journal)) == sorted(one.item_id for one in third)
     assert states(journal) == {"running": AT_ONCE, "cancelled": 2 * AT_ONCE}
 
 
 def test_what_a_run_that_died_did_not_replace_is_replaced_by_the_next(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal.record_plan([item(n, "evict") for n in range(3)], now_s=1000)
-    journal.record_plan([item(8, as_of_s=1500, kind=PREFILL)], now_s=1500)
+    journal.plans.record_plan([item(n, "evict") for n in range(3)], now_s=1000)
+    journal.plans.record_plan([item(8, as_of_s=1500, kind=PREFILL)], now_s=1500)
 
     def killed(*_: object, **__: object) -> None:
         raise Stopped
 
     with monkeypatch.context() as dying:
-        dying.setattr(journal_plans.Plans, "settle", killed)
+        dying.setattr(journal_plans.Plans, "cancel_superseded", killed)
         with pytest.raises(Stopped):
-            journal.record_plan([item(8, "pin", as_of_s=2000)], now_s=2000)
+            journal.plans.record_plan([item(8, "pin", as_of_s=2000)], now_s=2000)
     # The newer plan counts from the moment on when it is whole.
-    assert claim_all(journal, "a", "evict", now_s=2000) == []
-    assert journal.settle("xc", now_s=2001) == (4, 0)
-    assert journal.settle("xc", now_s=2001) == (0, 0)
+    assert begin_all(journal, "evict", now_s=2000) == []
+    assert journal.plans.cancel_superseded("xc", now_s=2001) == (4, 0)
+    assert journal.plans.cancel_superseded("xc", now_s=2001) == (0, 0)
     assert states(journal) == {"cancelled": 4, "planned": 1}
 
 
 def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
     with closing(Journal(url)) as one, closing(Journal(url)) as other:
-        other.record_plan(
+        other.plans.record_plan(
             [dataclasses.replace(item(n), item_id=f"o{n}", cache="yc") for n in range(9)], now_s=1
         )
-        done = list[set[str]]()
+        done, work = list[str](), Work(other.leases.take("yc", now_s=1000))
 
         class Watched:
             """A plan in whose midst another run works."""
@@ -190,15 +183,13 @@ def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
             def __iter__(self) -> Iterator[Item]:
                 for number in range(5 * AT_ONCE):
                     if number % AT_ONCE == 5:
-                        got = other.claim(
-                            "yc", Action.PREFETCH, 1, owner="b", now_s=1001, patience=Patience()
-                        )
-                        receipts = {each.item_id: Receipt(ItemState.DONE) for each in got}
-                        done.append(other.finish(receipts, owner="b", now_s=1001))
+                        for each in work.begin(Action.PREFETCH, 1, now_s=1001):
+                            work.finish({each.item_id: Receipt(ItemState.DONE)}, now_s=1001)
+                            done.append(each.item_id)
                     yield item(number)
 
-        assert one.record_plan(Watched(), now_s=1000) == 5 * AT_ONCE
-        assert len(done) == 10 and sum(map(len, done)) == 9
+        assert one.plans.record_plan(Watched(), now_s=1000) == 5 * AT_ONCE
+        assert len(done) == 9
 
 
 def test_runs_that_record_different_plans_of_a_moment_leave_one_of_them(url: str) -> None:
@@ -207,16 +198,16 @@ def test_runs_that_record_different_plans_of_a_moment_leave_one_of_them(url: str
 
         def record(journal: Journal, plan: list[Item]) -> int:
             try:
-                return journal.record_plan(plan, now_s=1000)
+                return journal.plans.record_plan(plan, now_s=1000)
             except ConflictError:
                 return -1
 
-        one.counts()
+        one.reports.counts()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             assert max(pool.map(record, (one, other), plans)) == 100
-        planned = {row["action"] for row in one.receipts("xc") if row["state"] == "planned"}
-        claimed = {each.action for action in ("prefetch", "pin") for each in claim(one, "a", action=action)}
-        assert len(claimed) == 1 and claimed == planned
+        planned = {row["action"] for row in one.reports.receipts("xc") if row["state"] == "planned"}
+        begun = {each.action for action in ("prefetch", "pin") for each in begin(one, action=action)}
+        assert len(begun) == 1 and begun == planned
 
 
 def test_a_plan_cancelled_while_it_is_recorded_is_not_carried_out(journal: Journal) -> None:
@@ -225,13 +216,13 @@ def test_a_plan_cancelled_while_it_is_recorded_is_not_carried_out(journal: Journ
             self._times += 1
             for number, each in enumerate(self._plan):
                 if self._times == 2 and number == AT_ONCE + 5:
-                    journal.cancel("xc", now_s=1001)
+                    journal.plans.cancel("xc", now_s=1001)
                 yield each
 
     plan = [item(n) for n in range(3 * AT_ONCE)]
     with pytest.raises(ConflictError, match="cancelled"):
-        journal.record_plan(Cancelled(plan, 0), now_s=1000)
-    assert journal.record_plan(plan, now_s=1002) == 0 and claim_all(journal, "a") == []
+        journal.plans.record_plan(Cancelled(plan, 0), now_s=1000)
+    assert journal.plans.record_plan(plan, now_s=1002) == 0 and begin_all(journal) == []
 
 
 def test_a_large_plan_takes_little_memory(
@@ -246,8 +237,8 @@ def test_a_large_plan_takes_little_memory(
         def __iter__(self) -> Iterator[Item]:
             return (item(number) for number in range(20_000))
 
-    journal.record_plan([item(1, "pin", as_of_s=500)], now_s=1000)
+    journal.plans.record_plan([item(1, "pin", as_of_s=500)], now_s=1000)
     tracemalloc.start()
     request.addfinalizer(tracemalloc.stop)
-    journal.record_plan(Many(), now_s=1000)
+    journal.plans.record_plan(Many(), now_s=1000)
     assert tracemalloc.get_traced_memory()[1] < 20_000 * 1000

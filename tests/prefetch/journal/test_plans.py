@@ -7,7 +7,7 @@ import itertools
 import hypothesis as hy
 import hypothesis.strategies as st
 import pytest
-from journals import DAY, claim, claim_all, due, finish, item, pinned, states
+from journals import DAY, begin, begin_all, due, finish, item, pinned, states, stop
 
 from prefetch.actions import ItemState
 from prefetch.journal.journal import Journal, Receipt
@@ -16,13 +16,8 @@ from prefetch.journal.tables import PLAN, PREFILL
 LATER = 1000 + 3 * DAY
 
 
-@pytest.fixture
-def journal(any_journal: Journal) -> Journal:
-    return any_journal
-
-
 def told(journal: Journal) -> dict[str, str]:
-    return {row["item_id"]: row["state"] for row in journal.receipts("xc")}
+    return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -30,41 +25,41 @@ def test_a_newer_plan_replaces_what_an_older_one_left_undone(journal: Journal, n
     older = [item(1, "evict"), item(2), item(3, "evict")]
     newer = [item(1, "pin", as_of_s=2000), item(4, as_of_s=2000)]
     for plan in (newer, older) if newest_first else (older, newer):
-        journal.record_plan(plan, now_s=2000)
-    assert claim_all(journal, "a", "evict") == []
-    assert claim_all(journal, "a", "pin") == ["2000-pin-1"]
-    assert claim_all(journal, "a") == ["2000-prefetch-4"]
-    (error,) = {row["error"] for row in journal.receipts("xc", 1000)}
+        journal.plans.record_plan(plan, now_s=2000)
+    assert begin_all(journal, "evict") == []
+    assert begin_all(journal, "pin") == ["2000-pin-1"]
+    assert begin_all(journal) == ["2000-prefetch-4"]
+    (error,) = {row["error"] for row in journal.reports.receipts("xc", 1000)}
     assert error.startswith("replaced by ") and error.endswith("of 1970-01-01T00:33:20Z")
-    assert journal.last_errors("xc") == [] and journal.faults("xc") == {}
+    assert journal.reports.last_errors("xc") == [] and journal.reports.faults("xc") == {}
     # What an older one says again is no news.
-    assert journal.record_plan(older, now_s=2001) == 0
+    assert journal.plans.record_plan(older, now_s=2001) == 0
     assert states(journal) == {"cancelled": 3, "running": 2}
 
 
 def test_what_is_done_stays_and_what_is_in_hand_ends(journal: Journal) -> None:
-    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3, "evict")], now_s=1000)
-    claim(journal, "a", 2, action="evict")
-    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), owner="a", now_s=1001)
-    journal.record_plan([item(9, as_of_s=2000)], now_s=2000)
+    journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3, "evict")], now_s=1000)
+    begin(journal, 2, action="evict")
+    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), now_s=1001)
+    journal.plans.record_plan([item(9, as_of_s=2000)], now_s=2000)
     assert states(journal) == {"done": 1, "cancelling": 1, "cancelled": 1, "planned": 1}
-    finish(journal, "1000-evict-2", Receipt(ItemState.PLANNED, error="away"), owner="a", now_s=2001)
+    finish(journal, "1000-evict-2", Receipt(ItemState.PLANNED, error="away"), now_s=2001)
     assert states(journal) == {"done": 1, "cancelled": 2, "planned": 1}
 
 
 def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(journal: Journal) -> None:
-    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
-    journal.record_plan(
+    journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
+    journal.plans.record_plan(
         [item(1, as_of_s=2000, kind=PREFILL), item(5, as_of_s=2000, kind=PREFILL)], now_s=2000
     )
     assert told(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
-    journal.record_plan([item(1, "pin", as_of_s=3000)], now_s=3000)
+    journal.plans.record_plan([item(1, "pin", as_of_s=3000)], now_s=3000)
     assert {at for at, state in told(journal).items() if state == "planned"} == {
         "2000-prefetch-5",
         "3000-pin-1",
     }
     other = [item(6, as_of_s=4000, kind=PREFILL)]
-    journal.record_plan(other, now_s=4000)
+    journal.plans.record_plan(other, now_s=4000)
     assert states(journal)["planned"] == 3
 
 
@@ -91,45 +86,41 @@ def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, st
     for order in itertools.islice(itertools.permutations(plans), 6):
         journal = Journal("sqlite://")
         for at, kind, files in order:
-            journal.record_plan([item(n, as_of_s=at, kind=kind) for n in files], now_s=9)
+            journal.plans.record_plan([item(n, as_of_s=at, kind=kind) for n in files], now_s=9)
         assert {at for at, state in told(journal).items() if state == "planned"} == expected
         journal.close()
 
 
 def settle(journal: Journal, as_of_s: int, number: int = 1, *, action: str = "prefetch") -> None:
-    journal.record_plan([item(number, action, as_of_s=as_of_s)], now_s=as_of_s)
-    claim_all(journal, "a", action, now_s=as_of_s)
-    finish(journal, f"{as_of_s}-{action}-{number}", Receipt(ItemState.DONE), owner="a", now_s=as_of_s)
+    journal.plans.record_plan([item(number, action, as_of_s=as_of_s)], now_s=as_of_s)
+    begin_all(journal, action, now_s=as_of_s)
+    finish(journal, f"{as_of_s}-{action}-{number}", Receipt(ItemState.DONE), now_s=as_of_s)
 
 
 def test_settled_plans_are_forgotten_oldest_first_and_never_done_again(journal: Journal) -> None:
     for as_of_s in (1000, 2000, 3000):
         settle(journal, as_of_s)
     when = {"before_s": 2500.0, "now_s": float(LATER)}
-    assert journal.prunable("xc", before_s=2500, now_s=1000 + DAY - 1) == []
-    assert journal.prunable("xc", **when) == [1000, 2000]
-    assert journal.forget("xc", 1000, **when) == 1
-    assert (journal.oldest_s("xc"), journal.pruned_at_s("xc", 1000)) == (2000, LATER)
-    assert journal.pruned_at_s("xc", 2000) is None and journal.forget("xc", 3000, **when) == 0
-    assert journal.record_plan([item(1), item(2)], now_s=LATER) == 0
-    assert not list(journal.receipts("xc", 1000)) and journal.counts("xc")["done"] == 2
+    assert journal.pruning.prunable("xc", before_s=2500, now_s=1000 + DAY - 1) == []
+    assert journal.pruning.prunable("xc", **when) == [1000, 2000]
+    assert journal.pruning.forget("xc", 1000, **when) == 1
+    assert (journal.reports.oldest_s("xc"), journal.pruning.pruned_at_s("xc", 1000)) == (2000, LATER)
+    assert journal.pruning.pruned_at_s("xc", 2000) is None and journal.pruning.forget("xc", 3000, **when) == 0
+    assert journal.plans.record_plan([item(1), item(2)], now_s=LATER) == 0
+    assert not list(journal.reports.receipts("xc", 1000)) and journal.reports.counts("xc")["done"] == 2
 
 
-@pytest.mark.parametrize("state", ["planned", "running", "renewed"])
+@pytest.mark.parametrize("state", ["planned", "running"])
 def test_a_plan_that_is_not_settled_stays_with_all_newer_ones(journal: Journal, state: str) -> None:
-    if state == "renewed":
-        pinned(journal, 5, 1001)
-        journal.claim_pins(journal.pins("xc", now_s=1001), owner="a", now_s=1001, used_until_s=1001)
-    else:
-        journal.record_plan([item(5, kind=PREFILL)], now_s=1000)
-        if state == "running":
-            claim_all(journal, "a")
+    journal.plans.record_plan([item(5, kind=PREFILL)], now_s=1000)
+    if state == "running":
+        begin_all(journal)
     settle(journal, 2000)
     when = {"before_s": 5000.0, "now_s": float(LATER)}
-    assert journal.prunable("xc", **when) == [] and journal.forget("xc", 1000, **when) == 0
-    journal.release("a", now_s=5000)
-    journal.expire("xc", now_s=5000 + DAY)
-    assert journal.prunable("xc", before_s=5000 + DAY, now_s=LATER) == [1000, 2000]
+    assert journal.pruning.prunable("xc", **when) == [] and journal.pruning.forget("xc", 1000, **when) == 0
+    stop(journal, now_s=5000)
+    journal.plans.expire("xc", now_s=5000 + DAY)
+    assert journal.pruning.prunable("xc", before_s=5000 + DAY, now_s=LATER) == [1000, 2000]
 
 
 def test_a_pin_that_was_taken_back_stays_so_when_older_plans_are_forgotten(journal: Journal) -> None:
@@ -137,19 +128,23 @@ def test_a_pin_that_was_taken_back_stays_so_when_older_plans_are_forgotten(journ
     settle(journal, 2000, action="unpin")
     before_s, now_s = 2500.0, float(2000 + DAY)
     assert due(journal, 5000) == []
-    for as_of_s in journal.prunable("xc", before_s=before_s, now_s=now_s):
-        journal.forget("xc", as_of_s, before_s=before_s, now_s=now_s)
+    for as_of_s in journal.pruning.prunable("xc", before_s=before_s, now_s=now_s):
+        journal.pruning.forget("xc", as_of_s, before_s=before_s, now_s=now_s)
         assert due(journal, 5000) == []
-    assert journal.oldest_s("xc") is None
+    assert journal.reports.oldest_s("xc") is None
 
 
 def test_evictions_that_no_push_carried_out_are_listed_until_they_expire(journal: Journal) -> None:
-    journal.record_plan([item(1, "evict"), item(2, "evict"), item(3, "pin")], now_s=1000)
-    assert journal.evictions("xc", now_s=1500) == [item(1, "evict").name, item(2, "evict").name]
-    claim_all(journal, "a", "evict", now_s=1500)
-    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), owner="a", now_s=1501)
-    finish(journal, "1000-evict-2", Receipt(ItemState.FAILED, error="in use"), owner="a", now_s=1501)
-    assert journal.evictions("xc", now_s=1600) == [item(2, "evict").name]
-    assert journal.evictions("xc", now_s=1000 + 30 * DAY) == journal.evictions("other", now_s=1600) == []
-    journal.record_plan([item(4, "evict", as_of_s=2000)], now_s=2000)
-    assert journal.evictions("xc", now_s=2001)[0] == item(4, "evict").name
+    journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3, "pin")], now_s=1000)
+    assert journal.reports.evictions("xc", now_s=1500) == [item(1, "evict").name, item(2, "evict").name]
+    begin_all(journal, "evict", now_s=1500)
+    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), now_s=1501)
+    finish(journal, "1000-evict-2", Receipt(ItemState.FAILED, error="in use"), now_s=1501)
+    assert journal.reports.evictions("xc", now_s=1600) == [item(2, "evict").name]
+    assert (
+        journal.reports.evictions("xc", now_s=1000 + 30 * DAY)
+        == journal.reports.evictions("other", now_s=1600)
+        == []
+    )
+    journal.plans.record_plan([item(4, "evict", as_of_s=2000)], now_s=2000)
+    assert journal.reports.evictions("xc", now_s=2001)[0] == item(4, "evict").name

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from prefetch.placement.gate import ANSWER_S, HEAD_S, Gate, Held, client_of
-from prefetch.placement.lanes import Bodies, BusyError, GoneError, Lane, SlowError
+from prefetch.placement.lanes import GoneError, Lane, RefusedError, whole_body
 
 
 class Line:
@@ -85,14 +85,15 @@ def test_a_lane_lets_so_many_work_wait_and_no_more() -> None:
         lane, go, at_work = Lane(at_once=1, most=3, per_client=2), asyncio.Event(), []
 
         async def request(client: str) -> None:
-            async with lane.turn(client):
-                at_work.append(client)
-                await go.wait()
+            with lane.place(client):
+                async with lane.turn:
+                    at_work.append(client)
+                    await go.wait()
 
         tasks = [asyncio.create_task(request(client)) for client in "aab"]
         await asyncio.sleep(0)
         for client in "ac":
-            with pytest.raises(BusyError):
+            with pytest.raises(RefusedError):
                 await request(client)
         assert at_work == ["a"]
         go.set()
@@ -103,10 +104,8 @@ def test_a_lane_lets_so_many_work_wait_and_no_more() -> None:
     asyncio.run(scene())
 
 
-def test_bodies_are_counted_until_they_are_done_with() -> None:
+def test_a_body_comes_whole_and_in_time() -> None:
     async def scene() -> None:
-        bodies = Bodies(most_bytes=100, small_bytes=10, within_s=0.05)
-
         async def receive() -> MutableMapping[str, Any]:
             return {"type": "http.request", "body": b"x" * 30}
 
@@ -117,15 +116,10 @@ def test_bodies_are_counted_until_they_are_done_with() -> None:
             await asyncio.sleep(1)
             return {}
 
-        async with bodies.whole(receive, 90) as body:
-            assert (len(body), bodies.n_bytes) == (90, 90)
-            with pytest.raises(BusyError):
-                await bodies.whole(receive, 30).__aenter__()
-            async with bodies.whole(receive, 10):
-                assert bodies.n_bytes == 120
-        for fault, error in ((gone, GoneError), (silent, SlowError)):
+        assert await whole_body(receive, 90, within_s=1) == b"x" * 90
+        assert await whole_body(gone, 0, within_s=1) == b""
+        for fault, error in ((gone, GoneError), (silent, RefusedError)):
             with pytest.raises(error):
-                await bodies.whole(fault, 30).__aenter__()
-        assert bodies.n_bytes == 0
+                await whole_body(fault, 30, within_s=0.05)
 
     asyncio.run(scene())

@@ -6,7 +6,7 @@ import numpy as np
 
 from prefetch.placement.decide import Supply, placed
 from prefetch.placement.snapshot import NOBODY, NOWHERE
-from replay.rendezvous import keys_of, scores
+from replay.federation.rendezvous import keys_of, scores
 
 N = 5000
 KEYS = keys_of(f"cms:/P{i}/E/AOD" for i in range(N))
@@ -49,7 +49,3 @@ def test_what_nobody_holds_or_reads_goes_nowhere() -> None:
     assert found[1, 0] == 1
     assert (found[3::2, 0] == NOWHERE).all()
     assert (found[::2, 0] < 3).all()
-
-
-def test_the_same_again() -> None:
-    assert (rows() == rows()).all()

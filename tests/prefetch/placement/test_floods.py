@@ -6,7 +6,6 @@ import gzip
 import json
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +14,7 @@ from pathlib import Path
 import floods
 import httpx
 import pytest
-from placement_server import PlacementServer, eventually, refresh, serving
+from placement_server import PlacementServer, certificate, eventually, refresh, serving
 
 from prefetch.placement.database import Database
 from prefetch.placement.snapshot import NOTHING, dump
@@ -82,20 +81,6 @@ def test_a_body_that_does_not_come_is_told_so(server: PlacementServer) -> None:
         assert answered(slow).startswith(b"HTTP/1.1 408 ")
 
 
-def test_plans_come_whole_and_unpacked_alike(server: PlacementServer) -> None:
-    packed = httpx.get(f"{server.url}/plan/xc1")
-    plain = httpx.get(f"{server.url}/plan/xc1", headers={"accept-encoding": "identity"})
-    assert packed.headers["content-encoding"] == "gzip"
-    assert packed.json() == plain.json()
-    assert len(plain.json()["items"]) == 50_000
-
-
-def test_long_bodies_are_for_scores_alone(server: PlacementServer) -> None:
-    long = {"client": "EDGE", "filename": "x" * 20_000}
-    assert httpx.post(f"{server.url}/prefix", json=long).status_code == 413
-    assert httpx.post(f"{server.url}/score", json={"inputs": ["x" * 20_000]}).status_code == 400
-
-
 def test_figures_say_what_was_closed(server: PlacementServer) -> None:
     with floods.half_open(floods.address_of(server.url), 300):
         eventually(lambda: figure(server, 'connections_closed_total{reason="client"}') > 0)
@@ -108,17 +93,13 @@ def figure(server: PlacementServer, name: str) -> float:
 
 
 def test_half_open_handshakes_count_as_connections(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    words = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    command = ["openssl", "req", "-x509", *words, "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(command, check=True, capture_output=True)
-    with serving(
-        tmp_path / "p.db", tls_cert=str(cert), tls_key=str(key), connections="64", connections_per_client="32"
-    ) as started:
-        context = ssl.create_default_context(cafile=str(cert))
+    tls = certificate(tmp_path)
+    limited = tls | {"connections": "64", "connections_per_client": "32"}
+    with serving(tmp_path / "p.db", **limited) as started:
+        context = ssl.create_default_context(cafile=tls["tls_cert"])
         context.check_hostname = False
         address = floods.address_of(started.url)
-        with floods.half_open(address, 200, source="127.0.0.2"):
+        with floods.half_open(address, 200, source="127.0.0.2", begun=floods.HELLO):
             for _ in range(5):
                 with httpx.Client(verify=context, timeout=5) as client:
                     assert client.get(f"{started.url}/serverRanges").status_code == 200

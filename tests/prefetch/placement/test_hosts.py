@@ -23,7 +23,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8400", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "127.0.0.1.evil.example:8400", "localhost.evil.example"),
+        *("[::1].evil.example", "[::1]evil", "[::1", "[127.0.0.1]", "localhost:evil.example", "::1"),
+    ],
+)
 def test_a_strangers_name_for_this_machine_is_refused(anyone: httpx.Client, path: str, host: str) -> None:
     """DNS rebinding: a page of evil.example asks evil.example, which now is 127.0.0.1."""
     answer = anyone.get(path, headers={"host": host})

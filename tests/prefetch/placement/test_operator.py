@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,7 +13,7 @@ import httpx
 import pytest
 from placement_server import PlacementServer, eventually, threaded
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from prefetch.placement import operator
 from prefetch.placement.operator import Asked, Heard
 
@@ -161,11 +162,15 @@ def test_a_source_that_fails_is_unknown_since_and_asked_again(get: Get, told: To
     told.fault = ServiceError("the tables cannot be read: <b>no answer within 45 s</b>")
     reply = get("/operator")
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "10")
-    assert "The state is unknown since 20" in reply.text
+    assert re.search(
+        "The state is unknown: .*\n.*No page was made since the service started at 20", reply.text
+    )
     assert "&lt;b&gt;no answer" in reply.text and "<b>" not in reply.text
     assert "default-src 'none'" in reply.headers["content-security-policy"]
     told.fault = None
     assert get("/operator").status_code == 200
+    told.fault = ServiceError("away")
+    assert "The last page was made at 20" in get("/operator/caches/xc1").text
 
 
 def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:

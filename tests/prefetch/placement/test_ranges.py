@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
 from prefetch.placement.ranges import covered, wire
-from replay.ranges import SLOT, SPACE, Layout, layout_of, shares
+from replay.federation.ranges import SLOT, SPACE, Layout, layout_of, shares
 
 sizes = st.dictionaries(
     st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 1000), min_size=1, max_size=8

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import MAX_SITES, NOTHING, Snapshot
-from replay.benefit import Cluster
+from replay.study.benefit import Cluster
 
 GB = 10**9
 CACHES = (("xc1", "A"), ("xc2", "A"), ("xc3", "B"))

@@ -10,11 +10,10 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from placement_server import PLAN, ROOT, PlacementServer, eventually, refresh, serving, threaded
+from placement_server import PLAN, ROOT, certificate, eventually, refresh, serving, threaded
 
 from prefetch.placement.database import Database, Pending
 from prefetch.placement.fleet import Server
@@ -172,40 +171,11 @@ def test_dead_caches_leave_and_return_by_the_clock(tmp_path: Path) -> None:
         assert client.get("/ds/5/cms:/any").json() == ["other"]
 
 
-def test_the_answers_are_the_same_from_two_services_of_one_database(tmp_path: Path) -> None:
-    with serving(tmp_path / "p.db") as one, serving(tmp_path / "p.db") as two:
-        for id in ("a", "b", "c"):
-            (one if id == "b" else two).beat(id)
-
-        def ranges(server: PlacementServer) -> Any:
-            return httpx.get(f"{server.url}/serverRanges").json()
-
-        eventually(lambda: len(ranges(one)["EDGE"]["servers"]) == 3 and ranges(one) == ranges(two))
-
-
 def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> None:
-    token, cert, key = tmp_path / "token", tmp_path / "cert.pem", tmp_path / "key.pem"
+    token = tmp_path / "token"
     token.write_text("a-token-from-a-private-file\n")
     token.chmod(0o600)
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=localhost",
-    ]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    given: dict[str, Any] = {
-        "token": "",
-        "token_file": str(token),
-        "tls_cert": str(cert),
-        "tls_key": str(key),
-    }
+    given = {"token": "", "token_file": str(token)} | certificate(tmp_path)
     with serving(tmp_path / "p.db", **given) as started:
         assert started.url.startswith("https://")
         headers = {"authorization": "Bearer a-token-from-a-private-file"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.names import parse_name
+from features.common.names import parse_name
 from prefetch.plan.blacklist import DEPTH, blacklist
 from prefetch.plan.rules import Rule, Treatment, treatments
 from prefetch.rucio.names import did_of_path

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import IS_THOROUGH
+from pushed_world import perfect
 
 from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
 from prefetch.plan.scores import NEVER_S
-from replay.compare import compare
 from replay.config import CacheConfig
+from replay.contest import Lineup, standings
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
 from replay.trace import Trace
@@ -42,30 +43,14 @@ def trace() -> Trace:
     return region("socal", scale=0.06, days=30, seed=11)
 
 
-def perfect(trace: Trace, at_s: int) -> Scores:
-    """Whether each file that was read is read within each horizon, by a look at the whole trace."""
-    now = trace.first_at(at_s)
-    item = np.unique(trace.item[:now]).astype(np.int64)
-    first = np.full(trace.n_items, 2**60)
-    np.minimum.at(first, trace.item[now:], trace.time_s[now:])
-    chance = np.array([first[item] < at_s + h for h in HORIZONS], float)
-    last_read_s = np.zeros(trace.n_items, np.int64)
-    np.maximum.at(last_read_s, trace.item[:now], trace.time_s[:now])
-    return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, last_read_s[item])
-
-
 def gap_closed(trace: Trace, planner: ValuePlanner, share: float, *, count_from_s: int) -> float:
-    rows = compare(
-        trace,
-        [int(share * trace.footprint_bytes)],
-        policies=["lru+plan"],
-        xcache=CacheConfig(1),
-        planner=planner,
-        cycle_s=LIMITS.cycle_s,
-        plan_from_s=0,
-        count_from_s=count_from_s,
-    )
-    closed = rows[0].byte_gap_closed
+    capacity = int(share * trace.footprint_bytes)
+    planners = {"lru": None, "lru+plan": planner}
+    lineup = Lineup(capacity, {"bound": None}, CacheConfig(capacity), planners, LIMITS.cycle_s, 0)
+    (at,) = standings(trace, [lineup], count_from_s=count_from_s)
+    gap = at.gap("lru+plan")
+    assert gap is not None
+    closed = gap.closed
     assert closed is not None
     return closed
 
@@ -73,10 +58,12 @@ def gap_closed(trace: Trace, planner: ValuePlanner, share: float, *, count_from_
 @pytest.mark.parametrize("share", [0.1, 0.2])
 def test_perfect_scores_close_most_of_the_gap_whatever_their_ladder(trace: Trace, share: float) -> None:
     count_from_s = int(trace.time_s[0]) + 10 * DAY_S
-    planner = ValuePlanner(lambda at: perfect(trace, at), LIMITS, plain_files(trace.n_items), 2 * DAY_S)
+    planner = ValuePlanner(
+        lambda at: perfect(trace, at, HORIZONS), LIMITS, plain_files(trace.n_items), 2 * DAY_S
+    )
     assert gap_closed(trace, planner, share, count_from_s=count_from_s) > 0.6
     one = dataclasses.replace(
-        planner, scores_at=lambda at: _only(perfect(trace, at), HORIZONS.index(12 * 3600))
+        planner, scores_at=lambda at: _only(perfect(trace, at, HORIZONS), HORIZONS.index(12 * 3600))
     )
     assert gap_closed(trace, planner, share, count_from_s=count_from_s) > gap_closed(
         trace, one, share, count_from_s=count_from_s
@@ -109,7 +96,9 @@ def test_plans_for_the_demos_small_cache_leave_it_as_full_as_what_arrives_allows
     """With 4 h between plans, much of a 5 % cache turns over in a busy cycle, and little in a quiet one."""
     trace = region("demo", scale=0.3, days=12, seed=1)
     limits = dataclasses.replace(LIMITS, cycle_s=4 * 3600, prefetch_share=0.05)
-    known = ValuePlanner(lambda at: perfect(trace, at), limits, plain_files(trace.n_items), 2 * DAY_S)
+    known = ValuePlanner(
+        lambda at: perfect(trace, at, HORIZONS), limits, plain_files(trace.n_items), 2 * DAY_S
+    )
     watched = Watched(known, [])
     cache = CacheConfig(int(0.05 * trace.footprint_bytes))
     simulate(trace, cache, planner=watched, cycle_s=limits.cycle_s, plan_from_s=0)

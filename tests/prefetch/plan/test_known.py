@@ -15,8 +15,8 @@ from prefetch.plan.known import KnownWork, certain, with_known
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
 from prefetch.plan.reasons import reasons
+from prefetch.plan.scored_files import absent, on_disk
 from prefetch.plan.value import Objective
-from prefetch.plan.valued import absent, on_disk
 from replay.planner import CacheState
 
 N = 40

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.errors import ConfigError
+from features.common.errors import ConfigError
 from prefetch.plan import PlanLimits, Rule, Treatment, treatments
 from prefetch.plan.choice import steady, within_groups
 from prefetch.plan.cycle import fitting_cycle_s
-from prefetch.plan.federation import belongs
 from prefetch.plan.value import best_rate, shown_horizon
 
 DIDS = pa.array(
@@ -111,25 +110,6 @@ def test_groups_keep_their_limits_as_a_loop_would(seed: int) -> None:
         if group[i] < 0 or spent[group[i]] <= limit[group[i]]:
             expected.append(i)
     assert within_groups(order, size, group, limit).tolist() == expected
-
-
-NAMES = [f"mc:f{i}.root" for i in range(400)]
-
-
-@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 400), min_size=2))
-def test_a_federation_holds_every_file_once(capacities: dict[str, int]) -> None:
-    held = np.array([belongs(NAMES, capacities, server) for server in capacities])
-    assert (held.sum(axis=0) == 1).all()
-
-
-def test_a_new_server_gets_its_share_and_the_others_swap_little() -> None:
-    before, after = {"a": 100, "b": 300}, {"a": 100, "b": 300, "c": 100}
-    moved = sum(
-        int((belongs(NAMES, before, server) & ~belongs(NAMES, after, server)).sum()) for server in before
-    )
-    gained = belongs(NAMES, after, "c").sum()
-    assert gained == pytest.approx(80, abs=25)
-    assert gained <= moved <= gained + 0.05 * len(NAMES)
 
 
 @given(

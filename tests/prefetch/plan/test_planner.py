@@ -19,9 +19,9 @@ from prefetch.plan import (
     ValuePlanner,
     plain_files,
 )
+from prefetch.plan.scored_files import ScoredFiles, absent, on_disk
 from prefetch.plan.scores import NEVER_S
 from prefetch.plan.value import Objective
-from prefetch.plan.valued import Valued, absent, on_disk
 from replay.planner import CacheState
 
 N_FILES = 60
@@ -170,7 +170,7 @@ def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
     candidates = absent(state, scores, files, Objective.BYTES, judged.shown)
     assert judged.plan.item.size >= 0
     for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
-        for field in dataclasses.fields(Valued):
+        for field in dataclasses.fields(ScoredFiles):
             np.testing.assert_array_equal(getattr(given_, field.name), getattr(anew, field.name), field.name)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pushes import Fake, item, raising, run
 
-from features.errors import PushRejected, TargetUnavailable
+from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.push.push import PushSummary, push
@@ -18,16 +18,18 @@ from prefetch.target import Held
 
 def test_a_plan_is_carried_out_once(world: Any, journal: Journal) -> None:
     names = [world.add(f"/store/p/{world.kind}{number}", b"x" * 400_000) for number in range(20)]
-    journal.record_plan([item(number, name=name) for number, name in enumerate(names)], now_s=time.time())
+    journal.plans.record_plan(
+        [item(number, name=name) for number, name in enumerate(names)], now_s=time.time()
+    )
     first = run(world.target, journal)
     assert (first.pushed, first.already_done, first.failed, first.bytes_fetched) == (20, 0, 0, 8_000_000)
     assert all((world.namespace / name[1:]).stat().st_size == 400_000 for name in names)
-    receipts = list(journal.receipts())
+    receipts = list(journal.reports.receipts())
     assert {row["confirmed_by"] for row in receipts} == {"cinfo" if world.kind == "xcache" else "directory"}
     assert all(row["seconds"] > 0 and row["attempts"] == 1 and row["bytes"] == 400_000 for row in receipts)
     second = run(world.target, journal)
     assert (second.pushed, second.already_done, second.bytes_fetched) == (0, 0, 0)
-    journal.record_plan([item(n, name=name, plan=1) for n, name in enumerate(names)], now_s=time.time())
+    journal.plans.record_plan([item(n, name=name, plan=1) for n, name in enumerate(names)], now_s=time.time())
     third = run(world.target, journal)
     assert (third.pushed, third.already_done, third.bytes_fetched) == (0, 20, 0)
 
@@ -37,14 +39,14 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     world.target.prefetch(name, timeout_s=20)
     # A busy cache notes the end of a use up to 30 s late.
     assert world.eventually(lambda: world.target.confirm(name).held.last_detach_s is not None, 45)
-    journal.record_plan([item(1, "pin", name=name)], now_s=time.time())
+    journal.plans.record_plan([item(1, "pin", name=name)], now_s=time.time())
     fresh = run(world.target, journal)
     assert (fresh.already_done, fresh.pushed) == (1, 0)
     before = world.target.confirm(name).held.last_detach_s
     time.sleep(1.1)
     assert run(world.target, journal, touch_every_s=1, timeout_s=60).pins_renewed == 1
     assert world.target.confirm(name).held.last_detach_s > before
-    journal.record_plan(
+    journal.plans.record_plan(
         [item(1, "unpin", name=name, plan=1), item(1, "evict", name=name, plan=1)], now_s=time.time()
     )
     last = run(world.target, journal, touch_every_s=0)
@@ -55,20 +57,20 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
 
 
 def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> None:
-    journal.record_plan([item(1, name="/store/p/none"), item(2, name="/store/../x")], now_s=time.time())
+    journal.plans.record_plan([item(1, name="/store/p/none"), item(2, name="/store/../x")], now_s=time.time())
     summary = run(world.target, journal)
     assert (summary.failed, summary.pushed) == (2, 0)
     assert sum(summary.failures.values()) == 2
     assert not any("/store/" in kind for kind in summary.failures)
-    errors = [row["error"] for row in journal.receipts()]
+    errors = [row["error"] for row in journal.reports.receipts()]
     assert len(errors) == 2 and all(errors)
-    assert [row["attempts"] for row in journal.receipts()] == [1, 1]
+    assert [row["attempts"] for row in journal.reports.receipts()] == [1, 1]
 
 
 def test_a_pin_of_a_file_that_is_gone_fails(world: Any, journal: Journal) -> None:
-    journal.record_plan([item(1, "pin", name="/store/p/never")], now_s=time.time())
+    journal.plans.record_plan([item(1, "pin", name="/store/p/never")], now_s=time.time())
     assert run(world.target, journal).failed == 1
-    (row,) = journal.receipts()
+    (row,) = journal.reports.receipts()
     assert "does not hold" in row["error"]
 
 
@@ -77,7 +79,7 @@ def test_evictions_go_first_then_pins_then_prefetches_by_rank(journal: Journal) 
     for name in ("/e", "/p", "/q"):
         fake.held[name] = Held(name, 10, 10, True, 1, False)
     plan = [item(2, name="/b"), item(1, name="/a"), item(3, name="/c"), item(1, "pin", name="/p")]
-    journal.record_plan([*plan, item(1, "evict", name="/e")], now_s=time.time())
+    journal.plans.record_plan([*plan, item(1, "evict", name="/e")], now_s=time.time())
     run(fake, journal, parallel=1)
     assert fake.log == ["evict /e", "touch /p", "prefetch /a", "prefetch /b", "prefetch /c"]
 
@@ -85,10 +87,10 @@ def test_evictions_go_first_then_pins_then_prefetches_by_rank(journal: Journal) 
 def test_what_the_cache_does_not_confirm_is_not_done(journal: Journal) -> None:
     fake = Fake()
     fake.forgets = True
-    journal.record_plan([item(1, name="/a")], now_s=time.time())
+    journal.plans.record_plan([item(1, name="/a")], now_s=time.time())
     summary = run(fake, journal, timeout_s=0.1, attempts=2)
     assert (summary.failed, summary.pushed, len(fake.log)) == (1, 0, 2)
-    (row,) = journal.receipts()
+    (row,) = journal.reports.receipts()
     assert (row["state"], row["attempts"]) == ("failed", 2) and "does not confirm" in row["error"]
 
 
@@ -100,15 +102,15 @@ def test_away_once_is_tried_again(journal: Journal) -> None:
             raise failures.pop()
 
     fake.before = flaky
-    journal.record_plan([item(1, name="/a"), item(2, name="/b")], now_s=time.time())
+    journal.plans.record_plan([item(1, name="/a"), item(2, name="/b")], now_s=time.time())
     assert run(fake, journal, parallel=1).pushed == 2
-    assert [row["attempts"] for row in journal.receipts()] == [2, 1]
+    assert [row["attempts"] for row in journal.reports.receipts()] == [2, 1]
 
 
 def test_rejected_is_not_tried_again(journal: Journal) -> None:
     fake = Fake()
     fake.before = raising(PushRejected("no"))
-    journal.record_plan([item(1, name="/a")], now_s=time.time())
+    journal.plans.record_plan([item(1, name="/a")], now_s=time.time())
     assert run(fake, journal).failed == 1
     assert len(fake.log) == 1
 
@@ -116,11 +118,11 @@ def test_rejected_is_not_tried_again(journal: Journal) -> None:
 def test_a_cache_that_is_away_is_left_alone(journal: Journal) -> None:
     fake = Fake()
     fake.before = raising(TargetUnavailable("connection refused"))
-    journal.record_plan([item(number) for number in range(100)], now_s=time.time())
+    journal.plans.record_plan([item(number) for number in range(100)], now_s=time.time())
     summary = run(fake, journal, parallel=2)
     assert summary.stopped is not None and "connection refused" in summary.stopped
     assert len(fake.log) <= 7
-    assert {state: n for state, n in journal.counts().items() if n} == {"planned": 100}
+    assert {state: n for state, n in journal.reports.counts().items() if n} == {"planned": 100}
     fake.before = lambda verb, name: None
     assert run(fake, journal).pushed == 100
 
@@ -128,13 +130,13 @@ def test_a_cache_that_is_away_is_left_alone(journal: Journal) -> None:
 def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
     fake = Fake()
     fake.held["/e"] = Held("/e", 10, 10, True, 1, True)
-    journal.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
     assert run(fake, journal).failed == 1
     assert fake.log == []
 
 
 def test_late_items_expire(journal: Journal) -> None:
-    journal.record_plan([item(1)], now_s=time.time())
+    journal.plans.record_plan([item(1)], now_s=time.time())
     fake = Fake()
     summary = push(fake, journal, cache="c", now_s=lambda: time.time() + 2 * 86400)
     assert (summary.expired, fake.log) == (1, [])
@@ -143,14 +145,14 @@ def test_late_items_expire(journal: Journal) -> None:
 def test_a_fault_of_ours_is_raised_and_leaves_nothing_running(journal: Journal) -> None:
     fake = Fake()
     fake.before = raising(ZeroDivisionError())
-    journal.record_plan([item(number) for number in range(9)], now_s=time.time())
+    journal.plans.record_plan([item(number) for number in range(9)], now_s=time.time())
     with pytest.raises(ZeroDivisionError):
         run(fake, journal)
-    assert journal.counts()["running"] == 0
+    assert journal.reports.counts()["running"] == 0
 
 
 def test_progress_is_told_of_every_item(journal: Journal) -> None:
-    journal.record_plan([item(number) for number in range(30)], now_s=time.time())
+    journal.plans.record_plan([item(number) for number in range(30)], now_s=time.time())
     told: list[str] = []
     push(
         Fake(),
@@ -173,7 +175,7 @@ def test_never_more_than_parallel_at_once(journal: Journal) -> None:
             busy[0] -= 1
 
     fake.before = slow
-    journal.record_plan([item(number) for number in range(30)], now_s=time.time())
+    journal.plans.record_plan([item(number) for number in range(30)], now_s=time.time())
     run(fake, journal, parallel=3)
     assert most[0] == 3
 
@@ -183,8 +185,8 @@ def test_a_lost_pin_is_failed_and_not_renewed_again(tmp_path: Path, journal: Jou
     (tmp_path / "origin" / "x").write_bytes(b"x")
     target = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
     target.prefetch("/x", timeout_s=5)
-    journal.record_plan([item(1, "pin", name="/x")], now_s=time.time())
+    journal.plans.record_plan([item(1, "pin", name="/x")], now_s=time.time())
     assert run(target, journal).already_done == 1
     target.evict("/x", timeout_s=5)
     assert run(target, journal, touch_every_s=0).pins_renewed == 0
-    assert journal.counts()["failed"] == 1
+    assert journal.reports.counts()["failed"] == 1

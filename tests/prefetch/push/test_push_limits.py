@@ -1,93 +1,45 @@
-"""Several pushers of one plan, and the limits of a push: cancelled plans, origins, rates, guards, touches."""
+"""The limits of a push: cancelled plans, origins, rates, guards, touches."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import time
 from collections.abc import Collection
-from pathlib import Path
 
 import pytest
 from pushes import AT_ONCE, Fake, item, lfn_of, run
 
-from features.errors import InputError, SourceUnavailable
-from features.times import DAY_S
-from prefetch.actions import Action
-from prefetch.journal.journal import LEASE_S, Journal, Patience
-from prefetch.push.lease_buffer import AHEAD_S, WRITE_S
+from features.common.errors import InputError, SourceUnavailable
+from features.common.times import DAY_S
+from prefetch.journal.journal import Journal
+from prefetch.push import attempt
+from prefetch.push.ahead import AHEAD_S, WRITE_S
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.push.touches import MOST_S
 from prefetch.target import Held
 
 
-def test_two_pushers_share_a_plan_and_nothing_is_done_twice(tmp_path: Path) -> None:
-    url, fake = str(tmp_path / "journal.db"), Fake()
-    fake.before = lambda verb, name: time.sleep(0.005)
-    journals = [Journal(url), Journal(url)]
-    journals[0].record_plan([item(number) for number in range(60)], now_s=time.time())
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        summaries = list(pool.map(lambda each: run(fake, each, parallel=3), journals))
-    assert sum(one.pushed for one in summaries) == 60 and min(one.pushed for one in summaries) > 5
-    assert len(fake.log) == len(set(fake.log)) == 60
-    for each in journals:
-        each.close()
-
-
-def test_pins_due_are_renewed_by_one_of_two_pushers(tmp_path: Path) -> None:
-    url, fake = str(tmp_path / "journal.db"), Fake()
-    journals = [Journal(url), Journal(url)]
-    names = [f"/p{number}" for number in range(20)]
-    journals[0].record_plan([item(n, "pin", name=name) for n, name in enumerate(names)], now_s=time.time())
-    old_s = int(time.time()) - 1000
-    fake.held = {name: Held(name, 10, 10, True, old_s, False) for name in names}
-    assert run(fake, journals[0], touch_every_s=2000).already_done == 20
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        summaries = list(pool.map(lambda each: run(fake, each, touch_every_s=500), journals))
-    assert sum(one.pins_renewed for one in summaries) == 20
-    assert len(fake.log) == len(set(fake.log)) == 20
-    for each in journals:
-        each.close()
-
-
-def test_a_run_takes_over_what_a_dead_one_left_while_it_works(journal: Journal) -> None:
-    journal.record_plan([item(number) for number in range(9)], now_s=time.time())
-    long_ago = time.time() - LEASE_S + 1.0
-    journal.claim("c", Action.PREFETCH, 3, owner="far|1|5|x", now_s=long_ago, patience=Patience())
-    fake = Fake()
-    fake.before = lambda verb, name: time.sleep(0.3)
-    summary = push(fake, journal, cache="c", limits=PushLimits(parallel=1), beat_s=0.0)
-    assert (summary.pushed, summary.in_other_hands) == (9, 0)
-
-
-def test_what_others_have_in_hand_is_left_to_them(journal: Journal) -> None:
-    journal.record_plan([item(number) for number in range(5)], now_s=time.time())
-    journal.claim("c", Action.PREFETCH, 2, owner="far|1|5|x", now_s=time.time(), patience=Patience())
-    summary = run(Fake(), journal)
-    assert (summary.pushed, summary.in_other_hands) == (3, 2)
-
-
 def test_a_cancelled_plan_stops_under_way(journal: Journal) -> None:
-    journal.record_plan([item(number) for number in range(300)], now_s=time.time())
+    journal.plans.record_plan([item(number) for number in range(300)], now_s=time.time())
     fake = Fake()
 
     def cancel_at_fifty(_verb: str, _name: str) -> None:
         time.sleep(0.01)
         if len(fake.log) == 50:
-            journal.cancel("c", now_s=time.time())
+            journal.plans.cancel("c", now_s=time.time())
 
     fake.before = cancel_at_fifty
     summary = run(fake, journal, parallel=1)
-    # Some are leased ahead then, and the run looks for what was cancelled a few times a second.
+    # Some are marked ahead then, and the run looks for what was cancelled a few times a second.
     assert 50 <= summary.pushed <= 50 + (AHEAD_S + WRITE_S) / 0.01
-    assert journal.counts()["cancelled"] == 300 - summary.pushed
-    assert {row["attempts"] for row in journal.receipts() if row["state"] == "cancelled"} == {0}
+    assert journal.reports.counts()["cancelled"] == 300 - summary.pushed
+    assert {row["attempts"] for row in journal.reports.receipts() if row["state"] == "cancelled"} == {0}
 
 
 def test_a_source_that_is_away_is_left_alone_and_reconsidered(journal: Journal) -> None:
     fake, clock = Fake(), [time.time()]
     plan = [dataclasses.replace(item(n), source="bad:1" if n < 50 else "good:1") for n in range(60)]
-    journal.record_plan(plan, now_s=clock[0])
+    journal.plans.record_plan(plan, now_s=clock[0])
     bad = {each.name for each in plan if each.source == "bad:1"}
 
     def away(_verb: str, name: str) -> None:
@@ -108,7 +60,7 @@ def test_a_source_that_is_away_is_left_alone_and_reconsidered(journal: Journal) 
     assert go().left_alone == first.left_alone and len(fake.log) == 15
     clock[0] += 1300
     fake.before = lambda verb, name: None
-    assert (go().pushed, journal.counts()["done"]) == (50, 60)
+    assert (go().pushed, journal.reports.counts()["done"]) == (50, 60)
 
 
 @pytest.mark.parametrize("is_renewal", [True, False])
@@ -131,10 +83,10 @@ def test_pins_of_a_dead_origin_are_left_alone_and_the_rest_goes_on(
             raise SourceUnavailable("the origin is away")
 
     if is_renewal:
-        journal.record_plan(pins, now_s=clock[0])
+        journal.plans.record_plan(pins, now_s=clock[0])
         assert go(2000).already_done == 25
     fake.before = away
-    journal.record_plan(plan, now_s=clock[0])
+    journal.plans.record_plan(plan, now_s=clock[0])
     summary = go(500)
     assert (summary.stopped, summary.failed) == (None, 0)
     assert summary.pushed + summary.pins_renewed == 15 and summary.left_alone[0].startswith("bad:1: 5 of 5")
@@ -154,19 +106,19 @@ def test_failed_tries_are_spread_over_time(journal: Journal) -> None:
         raise SourceUnavailable("away")
 
     fake.before = away
-    journal.record_plan([item(1)], now_s=time.time())
+    journal.plans.record_plan([item(1)], now_s=time.time())
     assert run(fake, journal, retry_after_s=0.2).failed == 1
     assert len(times) == 3 and times[1] - times[0] >= 0.2 and times[2] - times[1] >= 0.4
-    assert journal.faults("c") == {"source": 1}
+    assert journal.reports.faults("c") == {"source": 1}
 
 
 def test_bytes_a_second_hold_on_average(journal: Journal) -> None:
     plan = [dataclasses.replace(item(number), size_bytes=10) for number in range(11)]
-    journal.record_plan(plan, now_s=time.time())
+    journal.plans.record_plan(plan, now_s=time.time())
     fake = Fake()
     summary = run(fake, journal, bytes_per_s=100)
     assert summary.pushed == 11 and summary.seconds >= 0.9
-    journal.record_plan(
+    journal.plans.record_plan(
         [dataclasses.replace(each, item_id=f"x{each.item_id}") for each in plan], now_s=time.time()
     )
     # What is there already costs nothing.
@@ -182,9 +134,33 @@ def test_a_server_that_removes_open_files_is_asked_late(
     fake = Fake()
     fake.removes_open = removes_open
     fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
-    journal.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
     assert run(fake, journal, evict_guard_s=600).failed == failed
     assert ("/e" in fake.held) == bool(failed)
+
+
+@pytest.mark.parametrize("removes_open", [False, True])
+def test_a_file_that_the_server_keeps_is_no_fault_of_the_cache(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, removes_open: bool
+) -> None:
+    monkeypatch.setattr(attempt, "_EVICTED_WITHIN_S", 0.1)
+    fake = Keeping()
+    fake.removes_open = removes_open
+    for number in range(3):
+        fake.held[f"/k{number}"] = Held(f"/k{number}", 10, 10, True, 1, False)
+    journal.plans.record_plan([item(n, "evict", name=f"/k{n}") for n in range(3)], now_s=time.time())
+    summary = run(fake, journal, breaker=2, parallel=1, timeout_s=1.0, attempts=1)
+    assert (summary.stopped is None, journal.reports.faults("c")) == (
+        not removes_open,
+        {"cache": 2} if removes_open else {"file": 3},
+    )
+
+
+class Keeping(Fake):
+    """A cache that accepts evictions, and keeps all files."""
+
+    def evict(self, name: str, *, timeout_s: float) -> None:
+        self._verb("evict", name)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +180,9 @@ def test_the_guard_knows_the_caches_clock(
     fake = Fake()
     fake.removes_open, fake.skew_s = True, skew_s
     fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
-    journal.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
     run(fake, journal, evict_guard_s=600)
-    (receipt,) = journal.receipts()
+    (receipt,) = journal.reports.receipts()
     assert receipt["state"] == ("failed" if reason else "done") and (reason or "") in (receipt["error"] or "")
 
 
@@ -214,9 +190,9 @@ def test_a_file_of_another_size_than_planned_has_changed(journal: Journal) -> No
     fake = Fake()
     fake.held["/old"] = Held("/old", 9, 9, True, 1, False)
     plan = [dataclasses.replace(item(n, name=name), size_bytes=11) for n, name in enumerate(("/old", "/new"))]
-    journal.record_plan(plan, now_s=time.time())
+    journal.plans.record_plan(plan, now_s=time.time())
     assert run(fake, journal).failed == 2
-    errors = [row["error"] for row in journal.receipts()]
+    errors = [row["error"] for row in journal.reports.receipts()]
     assert "the cache holds a complete file of 9 bytes" in errors[0] and "changed at its source" in errors[0]
     assert "its source has a file of 10 bytes" in errors[1]
 
@@ -226,7 +202,7 @@ def test_touches_follow_the_age_of_unpinned_files(journal: Journal) -> None:
     ages = {"/pinned-old": 500, "/pinned-young": 300, "/oldest": 800, "/other": 10}
     fake.held = {name: Held(name, 10, 10, True, now - age, False) for name, age in ages.items()}
     plan = [item(n, "pin", name=f"/pinned-{age}") for n, age in enumerate(("old", "young"))]
-    journal.record_plan(plan, now_s=now)
+    journal.plans.record_plan(plan, now_s=now)
     # Half of 800 s: the older one would be in the tail soon.
     summary = run(fake, journal, touch_every_s=None)
     assert (summary.pushed, summary.already_done, fake.log) == (1, 1, ["touch /pinned-old"])
@@ -236,11 +212,11 @@ def test_a_last_use_of_the_future_keeps_no_pin_from_its_touch(journal: Journal) 
     # As a forged datagram of the g-stream tells it, or a server whose clock was wrong.
     fake = Fake()
     fake.held["/p"] = Held("/p", 10, 10, True, int(time.time()) + 400 * DAY_S, False)
-    journal.record_plan([item(1, "pin", name="/p")], now_s=time.time())
+    journal.plans.record_plan([item(1, "pin", name="/p")], now_s=time.time())
     assert run(fake, journal, touch_every_s=600).pushed == 1
     assert fake.log == ["touch /p"]
-    (pin,) = journal.receipts()
-    assert pin["state"] == "done" and not journal.due_pins("c", now_s=time.time(), touch_every_s=600)
+    (pin,) = journal.reports.receipts()
+    assert pin["state"] == "done" and not journal.pins.due("c", now_s=time.time(), touch_every_s=600)
 
 
 def test_a_record_of_1970_stops_no_touches(journal: Journal) -> None:
@@ -249,7 +225,7 @@ def test_a_record_of_1970_stops_no_touches(journal: Journal) -> None:
         "/x": Held("/x", 10, 10, True, 1, False),
         "/p": Held("/p", 10, 10, True, now - MOST_S, False),
     }
-    journal.record_plan([item(1, "pin", name="/p")], now_s=now)
+    journal.plans.record_plan([item(1, "pin", name="/p")], now_s=now)
     run(fake, journal, touch_every_s=None)
     assert fake.log == ["touch /p"]
 
@@ -260,6 +236,6 @@ def test_a_namespace_that_cannot_be_read_ends_no_push(journal: Journal) -> None:
             raise InputError("namespace /cache: /store: a folder, no permission to read")
 
     fake = Locked()
-    journal.record_plan([item(1), item(2, "evict", name="/e")], now_s=time.time())
+    journal.plans.record_plan([item(1), item(2, "evict", name="/e")], now_s=time.time())
     summary = run(fake, journal, touch_every_s=None)
     assert (summary.pushed, summary.already_done, summary.stopped) == (1, 1, None)

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
-from features.errors import ServiceError
+from features.common import deadline
+from features.common.errors import ServiceError
 from jobs.ingest.sources import rucio_catalogue
 from prefetch.rucio import bulk
 from prefetch.rucio import rse as rse_room
@@ -167,3 +169,31 @@ def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[st
     lines = [rucio_catalogue.line(row, "2026-03-01") for row in told(server(GOOD | answers))]
     assert name in {json.loads(line).get("name") for line in lines}
     assert all(len(line.splitlines()) == 1 for line in lines)
+
+
+@pytest.mark.parametrize(("variable", "verifies"), [("", True), ("  ", True), ("/ca", "/ca")])
+def test_an_empty_folder_of_cas_does_not_end_the_check_of_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, verifies: object
+) -> None:
+    asked = []
+
+    def get(_self: requests.Session, _url: str, **options: object) -> None:
+        asked.append(options["verify"])
+        raise requests.ConnectionError("seen")
+
+    monkeypatch.setenv("X509_CERT_DIR", variable)
+    monkeypatch.setattr(requests.Session, "get", get)
+    login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
+    access = Access(url="https://rucio.invalid", tokens=tmp_path, timeout_s=1, attempts=1, **login)
+    with pytest.raises(ServiceError):
+        Session(access).ask("RSEs", lambda client: client.list_rses())
+    assert set(asked) == {verifies}
+
+
+def test_an_answer_without_an_end_names_the_server(
+    server: Callable[[dict[str, Any]], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "MOST_BYTES", 2**16)
+    rows = [{"rse": f"R{n}", "volatile": False} for n in range(10_000)]
+    with pytest.raises(ServiceError, match=r"Rucio at http://127.*longer than"):
+        told(server(GOOD | {"/rses/": rows}))

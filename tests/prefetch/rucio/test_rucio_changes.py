@@ -11,7 +11,7 @@ from rucio.common.config import clean_cached_config
 from rucio.rse.translation import RSEDeterministicTranslation
 
 from prefetch.rucio.names import Did, did_of_path
-from prefetch.rucio.reported import State, Told
+from prefetch.rucio.reported_replicas import ReportedReplicas, State
 from prefetch.rucio.sync import changes
 
 WORDS = st.text("abcXYZ019_-.", min_size=1, max_size=20).filter(lambda s: s.strip("."))
@@ -72,7 +72,7 @@ def test_after_telling_rucio_has_what_is_held(
 
 
 def test_the_memory_holds_the_last_state_of_each_rse(tmp_path: object) -> None:
-    told = Told(f"{tmp_path}/journal.db")
+    told = ReportedReplicas(f"{tmp_path}/journal.db")
     many = [Did("s", str(number)) for number in range(10_001)]
     states: tuple[State, ...] = ("adding", "there")
     for state in states:
@@ -80,7 +80,7 @@ def test_the_memory_holds_the_last_state_of_each_rse(tmp_path: object) -> None:
     told.note("B", many[:1], "removing", now_s=1.0)
     told.forget("A", many[1:])
     told.close()
-    again = Told(f"{tmp_path}/journal.db")
+    again = ReportedReplicas(f"{tmp_path}/journal.db")
     assert again.states("A") == {many[0]: "there"}
     assert again.states("B") == {many[0]: "removing"}
     again.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import InputError, TargetUnavailable
+from features.common.errors import InputError, TargetUnavailable
 from prefetch.steward.feed import ALARM_S, Feed, Lost, Report, Restarted, Skipped
 from prefetch.target import ServerIdentity
 from prefetch.xcache.captures import FolderReader, capture_reader

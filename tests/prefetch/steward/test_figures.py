@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from features.errors import InputError
+from features.common.errors import InputError
 from prefetch.steward.figures import Evicted, Eviction, Figures, Recent, read
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import TargetUnavailable
+from features.common.errors import TargetUnavailable
 from prefetch.steward import fill
 from prefetch.steward.fill import Disks, Files, Implausible, Inflow, usage
 

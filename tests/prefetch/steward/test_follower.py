@@ -38,6 +38,7 @@ class FakeDisk:
 
     def __init__(self) -> None:
         self.has: dict[str, int] = {}
+        self.shows_open: bool | None = True
         self.n_looks = 0
 
     def size_bytes(self, name: str, reported: int) -> int | None:
@@ -47,6 +48,9 @@ class FakeDisk:
         self.n_looks += 1
         return self.has.get(name, BLOCK)
 
+    def is_open(self, name: str) -> bool | None:
+        return self.shows_open
+
 
 class World:
     def __init__(self, *kinds: str) -> None:
@@ -54,13 +58,11 @@ class World:
         self.steward = Steward(self.order, capacity_bytes=100 * BLOCK)
         self.book = Book(self.steward, Datasets())
         self.disk = FakeDisk()
-        self.really_open: bool | None = True
         self.follower = Follower(
             self.book,
             self.steward,
             ours_last_s=60,
             disk=self.disk,
-            is_open=lambda name: self.really_open,
             readers=Readers(kinds),
             reports_opens=lambda: True,
         )
@@ -207,7 +209,7 @@ def test_an_open_that_the_servers_process_does_not_show_ends() -> None:
         world = World()
         world.reports("/a", T - 9, T - 8)
         world.opens(T, "/a")
-        world.really_open = really_open
+        world.disk.shows_open = really_open
         for after_s in (5, 15, 30, 3601, 3700):
             world.follower.ripen(T + 1.5 + after_s)
             assert world.is_victim("/a") == (after_s >= lasts_s)
@@ -216,10 +218,10 @@ def test_an_open_that_the_servers_process_does_not_show_ends() -> None:
 def test_an_open_that_is_none_holds_no_file_and_ends_no_other() -> None:
     world = World()
     world.reports("/a", T - 9, T - 8)
-    world.really_open = False
+    world.disk.shows_open = False
     world.opens(T, "/a")
     assert world.is_victim("/a") and list(world.follower.open_files) == [0]
-    world.really_open = True
+    world.disk.shows_open = True
     world.opens(T, "/a", first_id=2)
     world.closes(T + 1, 1)
     assert not world.is_victim("/a")

@@ -12,7 +12,7 @@ import pytest
 import xcache_server
 from daemons import needed
 
-from features.errors import ServiceError, TargetUnavailable
+from features.common.errors import ServiceError, TargetUnavailable
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.push.attempt import PushLimits
 from prefetch.steward import canary

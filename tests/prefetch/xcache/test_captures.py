@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import InputError
+from features.common.errors import InputError
 from prefetch.target import Held
-from prefetch.xcache.captures import FolderReader, capture_reader
+from prefetch.xcache.captures import FolderReader, LatestCloses, capture_reader
 from prefetch.xcache.collector import frame
-from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.latest import LatestCloses
 from prefetch.xcache.rolling import RollingFiles
 
 NOW = 1_700_000_000
@@ -121,14 +119,3 @@ def test_the_last_close_of_a_file_counts(tmp_path: Path) -> None:
         stream.write(framed(3, lfn="/x", n_blks_done=0, detach_t=NOW + 9))
     assert latest.of("/x") == Held("/x", 9, 0, False, NOW + 9, False)
     assert latest.of("/y") is None
-
-
-def test_a_file_is_followed_as_before(tmp_path: Path) -> None:
-    path = tmp_path / "capture.txt"
-    path.write_bytes(framed(1))
-    reader = capture_reader(path)
-    assert isinstance(reader, CaptureReader)
-    assert len(list(reader.poll())) == 1
-    assert not list(capture_reader(tmp_path).poll())
-    with pytest.raises(InputError, match="none"):
-        list(capture_reader(tmp_path / "none").poll())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from monitoring import closing, fstream, opening
 
-from features.errors import InputError
+from features.common.errors import InputError
 from prefetch.xcache.fstream import Closed, Opened, Packet, decode
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader
 
@@ -212,13 +212,3 @@ def test_any_datagrams_give_accesses_and_faults(
             n_opened += len(decode(datagram).opened)
     assert len(accesses) == n_opened or "datagram told twice" in faults
     assert not any(b"\0" in access.opened.lfn.encode() for access in accesses)
-
-
-@settings(deadline=None)
-@given(DATAGRAMS)
-def test_any_bytes_give_a_packet_or_an_input_error(datagram: bytes) -> None:
-    try:
-        found = decode(datagram)
-    except InputError:
-        return
-    assert len(found.opened) + len(found.closed) <= len(datagram) // 8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import InputError, TargetUnavailable
+from features.common.errors import InputError, TargetUnavailable
 from prefetch.xcache import holdings
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.holdings import held_apart, held_below

@@ -7,10 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from features.errors import InputError, TargetUnavailable
+from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo_rows, client, namespace
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
@@ -170,21 +168,6 @@ def test_touches_and_prefetches_are_ours(n_bytes: int, n_merged: int, ours: bool
     assert one.is_ours is ours
 
 
-INT64 = st.integers(-(2**63), 2**63 - 1)
-INT32 = st.integers(-(2**31), 2**31 - 1)
-RECORDS = st.lists(st.builds(AccessRecord, INT64, INT64, INT32, INT32, INT32, INT32, INT64, INT64, INT64))
-
-
-@settings(deadline=None)
-@given(st.lists(st.one_of(st.binary(max_size=300), RECORDS.map(lambda records: info(*records))), max_size=4))
-def test_any_files_give_a_batch(tmp_path_factory: pytest.TempPathFactory, files: list[bytes | CInfo]) -> None:
-    root = tmp_path_factory.mktemp("fuzz")
-    for number, content in enumerate(files):
-        put(root, f"/f{number}", content)
-    n_rows = sum(batch.num_rows for batch in cinfo_rows.batches(root))
-    assert n_rows == sum(1 for content in files if content)
-
-
 def test_memory_is_bounded_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cinfo_rows, "BATCH_FILES", 10)
     for number in range(35):
@@ -203,10 +186,14 @@ def test_a_record_that_a_crash_emptied_is_not_one_being_made(tmp_path: Path) -> 
     assert faults(tmp_path) == {"/lost": "an empty cinfo"}
 
 
-def test_a_file_systems_own_folder_is_left_out(tmp_path: Path) -> None:
+def test_what_is_no_file_of_jobs_is_left_out_and_nothing_beside_it(tmp_path: Path) -> None:
+    """Else whoever reads a file of such a name would hide it: its bytes would never be evicted."""
     put(tmp_path, "/lost+found/x", b"junk")
-    put(tmp_path, "/store/lost+found/x", info())
-    assert (names(tmp_path), faults(tmp_path)) == (["/store/lost+found/x"], {})
+    put(tmp_path, "/pfc-stats/DirStat.json", info())
+    theirs = ["/pfc-stats/x", "/store/lost+found/x", "/store/pfc-stats/DirStat.json"]
+    for name in theirs:
+        put(tmp_path, name, info())
+    assert (sorted(names(tmp_path)), faults(tmp_path)) == (theirs, {})
 
 
 class Answering(XCacheTarget):

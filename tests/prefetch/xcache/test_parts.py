@@ -10,63 +10,69 @@ from pathlib import Path
 
 import pytest
 
-from features.errors import ConfigError
-from prefetch.xcache import keytab
-from prefetch.xcache.lanes import Lanes
-from prefetch.xcache.version import parse_version
+from features.common.errors import ConfigError
+from prefetch.xcache import server
+from prefetch.xcache.connections import ThreadConnections
+from prefetch.xcache.server import parse_version
 
 
 @pytest.mark.parametrize(
-    ("answer", "numbers", "removes", "tells"),
+    ("answer", "numbers", "capabilities"),
     [
-        ("v5.5.3\n", (5, 5, 3), True, False),
-        ("v5.6", (5, 6, 0), False, False),
-        ("5.8.1", (5, 8, 1), False, True),
-        ("v6.2.1", (6, 2, 1), False, True),
-        ("v5.10.0-rc1", (5, 10, 0), False, True),
-        ("unknown", (), True, False),
+        ("v5.5.3\n", (5, 5, 3), (True, False, False, True)),
+        ("v5.6", (5, 6, 0), (False, False, False, True)),
+        ("v5.7.2", (5, 7, 2), (False, True, False, True)),
+        ("5.8.1", (5, 8, 1), (False, True, True, False)),
+        ("v6.2.1", (6, 2, 1), (False, True, True, False)),
+        ("v5.10.0-rc1", (5, 10, 0), (False, True, True, False)),
+        ("unknown", (), (True, False, False, True)),
     ],
 )
 def test_a_version_says_what_the_server_does(
-    answer: str, numbers: tuple[int, ...], removes: bool, tells: bool
+    answer: str, numbers: tuple[int, ...], capabilities: tuple[bool, ...]
 ) -> None:
     version = parse_version(answer)
-    assert (version.numbers, version.removes_open_files, version.stat_tells_whole) == (
-        numbers,
-        removes,
-        tells,
+    assert version.numbers == numbers
+    assert capabilities == (
+        version.removes_open_files,
+        version.reports_written,
+        version.stat_tells_whole,
+        version.purges_at_start,
     )
+    assert ("treated as the oldest" in version.described()) == (not numbers)
 
 
 def test_each_thread_has_a_connection_and_leaves_it_for_good() -> None:
-    lanes = Lanes("root://xc.example.org:1094")
-    mine = lanes.url()
-    assert mine == lanes.url() and mine.endswith("@xc.example.org:1094") and mine.startswith("root://cc")
+    connections = ThreadConnections("root://xc.example.org:1094")
+    mine = connections.url()
+    assert (
+        mine == connections.url() and mine.endswith("@xc.example.org:1094") and mine.startswith("root://cc")
+    )
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(lanes.url).result() not in (mine, lanes.spare)
-    lanes.leave()
-    assert lanes.url() != mine
-    assert Lanes("root://xc.example.org:1094").url() not in (mine, lanes.url())
+        assert pool.submit(connections.url).result() not in (mine, connections.spare)
+    connections.leave()
+    assert connections.url() != mine
+    assert ThreadConnections("root://xc.example.org:1094").url() not in (mine, connections.url())
 
 
 def test_a_keytab_is_ours_alone_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "sss.keytab"
     with pytest.raises(ConfigError, match="No such file"):
-        keytab.use(path, "caches.x.keytab")
+        server.use_keytab(path, "caches.x.keytab")
     path.write_text("0 u:pusher")
     for mode in (0o644, 0o640, 0o660, 0o601, 0o700):
         path.chmod(mode)
         with pytest.raises(ConfigError, match=r"caches.x.keytab: .*chmod 0600"):
-            keytab.use(path, "caches.x.keytab")
+            server.use_keytab(path, "caches.x.keytab")
     path.chmod(0o600)
     link = tmp_path / "link"
     link.symlink_to(path)
     with pytest.raises(ConfigError, match="no plain file"):
-        keytab.use(link, "caches.x.keytab")
+        server.use_keytab(link, "caches.x.keytab")
     if os.geteuid() == 0:
         os.chown(path, 12345, -1)
         with pytest.raises(ConfigError, match="belongs to another user"):
-            keytab.use(path, "caches.x.keytab")
+            server.use_keytab(path, "caches.x.keytab")
 
 
 def test_one_keytab_a_process(tmp_path: Path) -> None:
@@ -74,10 +80,10 @@ def test_one_keytab_a_process(tmp_path: Path) -> None:
         (tmp_path / name).write_text("0")
         (tmp_path / name).chmod(0o600)
     script = (
-        "import os, sys; from pathlib import Path; from prefetch.xcache import keytab\n"
+        "import os, sys; from pathlib import Path; from prefetch.xcache import server\n"
         "a, b = map(Path, sys.argv[1:])\n"
-        "keytab.use(a, 'x'); keytab.use(a, 'x'); assert os.environ['XrdSecSSSKT'] == str(a)\n"
-        "keytab.use(b, 'x')"
+        "server.use_keytab(a, 'x'); server.use_keytab(a, 'x'); assert os.environ['XrdSecSSSKT'] == str(a)\n"
+        "server.use_keytab(b, 'x')"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "a"), str(tmp_path / "b")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.quota import Quota
 from prefetch.xcache.receiver import COUNTS, Receiver, _source
-from prefetch.xcache.rolling import RollingFiles
+from prefetch.xcache.rolling import Quota, RollingFiles
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from prefetch.xcache.collector import frame
 from prefetch.xcache.numbering import MAX_SENDERS, Numberings
 from prefetch.xcache.rolling import RollingFiles

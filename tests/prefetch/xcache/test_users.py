@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from monitoring import users
 
-from features.errors import InputError
+from features.common.errors import InputError
 from prefetch.xcache.collector import frame
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.users import MAX_CHARS, Login, Work, decode

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from ladders import one_split
 
-from features.errors import InputError
+from features.common.errors import InputError
 from features.stream.columns import COLUMNS
 from features.stream.state import Files
+from replay.access_context import AccessContext
 from replay.decisions import decisions
 from replay.policies import run_policy
 from replay.policies.learned import Learned, Order
-from replay.story import Story
 from replay.trace import Trace
 
 HOUR_S = 3600
@@ -25,13 +25,13 @@ def trace_of(seed: int, *, n: int = 3000, m: int = 200) -> Trace:
     return Trace(times, item.astype(np.int32), draw.integers(1, 1000, m))
 
 
-def story_of(trace: Trace, *, n_datasets: int = 7) -> Story:
+def story_of(trace: Trace, *, n_datasets: int = 7) -> AccessContext:
     m = trace.n_items
     dataset = (np.arange(m) % n_datasets).astype(np.int32)
     unknown = np.full(m, -1, np.int32)
     listed = np.zeros(n_datasets, np.int64)
     files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
-    return Story(files, n_datasets, np.zeros(trace.n_accesses, np.int64))
+    return AccessContext(files, n_datasets, np.zeros(trace.n_accesses, np.int64))
 
 
 def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 from replay.read import LoadedTrace, read_trace
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.errors import InputError
+from features.common.errors import InputError
 from replay.read import read_trace
 from replay.trace import Trace
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 from replay.read import read_trace
 
 PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError
 from replay.policies import run_policy, score_policies
 from replay.read import read_trace
 from replay.read.scores import read_scores

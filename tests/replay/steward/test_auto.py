@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from cases import IS_THOROUGH
 from ladders import one_split
 
 from features.stream.state import Files
+from replay.access_context import AccessContext
 from replay.policies.learned import Order
 from replay.steward import new_order
-from replay.steward.auto import Contest
+from replay.steward.auto import OrderChooser
 from replay.steward.replayed import Replayed
-from replay.story import Story
 from replay.trace import Trace
 
 DAY_S = 86400
@@ -21,7 +22,7 @@ World = Callable[[np.random.Generator], tuple[list[np.ndarray], list[np.ndarray]
 WORST = 1.03
 
 
-def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[Trace, Story]:
+def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[Trace, AccessContext]:
     """A trace of parts, and its story: fifty files in a row are a dataset."""
     order = np.argsort(np.concatenate(times), kind="stable")
     item = np.concatenate(items)[order].astype(np.int32)
@@ -32,7 +33,7 @@ def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[T
     unknown, listed = np.full(m, -1, np.int32), np.zeros(m // 50 + 1, np.int64)
     dataset = (np.arange(m) // 50).astype(np.int32)
     files = Files(dataset, np.zeros(m, np.int32), trace.size_bytes, unknown, listed, np.inf)
-    return trace, Story(files, listed.size, np.zeros(trace.n_accesses, np.int64))
+    return trace, AccessContext(files, listed.size, np.zeros(trace.n_accesses, np.int64))
 
 
 def flips(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -72,13 +73,14 @@ def twice(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]
     return [k * 30.0, (k + lag) * 30.0 + 1], [k, k]
 
 
-def wan(name: str, trace: Trace, story: Story, capacity: int, orders: list[Order] | None) -> int:
+def wan(name: str, trace: Trace, story: AccessContext, capacity: int, orders: list[Order] | None) -> int:
     hit = np.zeros(trace.n_accesses, np.bool_)
     Replayed(story, lambda c: new_order(name, c, orders, n_files=trace.n_items))(trace, capacity, hit)
     return int(trace.size_bytes[trace.item[~hit]].sum())
 
 
-@pytest.mark.parametrize("share", [0.02, 0.05])
+@pytest.mark.thorough
+@pytest.mark.parametrize("share", [0.02, 0.05] if IS_THOROUGH else [0.05])
 @pytest.mark.parametrize("world", [flips, scans, twice])
 def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
     """The model values what was read last and most the least."""
@@ -98,28 +100,28 @@ def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch)
     assert wan("auto", trace, story, capacity, None) <= WORST * wan("s3fifo", trace, story, capacity, None)
 
 
-def test_a_contest_follows_what_surely_saves_and_no_other() -> None:
+def test_a_chooser_follows_what_surely_saves_and_no_other() -> None:
     draw = np.random.default_rng(4)
-    contest = Contest(["lru", "good", "noise", "bad"], 100)
-    assert contest.best == "lru"
+    chooser = OrderChooser(["lru", "good", "noise", "bad"], 100)
+    assert chooser.best == "lru"
     for _ in range(2000):
-        contest.count([20, 15, int(draw.integers(0, 41)), 25])
-    assert contest.best == "good"
+        chooser.count([20, 15, int(draw.integers(0, 41)), 25])
+    assert chooser.best == "good"
     for _ in range(4000):
-        contest.count([20, 21, int(draw.integers(10, 41)), 25])
-    assert contest.best == "lru"
+        chooser.count([20, 21, int(draw.integers(10, 41)), 25])
+    assert chooser.best == "lru"
 
 
 def test_a_trusted_order_begins_where_the_best_one_is() -> None:
-    contest = Contest(["lru", "good", "bad", "learned"], 100)
+    chooser = OrderChooser(["lru", "good", "bad", "learned"], 100)
     for _ in range(2000):
-        contest.count([20, 15, 30, 20])
-    assert contest.best == "good"
-    contest.trust("learned")
+        chooser.count([20, 15, 30, 20])
+    assert chooser.best == "good"
+    chooser.trust("learned")
     # For a while one that missed more before has the files at hand.
     for _ in range(100):
-        contest.count([20, 15, 0, 16])
-        assert contest.best == "learned"
+        chooser.count([20, 15, 0, 16])
+        assert chooser.best == "learned"
     for _ in range(2000):
-        contest.count([20, 15, 30, 16])
-    assert contest.best == "good"
+        chooser.count([20, 15, 30, 16])
+    assert chooser.best == "good"

@@ -14,13 +14,11 @@ N = 2**15
 
 
 MOST = {
-    "lru": 80,
-    "s3fifo": 110,
-    "sieve": 100,
-    "2q": 120,
-    "dataset-lru": 200,
-    "learned": 270,
-    "auto": 600,
+    "lru": 60,
+    "s3fifo": 65,
+    "dataset-lru": 150,
+    "learned": 250,
+    "auto": 500,
 }
 
 

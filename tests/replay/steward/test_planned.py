@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from pair_oracle import Wishes, brute_pair
 
 from features.stream.state import Files
+from replay.access_context import AccessContext
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.result import Result
 from replay.steward import new_order
-from replay.steward.replayed import NO_DELAY, XCACHE, Delays, Plans, Replayed
-from replay.story import Story
+from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
+from replay.steward.planned_cache import Plans
+from replay.steward.replayed import Replayed
 from replay.trace import Trace
 
 KEYS = (
@@ -25,12 +27,12 @@ KEYS = (
 )
 
 
-def told(trace: Trace) -> Story:
+def told(trace: Trace) -> AccessContext:
     """All files of one dataset, read by nobody."""
     m = trace.n_items
     none, unknown = np.zeros(m, np.int32), np.full(m, -1, np.int32)
     files = Files(none, none, trace.size_bytes, unknown, np.zeros(1, np.int64), np.inf)
-    return Story(files, 1, np.zeros(trace.n_accesses, np.int64))
+    return AccessContext(files, 1, np.zeros(trace.n_accesses, np.int64))
 
 
 class Asked:

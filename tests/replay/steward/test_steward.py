@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from ladders import one_split
 
-from features.errors import ConfigError
-from features.times import DAY_S
-from replay.forest import Ladder
+from features.common.errors import ConfigError
+from features.common.times import DAY_S
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
-from replay.steward.ahead import Fetching
+from replay.steward.learned import LearnedOrder
+from replay.steward.reactive_prefetch import Fetching, FetchingSteward
+from replay.trees.forest import HorizonModels
 
 HEURISTICS = [name for name in ORDERS if name != "learned"]
 
@@ -92,11 +93,20 @@ class Events(RuleBasedStateMachine):
         n_files=st.sampled_from([0, 10**6]),
     )
     def begin(
-        self, name: str, capacity: int, models: list[tuple[Ladder, float]], begin_s: float, n_files: int
+        self,
+        name: str,
+        capacity: int,
+        models: list[tuple[HorizonModels, float]],
+        begin_s: float,
+        n_files: int,
     ) -> None:
         orders = [Order(begin_s + k * 1e8, ladder, share) for k, (ladder, share) in enumerate(models)]
         order = new_order(name, capacity, orders, n_files=n_files)
-        self.steward = Steward(order, capacity_bytes=capacity, fetching=Fetching(0.1, share=5.0))
+        if isinstance(order, LearnedOrder):
+            limits = Fetching(0.1, share=5.0)
+            self.steward: Steward = FetchingSteward(order, capacity_bytes=capacity, fetching=limits)
+        else:
+            self.steward = Steward(order, capacity_bytes=capacity)
         self.held: dict[int, int] = {}
         self.pinned: set[int] = set()
         self.open: Counter[int] = Counter()
@@ -147,7 +157,7 @@ class Events(RuleBasedStateMachine):
 
     @rule(now_s=TIMES_S)
     def fetch(self, now_s: float) -> None:
-        found = self.steward.fetches(now_s)
+        found = self.steward.fetches(now_s) if isinstance(self.steward, FetchingSteward) else []
         assert len(set(found)) == len(found)
         assert not set(found) & self.held.keys()
 

@@ -13,6 +13,7 @@ from daemons import needed
 from planted_accesses import plant_accesses, small_models
 from planted_region import DAY, FIRST, SECOND, TRAIN_UNTIL_S, Knobs, Mlflow, fit, planted
 
+from features.results import TRAININGS
 from jobs.store.tables import Tables
 from jobs.train.deliver import TrainingAnswer
 
@@ -80,6 +81,8 @@ def own(local: Mlflow, tmp_path: Path) -> Mlflow:
 
 @pytest.fixture
 def local(two_versions: Mlflow, tmp_path: Path) -> Mlflow:
-    """A copy of `two_versions` to change."""
+    """A copy of `two_versions` to change, and of its table trainings in the folder `tables`."""
+    trainings = Path(two_versions.artifacts).parent / "tables" / TRAININGS.name
+    shutil.copytree(trainings, tmp_path / "tables" / TRAININGS.name)
     shutil.copy(two_versions.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     return two_versions.model_copy(update={"uri": f"sqlite:///{tmp_path}/mlflow.db"})

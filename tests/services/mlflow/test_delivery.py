@@ -10,7 +10,7 @@ import pytest
 from daemons import free_ports
 from planted_region import FIRST, MLFLOW_WARNINGS, Knobs, Mlflow, away, fit, registry
 
-from features.errors import InputError, ServiceError
+from features.common.errors import InputError, ServiceError
 from features.results import MODEL_METRICS
 from jobs.store.tables import Tables
 from jobs.train import deliver
@@ -63,7 +63,7 @@ def test_an_upload_that_broke_off_leaves_nothing_twice(
     answer = deliver.deliver(own_tables, training, server)
     client = mlflow.tracking.MlflowClient(server.uri)
     experiment = client.get_experiment_by_name(server.experiment)
-    runs = client.search_runs([experiment.experiment_id], f"tags.`cachecast.training` = '{training.id}'")
+    runs = client.search_runs([experiment.experiment_id], f"tags.`cachecast.id` = '{training.id}'")
     assert len(runs) == 1 + len(answer.models)
 
 

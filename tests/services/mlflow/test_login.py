@@ -14,7 +14,7 @@ import pytest
 from daemons import needed
 from planted_region import MLFLOW_WARNINGS
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from models.serving.mlflow_session import mlflow
 from models.serving.registry import Registry
 

@@ -20,10 +20,9 @@ from planted_region import (
     evaluate,
     registry,
     serve,
-    without_digest,
 )
 
-from features.errors import ModelError
+from features.common.errors import ModelError
 from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
 from features.stream.columns import COLUMNS
 from jobs.evaluate import promote
@@ -31,6 +30,7 @@ from jobs.evaluate.decisions import Promotion, last_decision
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.promotions import named
 from jobs.store.tables import Tables
+from jobs.store.trainings import keep_training
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
 from models.serving.mlflow_session import mlflow
 from models.serving.names import Named
@@ -58,8 +58,7 @@ def serving(at: Mlflow) -> tuple[str | None, str | None]:
 
 def tags(at: Mlflow, version: str) -> dict[str, str]:
     client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
-    run_id = str(client.get_model_version(*version.split("/")).run_id)
-    return dict(client.get_run(run_id).data.tags)
+    return dict(client.get_model_version(*version.split("/")).tags)
 
 
 def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
@@ -99,7 +98,7 @@ def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflo
     raw = json.loads((folder / BUNDLE_FILE).read_text())
     (folder / BUNDLE_FILE).write_text(json.dumps(raw | {"order": None, "no_order": "too few accesses"}))
     shutil.rmtree(folder / "order")
-    without_digest(own)
+    keep_training(store, region="emea", until_s=TRAIN_UNTIL_S, version=FIRST, digest=bundle_digest(folder))
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=200)
     found = decide(store, own, 1)
     assert (found.action, found.may_evict, found.steward) == ("promote", False, None)
@@ -115,7 +114,7 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
     def decided(
         at: float, *, order_saving: int, hours: float, caches: tuple[bool, ...] = (True,)
     ) -> Promotion:
-        store = Tables(str(tmp_path / f"tables-{at}"))
+        store = Tables(str(shutil.copytree(tmp_path / "tables", tmp_path / f"tables-{at}")))
         evaluate(store, SECOND, 40 * DAY, saving=300, champion=None, order_saving=order_saving, hours=hours)
         named = [CACHE.model_copy(update={"steward": has}) for has in caches]
         site = Settings.load(env={}).model_copy(
@@ -195,7 +194,7 @@ def test_a_changed_order_serves_nobody(own: Mlflow, tmp_path: Path) -> None:
     trees.write_text(trees.read_text()[:600])
     model = read_about(folder).order
     assert model is not None
-    with pytest.raises(ModelError, match=r"order: .*damaged.*train again"):
+    with pytest.raises(ModelError, match=r"order/90m\.lgb: .*damaged.*train again"):
         read_order(folder, model)
     trees.unlink()
     with pytest.raises(ModelError, match=r"order/90m\.lgb cannot be read"):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sqlite3
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
-import cloudpickle
 import pytest
-import yaml
 from local_engines import LOCAL
 from planted_region import (
     DAY,
@@ -24,22 +22,22 @@ from planted_region import (
     bundle_of,
     evaluate,
     fit,
+    loaded,
     registry,
     serve,
-    without_digest,
 )
 
-from features.errors import ModelError
-from features.results import PROMOTIONS
+from features.common.errors import ModelError
+from features.results import TRAININGS
 from jobs.evaluate import promote
 from jobs.store.promotions import named
 from jobs.store.tables import Tables
+from jobs.store.trainings import as_trained, trained
 from jobs.train import predict
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
+from models.serving.names import Named
 from models.serving.order import load_order
-from models.serving.registry import Registry
-from models.serving.scoring import ServedModels
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"
@@ -55,73 +53,65 @@ class Bomb:
         return os.mkdir, (str(self.left),)
 
 
-def armed(folder: Path, left: Path, flavour: str) -> None:
-    """Make MLflow's own `load_model` unpickle a bomb, by the folder's MLmodel."""
-    about = yaml.safe_load((folder / "MLmodel").read_text())
-    pickled = {"serialization_format": "cloudpickle", "pickled_model": "model.pkl", "data": "model.pkl"}
-    about["flavors"][flavour] = {
-        **about["flavors"].get("lightgbm", {}),
-        **pickled,
-        "model_class": "x.NoBooster",
-    }
-    (folder / "MLmodel").write_text(yaml.safe_dump(about))
-    (folder / "model.pkl").write_bytes(cloudpickle.dumps(Bomb(left)))
+@pytest.fixture
+def store(tmp_path: Path) -> Tables:
+    """The tables of a test, with the trainings of both versions."""
+    return Tables(str(tmp_path / "tables"))
 
 
-@pytest.mark.parametrize("flavour", ["lightgbm", "sklearn"])
-def test_no_pickle_runs(own: Mlflow, tmp_path: Path, flavour: str) -> None:
+def trained_as(store: Tables, version: str) -> Named:
+    return as_trained(trained(store, region="emea"), version)
+
+
+def test_no_pickle_is_read(own: Mlflow, store: Tables, tmp_path: Path) -> None:
+    """Neither under its own name nor under that of a model: a pickle is no model text."""
     folder, left = bundle_of(own, SECOND), tmp_path / "left"
-    armed(folder / "1h", left, flavour)
-    with pytest.raises(ModelError, match=r"1h/model\.pkl"):
-        registry(own).load_version(SECOND)
+    bomb = folder / "model.pkl"
+    bomb.write_bytes(pickle.dumps(Bomb(left)))
+    with pytest.raises(ModelError, match=r"model\.pkl"):
+        registry(own).load_version(trained_as(store, SECOND))
     assert read_bundle(folder)
-    assert not left.exists()
-
-
-def test_models_of_scikit_learn_are_refused(own: Mlflow) -> None:
-    """As an older cachecast trained them."""
-    folder = bundle_of(own, SECOND)
-    (folder / "1h" / "model.lgb").rename(folder / "1h" / "model.skops")
-    with pytest.raises(ModelError, match=r"1h/model\.skops.*an older cachecast trained it.*train again"):
-        registry(own).load_version(SECOND)
-
-
-def test_a_model_class_of_mlmodel_s_own_choice_means_nothing(own: Mlflow, tmp_path: Path) -> None:
-    """Even under the name that is read: a pickle is no model text."""
-    folder, left = bundle_of(own, SECOND), tmp_path / "left"
-    armed(folder / "1h", left, "lightgbm")
-    (folder / "1h" / "model.pkl").rename(folder / "1h" / "model.lgb")
+    bomb.rename(folder / "1h.lgb")
     with pytest.raises(ModelError, match="LightGBM model is damaged"):
         read_bundle(folder)
     assert not left.exists()
 
 
+@pytest.mark.parametrize("name", ["model.lgb", "model.skops", "MLmodel"])
+def test_models_of_an_older_cachecast_are_refused(own: Mlflow, store: Tables, name: str) -> None:
+    folder = bundle_of(own, SECOND)
+    (folder / "1h").mkdir()
+    (folder / "1h.lgb").rename(folder / "1h" / name)
+    with pytest.raises(ModelError, match=rf"1h/{name}.*an older cachecast.*train, evaluate and promote"):
+        registry(own).load_version(trained_as(store, SECOND))
+
+
 def _code(folder: Path) -> None:
-    (folder / "1h" / "code").mkdir()
-    (folder / "1h" / "code" / "lightgbm.py").write_text("raise SystemExit")
+    (folder / "code").mkdir()
+    (folder / "code" / "lightgbm.py").write_text("raise SystemExit")
 
 
 def _large(folder: Path) -> None:
-    os.truncate(folder / "1h" / "model.lgb", MAX_FILE_BYTES + 1)
+    os.truncate(folder / "1h.lgb", MAX_FILE_BYTES + 1)
 
 
 def _other_trees(folder: Path) -> None:
-    model = folder / "1h" / "model.lgb"
+    model = folder / "1h.lgb"
     model.write_text(model.read_text().replace("shrinkage=1", "shrinkage=2"))
 
 
 def _other_words(folder: Path) -> None:
-    about = folder / "3h" / "MLmodel"
-    about.write_text(about.read_text() + "\n# changed\n")
+    about = folder / BUNDLE_FILE
+    about.write_text(about.read_text() + "\n")
 
 
 def _short(folder: Path) -> None:
-    model = folder / "1h" / "model.lgb"
+    model = folder / "1h.lgb"
     model.write_text(model.read_text()[:600])
 
 
 CHANGES = {
-    "code": (_code, "1h/code"),
+    "code": (_code, "code/lightgbm.py"),
     "large": (_large, "at most"),
     "trees": (_other_trees, NOT_TRAINED),
     "words": (_other_words, NOT_TRAINED),
@@ -129,42 +119,46 @@ CHANGES = {
 }
 
 
-def champion_of(store: Tables, at: Registry) -> ServedModels:
-    return at.load("emea", ["champion"], named(store, region="emea").get("champion"))
-
-
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_champion_is_refused(own: Mlflow, change: str, tmp_path: Path) -> None:
-    at, store = registry(own), Tables(str(tmp_path / "tables"))
+def test_a_changed_champion_is_refused(own: Mlflow, store: Tables, change: str) -> None:
     serve(store, own, 1, champion=SECOND)
-    assert champion_of(store, at).version == SECOND
+    assert loaded(store, own, "champion").version == SECOND
     do, why = CHANGES[change]
     do(bundle_of(own, SECOND))
     with pytest.raises(ModelError, match=why) as told:
-        champion_of(store, at)
+        loaded(store, own, "champion")
     assert "\n" not in str(told.value)
 
 
-def test_files_and_digest_changed_together_are_refused(own: Mlflow, tmp_path: Path) -> None:
-    """Who reaches MLflow's database can exchange both; our record has the digest of what was promoted."""
-    at, store = registry(own), Tables(str(tmp_path / "tables"))
+def test_what_mlflow_keeps_of_the_files_counts_nothing(own: Mlflow, store: Tables) -> None:
+    """Whoever reaches MLflow's database can exchange all that it has; our records have what was trained."""
+    at = registry(own)
     serve(store, own, 1, champion=SECOND, steward=SECOND)
-    assert champion_of(store, at).version == SECOND
-    folder = bundle_of(own, SECOND)
-    _other_trees(folder)
-    with sqlite3.connect(own.uri.removeprefix("sqlite:///")) as database:
-        exchange = "UPDATE params SET value = ? WHERE key = 'bundle_sha256'"
-        assert database.execute(exchange, (bundle_digest(folder),)).rowcount
-    database.close()
-    at.load_version(SECOND)  # MLflow alone sees nothing wrong
-    with pytest.raises(ModelError, match=NOT_TRAINED):
-        champion_of(store, at)
+    assert loaded(store, own, "champion").version == SECOND
+    _other_trees(bundle_of(own, SECOND))
+    at.tag(SECOND, {"bundle_sha256": bundle_digest(bundle_of(own, SECOND))})
+    for alias in ("champion", "candidate"):
+        with pytest.raises(ModelError, match=NOT_TRAINED):
+            loaded(store, own, alias)
     with pytest.raises(ModelError, match=NOT_TRAINED):
         load_order(at, "emea", 10**9, named=named(store, region="emea").get("steward"))
 
 
-def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> None:
-    store = Tables(str(tmp_path / "tables"))
+def test_a_version_that_was_not_trained_here_serves_nobody(own: Mlflow, store: Tables) -> None:
+    """Whoever reaches MLflow can register a version, and point `candidate` to it."""
+    client = mlflow.tracking.MlflowClient(own.uri, registry_uri=own.uri)
+    run_id = str(client.get_model_version(*SECOND.split("/")).run_id)
+    made = client.create_model_version("cachecast-emea", str(bundle_of(own, SECOND)), run_id)
+    client.set_registered_model_alias("cachecast-emea", "candidate", made.version)
+    with pytest.raises(ModelError, match=r"does not name cachecast-emea/3.*train, evaluate and promote"):
+        loaded(store, own, "candidate")
+    evaluate(store, "cachecast-emea/3", 40 * DAY, saving=300, champion=None)
+    with pytest.raises(ModelError, match="does not name cachecast-emea/3"):
+        promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
+    assert registry(own).version_at("emea", "champion") is None
+
+
+def test_a_changed_challenger_is_not_promoted(own: Mlflow, store: Tables) -> None:
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     _other_trees(bundle_of(own, SECOND))
     with pytest.raises(ModelError, match=NOT_TRAINED):
@@ -172,28 +166,19 @@ def test_a_changed_challenger_is_not_promoted(own: Mlflow, tmp_path: Path) -> No
     assert registry(own).version_at("emea", "champion") is None
 
 
-def test_a_champion_without_a_digest_serves_after_the_next_promote(own: Mlflow, tmp_path: Path) -> None:
-    store, at = Tables(str(tmp_path / "tables")), registry(own)
+def test_a_champion_of_an_older_cachecast_gives_way_to_the_next_winner(own: Mlflow, store: Tables) -> None:
     serve(store, own, 0, champion=FIRST)
-    (row,) = store.read_arrow(PROMOTIONS).to_pylist()
-    key = tuple(row[name] for name in PROMOTIONS.partition)
-    store.replace_rows(PROMOTIONS, [row | {"champion_digest": None}], key)  # as an older cachecast wrote it
-    without_digest(own)
-    with pytest.raises(ModelError, match="cachecast promote"):
-        champion_of(store, at)
-    evaluate(store, SECOND, 40 * DAY, saving=0, champion=FIRST)
+    kept = [row for row in store.read_arrow(TRAININGS).to_pylist() if row["model_version"] == SECOND]
+    store.replace_rows(TRAININGS, kept, tuple(kept[0][name] for name in TRAININGS.partition))
+    evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     found = promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
-    assert (found.action, found.champion) == ("refuse", FIRST)
-    assert champion_of(store, at).version == FIRST
-    with pytest.raises(ModelError, match="train again"):
-        at.load_version(SECOND)
-    evaluate(store, SECOND, 41 * DAY, saving=300, champion=FIRST)
-    promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=2, min_days=21)
-    assert champion_of(store, at).version == SECOND
+    assert (found.action, found.champion) == ("promote", SECOND)
+    assert f"an older cachecast trained the champion {FIRST}" in found.reasons[0]
+    assert loaded(store, own, "champion").version == SECOND
 
 
-def test_a_rollback_to_changed_files_is_told(own: Mlflow, tmp_path: Path) -> None:
-    store, at = Tables(str(tmp_path / "tables")), registry(own)
+def test_a_rollback_to_changed_files_is_told(own: Mlflow, store: Tables) -> None:
+    at = registry(own)
     for now_s, version in enumerate((FIRST, SECOND), start=1):
         evaluate(store, version, (40 + now_s) * DAY, saving=300, champion=FIRST if now_s > 1 else None)
         promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=now_s, min_days=21)
@@ -213,7 +198,7 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     version = fit(own_tables, server, small, compare=True).version
     client = mlflow.tracking.MlflowClient(server.uri)
     run_id = str(client.get_model_version(*version.split("/")).run_id)
-    assert registry(server).load_version(version).load().fitted
+    assert registry(server).load_version(trained_as(own_tables, version)).fitted
 
     def predictions() -> None:
         at = [(N_AS_OFS - 1) * HOUR]
@@ -225,6 +210,6 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     with pytest.raises(ModelError, match=rf"no plan: caches run plain LRU.*{NOT_TRAINED}"):
         predictions()
     (tmp_path / "extra.py").write_text("raise SystemExit")
-    client.log_artifact(run_id, str(tmp_path / "extra.py"), "bundle/1h/code")
-    with pytest.raises(ModelError, match=r"no plan: caches run plain LRU.*1h/code"):
+    client.log_artifact(run_id, str(tmp_path / "extra.py"), "bundle/code")
+    with pytest.raises(ModelError, match=r"no plan: caches run plain LRU.*code/extra"):
         predictions()

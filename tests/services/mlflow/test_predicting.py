@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from local_engines import LOCAL
-from planted_region import HOUR, MLFLOW_WARNINGS, N_AS_OFS, N_FILES, SPEC, Mlflow, registry
+from planted_region import HOUR, MLFLOW_WARNINGS, N_AS_OFS, N_FILES, SPEC, Mlflow, loaded, registry
 
-from features.errors import ModelError, StaleInputError
+from features.common.errors import ModelError, StaleInputError
+from features.common.times import as_of_label, day_label
 from features.results import DRIFT
 from features.schema import PREDICTIONS
-from features.times import as_of_label, day_label
 from jobs.store.tables import Tables
 from jobs.train import predict
 from jobs.train.deliver import TrainingAnswer
 from models.learning.frame import model_matrix
 from models.serving.mlflow_session import mlflow
 from models.serving.names import model_name
-from models.serving.scoring import ServedModels
+from models.serving.scoring import RegionModels
 
 pytestmark = MLFLOW_WARNINGS
 
@@ -57,10 +58,10 @@ def test_predictions_are_the_bundles(server: Mlflow, tables: Tables, trained: Tr
     assert predictions(tables, server, last, last - HOUR).snapshot.id == answer.snapshot.id
     found = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
     rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
-    served = registry(server).load("emea", ["candidate"])
+    served = loaded(tables, server, "candidate")
     assert [model.within for model in served.bundle.models] == ["1h", "3h", "1d"]
     (batch,) = rows.combine_chunks().to_batches()
-    expected = pa.Table.from_batches(served.load().predictions(batch)).to_pandas()
+    expected = pa.Table.from_batches(served.predictions(batch)).to_pandas()
     key = ["did", "horizon_s"]
     for name in ("probability", "expected_accesses", "last_read_s", "size_bytes", "model_version"):
         left, right = (side.sort_values(key)[name].to_numpy() for side in (found, expected))
@@ -68,14 +69,15 @@ def test_predictions_are_the_bundles(server: Mlflow, tables: Tables, trained: Tr
     check_without_this_package(server, served, rows.to_pandas())
 
 
-def check_without_this_package(at: Mlflow, served: ServedModels, rows: pd.DataFrame) -> None:
-    """Anyone with MLflow can load the bundle's models without this package's code."""
+def check_without_this_package(at: Mlflow, served: RegionModels, rows: pd.DataFrame) -> None:
+    """Anyone with LightGBM can load the bundle's models without this package's code."""
     bundle = served.bundle
     client = mlflow.tracking.MlflowClient(at.uri)
     run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
-    generic = mlflow.pyfunc.load_model(f"runs:/{run_id}/bundle/1h")
-    answer = np.asarray(generic.predict(model_matrix(rows, SPEC, bundle.vocabulary, bundle.columns)))
-    assert len(answer) == N_FILES
+    file = mlflow.artifacts.download_artifacts(f"runs:/{run_id}/bundle/1h.lgb", tracking_uri=at.uri)
+    x = model_matrix(rows, SPEC, bundle.vocabulary, bundle.columns)
+    answer = np.asarray(lightgbm.Booster(model_file=file).predict(x))
+    np.testing.assert_allclose(answer, served.fitted[0][1].score(x), rtol=1e-9)
 
 
 @pytest.mark.service
@@ -119,7 +121,7 @@ def test_no_model_is_used_where_it_must_not_be(
         predictions(tables, server.model_copy(update={"serve": ("champion",)}), last)
     with pytest.raises(StaleInputError, match="cachecast features"):
         predictions(tables, server, 10**6 * HOUR)
-    bundle = registry(server).load("emea", ["champion", "candidate"]).bundle
+    bundle = loaded(tables, server, "champion", "candidate").bundle
     with pytest.raises(ModelError, match="other settings"):
         bundle.check(spec=dataclasses.replace(SPEC, unread_per_dataset=2), region="emea")
     with pytest.raises(ModelError, match="none of the horizons 2d"):

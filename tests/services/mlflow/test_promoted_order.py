@@ -22,7 +22,7 @@ from planted_region import (
     serve,
 )
 
-from features.errors import ModelError
+from features.common.errors import ModelError
 from jobs.settings.tree import Settings
 from jobs.steward import promoted, steward
 from jobs.steward.promoted import Promoted

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, registry, serve
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, loaded, registry, serve
 
-from features.errors import ModelError, StaleInputError
+from features.common.errors import ModelError, StaleInputError
+from features.common.times import as_of_label
 from features.results import CHAMPION_PLAN, LRU, PROMOTIONS, S3FIFO_PLAN
-from features.times import as_of_label
 from jobs.evaluate import promote
 from jobs.evaluate.decisions import Promotion, last_decision
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import mlflow
 
@@ -56,10 +55,9 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
 
 
 def may_push(local: Mlflow, version: str) -> str:
-    """What MLflow's page of experiments says of the run that trained a version."""
+    """The tag of a version in MLflow."""
     client = mlflow.tracking.MlflowClient(local.uri)
-    run_id = str(client.get_model_version(*version.split("/")).run_id)
-    return str(client.get_run(run_id).data.tags["may_push"])
+    return str(client.get_model_version(*version.split("/")).tags["may_push"])
 
 
 def check_rollback(store: Tables, local: Mlflow) -> None:
@@ -95,7 +93,7 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) 
     store, at = Tables(str(tmp_path / "tables")), registry(local)
 
     def predicting() -> str:
-        return at.load("emea", ["champion"], named(store, region="emea").get("champion")).version
+        return loaded(store, local, "champion").version
 
     at.point("champion", SECOND, tags={})  # nothing was ever promoted
     with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names none"):
@@ -124,8 +122,10 @@ def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) 
     store = Tables(str(tmp_path / "tables"))
     serve(store, local, 0, champion=FIRST)
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
+    registry(local).tag(FIRST, {"until": "2001-01-01T00:00:00Z"})  # of MLflow, so nobody believes it
     found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
     assert (found.action, found.champion) == ("refuse", FIRST)
+    registry(local).tag(FIRST, {"until": "2099-01-01T00:00:00Z"})
     found = promote.decide(store, region="emea", mlflow=local, max_age_s=20 * DAY, now_s=2, min_days=21)
     assert (found.action, found.champion) == ("promote", SECOND)
     assert "so it is no rival" in found.reasons[0]

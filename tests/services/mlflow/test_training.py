@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 from planted_region import (
     FIRST,
@@ -17,10 +17,10 @@ from planted_region import (
     Mlflow,
     check_answer,
     fit,
-    registry,
+    loaded,
 )
 
-from features.errors import StaleInputError
+from features.common.errors import StaleInputError
 from features.results import MODEL_HOLDINGS, MODEL_METRICS, MODEL_SLICES, RELIABILITY
 from jobs.store.tables import Tables
 from jobs.train.deliver import TrainingAnswer
@@ -54,12 +54,21 @@ def test_a_real_server_keeps_what_was_compared(
     assert run.data.tags["features_snapshot"] == tables.snapshot(SPEC.features_table).id
     serving = {row.within: row.model for row in trained.models if row.serves}
     assert parent.data.tags["model"] == ", ".join(f"{h} {model}" for h, model in serving.items())
-    assert parent.data.tags["may_push"] == parent.data.tags["may_evict"] == "no: not evaluated yet"
     assert parent.data.tags["order"].startswith("none: there is no table accesses")
     assert str(trained.no_order).startswith("there is no table accesses")
     assert " decision times, " in parent.data.tags["data"]
     assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
     assert run.data.tags["package_version"]
+    assert parent.data.metrics == {
+        f"{name}/{row.within}": pytest.approx(value)
+        for row in trained.models
+        if row.serves
+        for name in ("auc", "average_precision", "calibration_error")
+        if (value := getattr(row, name)) is not None
+    }
+    said = {"cycle": "1h", "span": "1d", "demand": "all", "region": "emea"}
+    assert said.items() <= parent.data.params.items()
+    assert parent.data.params["n_rows"] in parent.data.tags["data"]
     assert run.data.params["trees"] == "40"
     assert run.data.metrics["test_auc"] == pytest.approx(row.auc)
     assert {"validation_log_loss", "byte/cold/auc", "file/at_10pct/recall"} <= set(run.data.metrics)
@@ -67,18 +76,43 @@ def test_a_real_server_keeps_what_was_compared(
     check_artifacts(client, row.run_id, next(str(r.run_id) for r in trained.models if r.model == "forest"))
 
 
+@pytest.mark.service
+@pytest.mark.filterwarnings("ignore::UserWarning:mlflow")
+def test_a_version_explains_itself(server: Mlflow, tables: Tables, trained: TrainingAnswer) -> None:
+    client = mlflow.tracking.MlflowClient(server.uri, registry_uri=server.uri)
+    version = client.get_model_version(*trained.version.split("/"))
+    assert version.tags["may_push"] == version.tags["may_evict"] == "no: not evaluated yet"
+    model = client.get_logged_model(version.tags["model_id"])
+    assert model.source_run_id == version.run_id
+    assert {one.key for one in model.metrics} >= {"auc/1h", "calibration_error/3h"}
+    mlflow.set_tracking_uri(server.uri)
+    files = Path(mlflow.artifacts.download_artifacts(model.artifact_location, tracking_uri=server.uri))
+    about = mlflow.models.Model.load(str(files))
+    columns = [*SPEC.numeric_columns, *SPEC.categorical_columns]
+    assert about.signature.inputs.input_names() == columns
+    assert about.signature.outputs.input_names()[:2] == [
+        "probability_within_1h",
+        "expected_accesses_within_1h",
+    ]
+    example: Any = about.load_input_example(str(files))
+    assert list(example.columns) == columns
+    assert len(example) == 5
+    assert len((files / "features.csv").read_text().splitlines()) == 1 + len(columns)
+    assert tables.snapshot(SPEC.features_table).id in str(version.description)
+    assert version.description == (files / "README.md").read_text()
+    with pytest.raises(mlflow.MlflowException, match="python_function"):
+        mlflow.pyfunc.load_model(f"models:/{trained.version}")
+    assert about.flavors["cachecast"]["loader"] in str(version.description)
+
+
 def check_artifacts(client: mlflow.tracking.MlflowClient, boosted: str, forest: str) -> None:
-    """A nested run holds what is needed to understand the model; of LightGBM the model itself."""
+    """A nested run holds what is needed to understand the model."""
     plots = {"calibration.png", "roc.png", "precision_recall.png"}
-    assert {item.path for item in client.list_artifacts(boosted)} == {*plots, "importance.csv", "model"}
+    assert {item.path for item in client.list_artifacts(boosted)} == {*plots, "importance.csv"}
     assert {item.path for item in client.list_artifacts(forest)} == plots
     gains = mlflow.artifacts.load_text(f"runs:/{boosted}/importance.csv").splitlines()
     assert gains[0] == "column,gain_share"
     assert {line.split(",")[0] for line in gains[1:3]} == {"recency_s", "gap_0_s"}
-    loaded = mlflow.pyfunc.load_model(f"runs:/{boosted}/model")
-    example = loaded.input_example
-    assert len(np.asarray(loaded.predict(example))) == len(example)
-    assert loaded.metadata.signature.inputs.input_names() == list(example.columns)
 
 
 def test_sqlite_keeps_models_too(
@@ -86,11 +120,11 @@ def test_sqlite_keeps_models_too(
 ) -> None:
     in_sqlite = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
     check_answer(fit(own_tables, in_sqlite, knobs), FIRST, {"lightgbm"})
-    served = registry(in_sqlite).load("emea", ["candidate"])
+    served = loaded(own_tables, in_sqlite, "candidate")
     for model in served.bundle.models:
         assert TRAIN_UNTIL_S - model.horizon_s <= model.trained_until_s <= TRAIN_UNTIL_S
     assert [model.learner for model in served.bundle.models] == ["lightgbm", "lightgbm", "recency"]
-    assert len(served.load().fitted) == 3
+    assert len(served.fitted) == 3
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")
 
@@ -99,8 +133,8 @@ def test_recency_alone_serves_after_two_hours(own_tables: Tables, knobs: Knobs, 
     at = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
     answer = fit(own_tables, at, knobs, until_s=2 * HOUR)
     assert (set(answer.by_recency), set(answer.dropped)) == ({"1h"}, {"3h", "1d", "2d"})
-    served = registry(at).load("emea", ["candidate"])
-    ((model, scorer),) = served.load().fitted
+    served = loaded(own_tables, at, "candidate")
+    ((model, scorer),) = served.fitted
     assert (model.learner, scorer) == ("recency", Recency())
 
 

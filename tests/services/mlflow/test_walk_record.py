@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pytest
 from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, serve
 
+from features.common.times import as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
-from features.times import as_of_label
 from jobs.evaluate import promote
-from jobs.evaluate.record import contest, record
+from jobs.evaluate.record import Evaluated, candidates, record_days, record_run
+from jobs.evaluate.rows import Compared
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
-from models.evaluation.rivals import Rivals, replay_rivals
+from models.evaluation.bootstrap import gap_columns
 from models.serving.mlflow_session import mlflow
-from models.serving.names import model_name
+from models.serving.runs import TableRead
 from replay.config import CacheConfig
+from replay.contest import BOUND, Lineup, standings
 from replay.planner import Actions, CacheState
 from replay.policies.lru import lru
 from replay.trace import Trace
@@ -33,75 +35,67 @@ class Idle:
         return Actions(none, none, none, none)
 
 
-def walked(days: int, *stewards: str) -> Rivals:
+def walked(days: int) -> Compared:
     """A replay of `days` days after one of warming, by planners that plan nothing."""
     rng = np.random.default_rng(3)
     time_s = np.sort(rng.integers(0, (days + 1) * DAY, 4000))
     reads = Trace(time_s, (rng.zipf(1.3, 4000) % 80).astype(np.int32), np.full(80, 100))
-    plans = {CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
-    told: dict[str, Any] = {
-        "capacity_fraction": 0.1,
-        "cycle_s": DAY,
-        "from_s": DAY,
-        "plan_from_s": DAY,
-        "stewards": dict.fromkeys(stewards, lru),
-    }
-    return replay_rivals(reads, CacheConfig(800), plans, **told, on_done=lambda name: None)
+    policies = {STEWARD: lru, S3FIFO: None, "clairvoyant": None, BOUND: None}
+    planners = {LRU: None, CHALLENGER_PLAN: Idle(), S3FIFO_PLAN: Idle(), CHAMPION_PLAN: Idle()}
+    (at,) = standings(reads, [Lineup(800, policies, CacheConfig(800), planners, DAY, DAY)], count_from_s=DAY)
+    return Compared(0.1, at, DAY)
 
 
-def test_without_an_order_there_is_no_row_of_a_steward() -> None:
-    found = walked(days=3)
-    assert STEWARD not in found.replayed
-    assert {LRU, S3FIFO} <= found.replayed.keys()
+def trained_run(at: Mlflow, version: str) -> dict[str, object]:
+    """All that MLflow knows of the run that trained a version."""
+    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
+    return dict(client.get_run(str(client.get_model_version(*version.split("/")).run_id)).to_dictionary())
 
 
-def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
-    local: Mlflow, tmp_path: Path
-) -> None:
+@pytest.fixture
+def settings(local: Mlflow, tmp_path: Path) -> Settings:
+    """A site whose candidate is the second version."""
     (tmp_path / "site.toml").write_text(
         f'region = {{ name = "emea" }}\nplan = {{ horizon = "1h" }}\n'
         f'[mlflow]\nuri = "{local.uri}"\nartifacts = "{local.artifacts}"\nexperiment = "cachecast-test"\n'
         '[features]\ncycle = "1h"\n'
         'horizons = ["1h", "3h", "2d"]\ncandidates = "1d"\nactive_datasets = "1h"\n'
     )
-    settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    return Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+
+
+def write_table(folder: Path) -> None:
+    (folder / "table.csv").write_text("policy\n")
+
+
+def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
+    local: Mlflow, settings: Settings
+) -> None:
     elsewhere = settings.model_copy(update={"region": settings.region.model_copy(update={"name": "apac"})})
-    nobody = contest(elsewhere, from_s=0)
+    nobody = candidates(elsewhere, from_s=0)
     assert (nobody.candidate, nobody.champion) == (None, None)
     assert "nothing is recorded" in nobody.notes[0]
     serve(Tables(settings.tables.root), local, 1, champion=FIRST)
-    seen = contest(settings, from_s=TRAIN_UNTIL_S - 1)
+    seen = candidates(settings, from_s=TRAIN_UNTIL_S - 1)
     assert seen.champion is None
     assert "has seen accesses until" in seen.notes[0]
-    known = contest(settings, from_s=TRAIN_UNTIL_S)
+    known = candidates(settings, from_s=TRAIN_UNTIL_S)
     assert known.champion is not None
     assert (known.candidate, known.champion.version) == (SECOND, FIRST)
 
-    rivals = walked(22, STEWARD)
-    record(settings, known, [rivals], last_day_s=22 * DAY)
+    found = walked(22)
+    finished = trained_run(local, SECOND)
+    evaluated = Evaluated("Evaluation", {"trees": 5}, [found], DAY, (TableRead("accesses", "c1"),), known)
+    record_days(settings, evaluated, last_day_s=22 * DAY)
+    run_id = record_run(settings.mlflow, evaluated, write_table)
+    assert trained_run(local, SECOND) == finished
+    check_run(local, run_id, found)
     store = Tables(settings.tables.root)
     rows = store.read_arrow(EVALUATIONS, as_of=as_of_label(23 * DAY), owner="emea").to_pylist()
     by_policy = {row["policy"]: row["scored_by"] for row in rows}
     assert by_policy[CHALLENGER_PLAN] == SECOND
     assert by_policy[CHAMPION_PLAN] == FIRST
     assert by_policy[LRU] is None
-    client = mlflow.tracking.MlflowClient(local.uri)
-    run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
-    told = client.get_run(str(run_id)).data
-    figures = told.metrics
-    assert told.tags["wan_saved"] == "0.0 % at 10 % of the bytes read"
-    name = "walk/lru_challenger/at_10pct"
-    assert figures[f"{name}/wan_bytes"] == rivals.replayed[CHALLENGER_PLAN].result.wan_bytes
-    assert figures[f"{name}/byte_gap_closed"] == 0
-    steward = rivals.replayed[STEWARD].result
-    assert figures["steward/wan_bytes_10pct"] == steward.wan_bytes
-    gap = rivals.gap_closed(STEWARD)
-    assert gap is not None
-    assert (figures["steward/gap_closed_10pct"], figures["steward/gap_closed_lower_10pct"]) == (
-        gap.mean,
-        gap.lower,
-    )
-    assert not any(name.startswith("walk/steward") for name in figures)
     decision = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
     assert decision.action == "refuse"
     plans = [one for one in decision.comparisons if one.policy == CHALLENGER_PLAN]
@@ -111,3 +105,36 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert decision.may_evict == all(one.won for one in order)
     assert decision.steward == (SECOND if decision.may_evict else None)
     assert all(one.n_days == 22 for one in decision.comparisons)
+    card = mlflow.tracking.MlflowClient(local.uri).get_model_version(*SECOND.split("/")).description or ""
+    assert card.index("## Evaluated") < card.index(run_id) < card.index("## Decided")
+
+
+def check_run(at: Mlflow, run_id: str, found: Compared) -> None:
+    """The run of an evaluation has its figures, days and table, and is linked to what it judged."""
+    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
+    run = client.get_run(run_id)
+    figures, steward = run.data.metrics, found.standings.rows[STEWARD].result
+    plans = found.standings.rows[CHALLENGER_PLAN].result
+    assert figures["wan_bytes/10pct"] == plans.wan_bytes
+    assert figures["byte_gap_closed/10pct"] == 0
+    assert figures["steward/wan_bytes/10pct"] == steward.wan_bytes
+    gap = gap_columns(found.gap(STEWARD))
+    assert {name: figures[f"steward/{name}/10pct"] for name in gap} == gap
+    days = client.get_metric_history(run_id, "wan_bytes_per_day/10pct")
+    assert [(one.step, one.value) for one in days] == list(enumerate(plans.daily.wan_bytes.tolist()))
+    assert days[0].timestamp == DAY * 1000
+    assert [one.dataset.name for one in run.inputs.dataset_inputs] == ["accesses"]
+    version = client.get_model_version(*SECOND.split("/"))
+    assert [one.model_id for one in run.inputs.model_inputs] == [version.tags["model_id"]]
+    assert (version.tags["wan_saved"], version.tags["evaluation_run"]) == (
+        "0.0 % at 10 % of the bytes read",
+        run_id,
+    )
+    assert [one.path for one in client.list_artifacts(run_id)] == ["table.csv"]
+    nested = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
+    assert {one.data.params["policy"] for one in nested} == set(found.standings.rows)
+    champion = next(one for one in nested if one.data.params["policy"] == CHAMPION_PLAN)
+    first = client.get_model_version(*FIRST.split("/"))
+    assert [one.model_id for one in client.get_run(champion.info.run_id).inputs.model_inputs] == [
+        first.tags["model_id"]
+    ]

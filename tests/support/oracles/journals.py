@@ -3,69 +3,72 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
+
+from pushes import item_of
 
 from prefetch.actions import Action, ItemState
-from prefetch.journal.journal import Item, Journal, Patience, Receipt
+from prefetch.journal.journal import Item, Journal, Receipt
+from prefetch.journal.lease import Lease
 from prefetch.journal.tables import PLAN
+from prefetch.journal.work import Work
 
 DAY = 86400
 
+_leases: WeakKeyDictionary[Journal, Lease] = WeakKeyDictionary()
+
 
 def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, kind: str = PLAN) -> Item:
-    name, item_id = f"/store/f{number}", f"{as_of_s}-{action}-{number}"
-    expires_at_s = as_of_s + DAY
-    return Item(
-        item_id,
-        "xc",
-        as_of_s,
-        f"cms:{name}",
-        name,
-        Action(action),
-        number,
-        10,
-        10,
-        expires_at_s,
-        kind=kind,
-        basis="known",
-    )
+    item_id, numbers = f"{as_of_s}-{action}-{number}", {"rank": number, "size_bytes": 10, "cost_bytes": 10}
+    return item_of(item_id, "xc", f"/store/f{number}", action, as_of_s=as_of_s, kind=kind, **numbers)
 
 
-def claim(
-    journal: Journal,
-    owner: str,
-    n_items: int = 100,
-    *,
-    action: str = "prefetch",
-    now_s: float = 1001,
-    **but: Any,
+def work_on(journal: Journal) -> Work:
+    """What a pusher of cache `xc` does, by one lease for the whole test, until `stop`."""
+    return Work(_lease(journal))
+
+
+def stop(journal: Journal, *, now_s: float) -> None:
+    """End that pusher: it gives back what is in flight."""
+    _lease(journal).release(now_s=now_s)
+    del _leases[journal]
+
+
+def begin(
+    journal: Journal, n_items: int = 100, *, action: str = "prefetch", now_s: float = 1001, **left_out: Any
 ) -> list[Item]:
-    return journal.claim("xc", Action(action), n_items, owner=owner, now_s=now_s, patience=Patience(**but))
+    return work_on(journal).begin(Action(action), n_items, now_s=now_s, **left_out)
 
 
-def finish(journal: Journal, item_id: str, receipt: Receipt, *, owner: str, now_s: float) -> bool:
-    return journal.finish({item_id: receipt}, owner=owner, now_s=now_s) == {item_id}
+def finish(journal: Journal, item_id: str, receipt: Receipt, *, now_s: float) -> None:
+    work_on(journal).finish({item_id: receipt}, now_s=now_s)
 
 
-def claim_all(journal: Journal, owner: str, action: str = "prefetch", now_s: float = 1001) -> list[str]:
-    return [each.item_id for each in claim(journal, owner, action=action, now_s=now_s)]
+def begin_all(journal: Journal, action: str = "prefetch", now_s: float = 1001) -> list[str]:
+    return [each.item_id for each in begin(journal, action=action, now_s=now_s)]
 
 
 def states(journal: Journal, cache: str | None = None) -> dict[str, int]:
-    return {state: n for state, n in journal.counts(cache).items() if n}
+    return {state: n for state, n in journal.reports.counts(cache).items() if n}
 
 
 def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> None:
     pin = item(number, "pin", **where)
-    journal.record_plan([pin], now_s=pin.as_of_s)
-    claim_all(journal, "a", "pin", now_s=pin.as_of_s + 1)
+    journal.plans.record_plan([pin], now_s=pin.as_of_s)
+    begin_all(journal, "pin", now_s=pin.as_of_s + 1)
     finish(
         journal,
         pin.item_id,
         Receipt(ItemState.DONE, renewed_at_s=renewed_at_s),
-        owner="a",
         now_s=pin.as_of_s + 1,
     )
 
 
 def due(journal: Journal, now_s: float, touch_every_s: int = 100) -> list[str]:
-    return [pin.item_id for pin in journal.due_pins("xc", now_s=now_s, touch_every_s=touch_every_s)]
+    return [pin.item_id for pin in journal.pins.due("xc", now_s=now_s, touch_every_s=touch_every_s)]
+
+
+def _lease(journal: Journal) -> Lease:
+    if journal not in _leases:
+        _leases[journal] = journal.leases.take("xc", now_s=1000)
+    return _leases[journal]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from features.units import duration_label
+from features.common.units import duration_label
 
 US = 1_000_000
 Hits = dict[tuple[str, int], bool]

@@ -83,7 +83,7 @@ class Lfu(Cache):
         return min(self.files, key=lambda f: (self.count[f], self.last[f]))
 
 
-class Valued(Cache):
+class ScoredFiles(Cache):
     """Keys L + worth, L that of the last victim."""
 
     def __init__(self, trace: Trace, capacity: int) -> None:
@@ -107,7 +107,7 @@ class Valued(Cache):
         return file
 
 
-class Gdsf(Valued):
+class Gdsf(ScoredFiles):
     def worth(self, file: int) -> float:
         return self.count[file] * 1e6 / max(self.size(file), 1)
 
@@ -271,7 +271,7 @@ ORACLES = {
     "lru": Lru,
     "fifo": Fifo,
     "lfu": Lfu,
-    "lfu-da": Valued,
+    "lfu-da": ScoredFiles,
     "sieve": Sieve,
     "s3fifo": S3Fifo,
     "2q": TwoQueues,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from features.times import DAY_S
+from features.common.times import DAY_S
 from prefetch.accounting.day_verdict import Done, Inventory, Record, beginning
 from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, ValuePlanner, plain_files
@@ -72,16 +72,16 @@ class PushedWorld:
         return dataclasses.replace(self.whole, begin=begin, n_turns=n_turns)
 
 
-def perfect(trace: Trace, at_s: int) -> Scores:
+def perfect(trace: Trace, at_s: int, horizons: tuple[int, ...] = HORIZONS) -> Scores:
     """Whether each file that was read before is read within each horizon."""
     now = trace.first_at(at_s)
     item = np.unique(trace.item[:now]).astype(np.int64)
     first = np.full(trace.n_items, 2**60)
     np.minimum.at(first, trace.item[now:], trace.time_s[now:])
-    chance = np.array([first[item] < at_s + h for h in HORIZONS], float)
+    chance = np.array([first[item] < at_s + h for h in horizons], float)
     last_read_s = np.zeros(trace.n_items, np.int64)
     np.maximum.at(last_read_s, trace.item[:now], trace.time_s[:now])
-    return Scores(at_s, item, trace.size_bytes[item], HORIZONS, chance, last_read_s[item])
+    return Scores(at_s, item, trace.size_bytes[item], horizons, chance, last_read_s[item])
 
 
 def pushed_world(*, days: int = 24, scale: float = 0.02, seed: int = 11, share: float = 0.1) -> PushedWorld:

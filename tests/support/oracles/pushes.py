@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,22 +17,18 @@ AS_OF_S = int(time.time())
 AT_ONCE: dict[str, Any] = {"retry_after_s": 0.0, "evict_guard_s": 0}
 
 
+def item_of(item_id: str, cache: str, name: str, action: str, *, as_of_s: int, **more: Any) -> Item:
+    """An item for a day that needs no model; `more`: other values than rank 1 and no bytes."""
+    found = Item(
+        item_id, cache, as_of_s, f"t:{name}", name, Action(action), 1, 0, 0, as_of_s + 86400, basis="known"
+    )
+    return dataclasses.replace(found, **more)
+
+
 def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | None = None) -> Item:
     lfn = name or f"/store/p/f{number}"
-    as_of_s = AS_OF_S + plan
-    return Item(
-        f"{plan}-{action}-{number}",
-        "c",
-        as_of_s,
-        f"t:{lfn}",
-        lfn,
-        Action(action),
-        number,
-        0,
-        10,
-        as_of_s + 86400,  # a run of all tests takes more than an hour on a busy machine
-        basis="known",
-    )
+    numbers = {"rank": number, "cost_bytes": 10}
+    return item_of(f"{plan}-{action}-{number}", "c", lfn, action, as_of_s=AS_OF_S + plan, **numbers)
 
 
 def run(target: Any, journal: Journal, **limits: Any) -> PushSummary:

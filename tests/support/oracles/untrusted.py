@@ -18,19 +18,19 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import google_crc32c
 import pyarrow as pa
 
-from features.errors import CachecastError
-from features.names import parse_name
+from features.common.errors import CachecastError
+from features.common.names import parse_name
+from features.common.times import parse_as_of, parse_day
+from features.common.units import format_bytes, parse_bytes, parse_duration
 from features.schema import QUEUE, arrow_schema
-from features.times import parse_as_of, parse_day
-from features.units import format_bytes, parse_bytes, parse_duration
 from jobs.ingest.queue_entries import checked
 from jobs.ingest.sources.queued_jobs import entries
-from jobs.placement.serve import wired
+from jobs.placement.serve import server
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.simulate import workload
 from jobs.simulate.fleet_file import load_fleet
@@ -38,13 +38,12 @@ from prefetch.databases import Database, shown
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below
 from prefetch.placement.front import Front
-from prefetch.placement.gate import Gate
 from prefetch.xcache import cinfo
 from prefetch.xcache.cinfo_rows import SCHEMA, remembered
 from prefetch.xcache.fstream import decode
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader
 from prefetch.xcache.gstream import read_capture
-from prefetch.xcache.version import parse_version
+from prefetch.xcache.server import parse_version
 from replay.read import read_trace
 
 _DEMO = Path(__file__).parents[3] / "conf" / "workloads" / "demo.toml"
@@ -190,10 +189,8 @@ class Parsers:
             settings = Settings.load(env={"CACHECAST_SERVE__TOKEN": OPERATOR})
             serve = settings.serve.model_copy(update={"database": str(self._folder / "placement.db")})
             cache = CacheSettings(name="xc1", kind="xcache", url="root://xc1", site="EDGE", capacity=100)
-            self._front = wired(
-                serve, [cache], Gate(most=64, per_client=64), None, job_read_rate_bytes_s=1e6,
-                now_s=lambda: float(NOW_S),
-            )  # fmt: skip
+            built = server(serve, [cache], None, job_read_rate_bytes_s=1e6, now_s=lambda: float(NOW_S))
+            self._front = cast(Front, built.config.app)
         return self._front
 
 

@@ -157,8 +157,8 @@ class Brute:
         while sum(self.files[f].held for f in self.ssd) > self.config.ssd_bytes:
             self.ssd.pop(0)
 
-    def act(self, actions: Actions, now: int, budget: int) -> tuple[int, int]:
-        fetched = self.inflow = over = 0
+    def act(self, actions: Actions, now: int) -> int:
+        fetched = self.inflow = 0
         for file in actions.evict.tolist():
             if file in self.files:
                 self.remove(file)
@@ -167,9 +167,6 @@ class Brute:
         for file in actions.prefetch.tolist():
             size = self.size[file]
             if file in self.files or file in self.refused or self.used + size > self.config.capacity_bytes:
-                continue
-            if fetched + size > budget:
-                over += size
                 continue
             self.files[file] = File()
             self.files[file].use = (-1, 1, 0)
@@ -185,7 +182,7 @@ class Brute:
             if file in self.files:
                 self.pins.add(file)
                 self.touch(file, now)
-        return fetched, over
+        return fetched
 
     def peak_inflow(self, cycle_s: int) -> int:
         """What about one cycle of the last day's exceeds, between the two next to it."""
@@ -264,23 +261,20 @@ def brute_simulate(
     sizes = trace.size_bytes[trace.item]
     read_bytes = sizes if config.block_bytes is None or trace.read_bytes is None else trace.read_bytes
     asked = read_bytes.tolist()
-    disk, counting, rows, fetched, over, fill = Brute(trace, config, elsewhere), False, [], 0, 0, {}
+    disk, counting, rows, fetched, fill = Brute(trace, config, elsewhere), False, [], 0, {}
     moments = {"cycle_s": cycle_s, "plan_from_s": plan_from_s, "count_from_s": count_from_s}
     span = span or (int(trace.time_s[0]), int(trace.time_s[-1]))
     for now, kind, i in sorted(events(trace, config, span=span, **moments)):
         if kind == CHECK:
             disk.check(now)
         elif kind == COUNT:
-            counting, over = True, 0
+            counting = True
             disk.wasted, disk.read, disk.peak = 0, 0, disk.used
             fetched = sum(disk.files[f].held for f in disk.fresh)
         elif kind == CYCLE:
             disk.inflow = 0
         elif kind == BOUNDARY and planner is not None:
-            limit = config.wan_bytes_per_s
-            budget = 10**18 if limit is None else max(0, limit * cycle_s - disk.inflow)
-            came, kept_out = disk.act(planner.actions(disk.state(now, cycle_s)), now, budget)
-            fetched, over = fetched + came, over + kept_out
+            fetched += disk.act(planner.actions(disk.state(now, cycle_s)), now)
         elif kind == ACCESS:
             row = disk.access(int(trace.item[i]), now, closes[i], i, asked[i])
             if counting:
@@ -295,7 +289,6 @@ def brute_simulate(
         "wan_bytes": demand + fetched,
         "prefetch_bytes": fetched,
         "prefetch_read_bytes": disk.read,
-        "prefetch_over_limit_bytes": over,
         "wasted_bytes": disk.wasted + sum(disk.files[f].held for f in disk.fresh),
         "refetch_bytes": again,
         "bypassed_bytes": past,

@@ -17,6 +17,9 @@ _POST = (
     b"POST /score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 )
 _EMPTY = json.dumps({"inputs": [{}] * 10_000}, separators=(",", ":")).encode()
+_BEGUN = b"GET /serverRanges HTTP/1.1\r\nx-"
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00"
+"""The first bytes of a TLS handshake."""
 _RANGES = b"GET /serverRanges HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
@@ -39,9 +42,11 @@ def ranges_s(address: Address, *, patience_s: float = 10.0) -> float:
 
 
 @contextmanager
-def half_open(address: Address, n: int = 1100, *, source: str = "127.0.0.1") -> Iterator[None]:
-    """`n` connections from `source` that begin a request and do not end it; closed ones are opened again."""
-    yield from _kept(address, n, b"GET /serverRanges HTTP/1.1\r\nx-", source)
+def half_open(
+    address: Address, n: int = 1100, *, source: str = "127.0.0.1", begun: bytes = _BEGUN
+) -> Iterator[None]:
+    """`n` connections from `source` that send what is `begun` and no more; closed ones are opened again."""
+    yield from _kept(address, n, begun, source)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from daemons import NoServer, end, free_ports, start, wait
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local.hdfs import DATA_NODE, NAME_NODE, is_up, prepared
 
 

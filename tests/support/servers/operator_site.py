@@ -6,9 +6,9 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+from features.common.times import as_of_label, day_label
 from features.results import DRIFT, PROMOTIONS, STEWARD_DAYS
 from features.schema import PREDICTIONS, RECEIPTS, Table
-from features.times import as_of_label, day_label
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment
 from jobs.settings.tree import Settings

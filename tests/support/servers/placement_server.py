@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -28,7 +29,7 @@ from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
 from prefetch.placement.operator import Source
 from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
-from replay.rendezvous import keys_of
+from replay.federation.rendezvous import keys_of
 
 OPERATOR = "operators-token-of-the-tests"
 CACHES = {
@@ -176,6 +177,15 @@ def threaded(
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+def certificate(folder: Path) -> dict[str, Any]:
+    """A certificate of localhost that signs itself; the keys of [serve] that name it."""
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    words = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    command = ["openssl", "req", "-x509", *words, "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True)
+    return {"tls_cert": cert, "tls_key": key}
 
 
 def eventually(told: Callable[[], bool]) -> None:

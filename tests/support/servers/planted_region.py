@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pytest
 from daemons import free_ports
 
+from features.common.times import as_of_label, day_label
 from features.results import (
     CHALLENGER_PLAN,
     CHAMPION_PLAN,
@@ -24,14 +24,16 @@ from features.results import (
 )
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
-from features.times import as_of_label, day_label
 from jobs.settings.tree import LearnerName, MlflowSettings, TrainingSettings
+from jobs.store.promotions import named
 from jobs.store.tables import Tables
+from jobs.store.trainings import trained
 from jobs.train import training as train
 from jobs.train.deliver import TrainingAnswer
 from models.serving.bundle_files import bundle_digest
 from models.serving.mlflow_session import mlflow
-from models.serving.registry import DIGEST_PARAM, Registry
+from models.serving.registry import Registry
+from models.serving.scoring import RegionModels
 from models.training.recording import ModelReport
 
 HOUR, DAY = 3600, 86400
@@ -147,11 +149,11 @@ def bundle_of(at: Mlflow, version: str) -> Path:
     return Path(run.info.artifact_uri.removeprefix("file://")) / "bundle"
 
 
-def without_digest(at: Mlflow) -> None:
-    """As a cachecast left it that kept none."""
-    with sqlite3.connect(at.uri.removeprefix("sqlite:///")) as database:
-        assert database.execute("DELETE FROM params WHERE key = ?", (DIGEST_PARAM,)).rowcount > 0
-    database.close()
+def loaded(store: Tables, at: Mlflow, *aliases: str) -> RegionModels:
+    """The region's models at the first of `aliases`, by the records of `store`."""
+    digests = {version: one.digest for version, one in trained(store, region="emea").items()}
+    champion = named(store, region="emea").get("champion")
+    return registry(at).load("emea", aliases, champion=champion, digests=digests)
 
 
 def check_answer(answer: TrainingAnswer, version: str, learners: set[str]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from daemons import NoServer
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local.ports import free_ports
 from jobs.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
@@ -32,6 +32,8 @@ MIB = 2**20
 CAPACITY = 20 * MIB
 _OPEN_S = 900.0
 """For so long a job may have a file open, on a machine that is busy."""
+STARTS_WITHIN_S = 240.0
+"""A command may read hundreds of megabytes of captures first, on a machine that is busy."""
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
 _PURGED = re.compile(r"Purge\(\) Finished, removed (\d+) data files")
 _WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
@@ -98,9 +100,9 @@ class Site:
         ]
         limits = PushLimits(timeout_s=20, evict_guard_s=0)
         with contextlib.closing(Journal(str(self.journal))) as journal:
-            journal.record_plan(items, now_s=time.time())
+            journal.plans.record_plan(items, now_s=time.time())
             assert push(self.target, journal, cache="cache", limits=limits).failed == 0
-            assert {pin.name for pin in journal.pins("cache", now_s=time.time())} >= set(names)
+            assert {pin.name for pin in journal.pins.standing("cache", now_s=time.time())} >= set(names)
 
     def collect(self, port: int | None = None) -> subprocess.Popen[bytes]:
         """A collector, which listens when this returns; at another `port` it hears nobody."""
@@ -218,8 +220,8 @@ class Site:
         with log.open("wb") as out:
             process = subprocess.Popen([*before, *COMMAND, *words], stderr=out)
         self._running.append(process)
-        assert eventually(lambda: when in log.read_text() or process.poll() is not None, 60)
-        assert process.poll() is None, log.read_text()
+        works = eventually(lambda: when in log.read_text() or process.poll() is not None, STARTS_WITHIN_S)
+        assert works and process.poll() is None, log.read_text()
         return process
 
 

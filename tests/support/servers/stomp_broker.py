@@ -9,7 +9,7 @@ from pathlib import Path
 
 from daemons import NoServer, end, free_ports, start, wait
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local.java import jars
 from jobs.spark.java import java
 

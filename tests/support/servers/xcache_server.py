@@ -9,7 +9,7 @@ from pathlib import Path
 
 from daemons import NoServer
 
-from features.errors import ServiceError
+from features.common.errors import ServiceError
 from jobs.local.xrootd import Loopback, loopback
 from prefetch.xcache.collector import Collector
 

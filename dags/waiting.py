@@ -1,0 +1,71 @@
+"""Waiting for a file or a folder, here, on HDFS or on S3, in Airflow's triggerer: it takes no worker."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from features.common.errors import CachecastError
+
+LOOK_EVERY_S = 30.0
+_log = logging.getLogger(__name__)
+
+
+class Arrived(BaseOperator):
+    """Ends when `path` is there; skipped if it is not there `within_s` after the start."""
+
+    template_fields: Sequence[str] = ("path",)
+
+    def __init__(self, *, path: str, within_s: int, **task: Any) -> None:
+        super().__init__(**task)
+        self.path, self.within_s = path, within_s
+
+    def execute(self, context: Any) -> None:
+        """Hand over to the triggerer, unless `path` is there already."""
+        if not is_there(self.path):
+            until_s = time.time() + self.within_s
+            margin = dt.timedelta(seconds=self.within_s + 10 * LOOK_EVERY_S)
+            self.defer(trigger=PathTrigger(self.path, until_s), method_name="seen", timeout=margin)
+
+    def seen(self, context: Any, event: bool) -> None:
+        """Go on, or skip: what follows the wait runs nevertheless, and finds what there is."""
+        if not event:
+            raise AirflowSkipException(f"{self.path} did not arrive within {self.within_s} s")
+
+
+class PathTrigger(BaseTrigger):
+    """Fires True when `path` is there, False at `until_s` seconds since 1970."""
+
+    def __init__(self, path: str, until_s: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.path, self.until_s = path, until_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """What the triggerer makes it again from."""
+        return "dags.waiting.PathTrigger", {"path": self.path, "until_s": self.until_s}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look every half minute; a file system that is unavailable is looked at again."""
+        while not (found := await asyncio.to_thread(is_there, self.path)) and time.time() < self.until_s:
+            await asyncio.sleep(min(LOOK_EVERY_S, max(0.1, self.until_s - time.time())))
+        yield TriggerEvent(found)  # type: ignore[no-untyped-call]
+
+
+def is_there(path: str) -> bool:
+    """Whether a file or a folder is there, as far as its file system says."""
+    from jobs.store.filesystems import store_at  # noqa: PLC0415  no job is imported to parse a DAG
+
+    folder, _, name = path.rstrip("/").rpartition("/")
+    try:
+        return name in store_at(folder or "/").names()
+    except (CachecastError, OSError) as error:
+        _log.warning("cannot look for %s: %s", path, error)
+        return False

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, units, times, names, files and array types."""

@@ -1,0 +1,112 @@
+"""Answers by HTTP that end: in time, and after so many bytes."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import time
+from typing import Any, Final
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from features.common.errors import ServiceError
+
+TIMES_THE_TIMEOUT: Final = 20
+"""An answer may take so many times as long as the longest silence in it."""
+MOST_BYTES: Final = 256 * 2**20
+_LEAST_S: Final = 0.01
+
+
+class EndlessError(ServiceError):
+    """An answer does not end, or need not."""
+
+
+def bounded(session: requests.Session) -> requests.Session:
+    """`session`, whose answers end: after `TIMES_THE_TIMEOUT` and `MOST_BYTES`, headers included.
+
+    One that does not raises EndlessError, as does one that is compressed: that is not asked for. The clock
+    starts when a request was sent.
+    """
+    if not isinstance(session.adapters.get("https://"), _Adapter):
+        session.headers["Accept-Encoding"] = "identity"
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _Adapter())
+    return session
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer whose bytes are counted as they come in."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp = io.BufferedReader(_Bounded(self.fp.detach(), sock))
+
+
+class _Bounded(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw, self._sock, self._left_bytes = raw, sock, MOST_BYTES
+        self._silence_s = sock.gettimeout() or 0.0
+        self._most_s = TIMES_THE_TIMEOUT * self._silence_s
+        self._until = time.monotonic() + self._most_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._silence_s:
+            left_s = self._until - time.monotonic()
+            self._sock.settimeout(min(self._silence_s, max(left_s, _LEAST_S)))
+        try:
+            n_bytes = self._raw.readinto(buffer)
+        finally:
+            if self._silence_s and time.monotonic() >= self._until:
+                raise EndlessError(f"the answer takes longer than {self._most_s:.0f} s; ask for less")
+        self._left_bytes -= n_bytes or 0
+        if self._left_bytes < 0:
+            raise EndlessError(f"the answer is longer than {MOST_BYTES >> 20} MiB; ask for less")
+        return n_bytes
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Http(HTTPConnection):
+    response_class = _Answer
+
+
+class _Https(HTTPSConnection):
+    response_class = _Answer
+
+
+class _HttpPool(HTTPConnectionPool):
+    ConnectionCls = _Http
+
+
+class _HttpsPool(HTTPSConnectionPool):
+    ConnectionCls = _Https
+
+
+class _Adapter(HTTPAdapter):
+    """Without a proxy, and with one that speaks HTTP."""
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        found = super().proxy_manager_for(proxy, **options)
+        if proxy.lower().startswith("http"):
+            found.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+        return found
+
+    def send(self, *args: Any, **options: Any) -> requests.Response:
+        answer = super().send(*args, **options)
+        if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
+            answer.close()
+            raise EndlessError("the answer is compressed, although nobody asked for that")
+        return answer

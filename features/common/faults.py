@@ -1,0 +1,131 @@
+"""Settings checked by pydantic, and what is wrong with them in words: the key, its value, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import pydantic
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from features.common.errors import ConfigError
+
+Keys = tuple[str | int, ...]
+"""The path of a setting, for example `("plan", "horizon")`."""
+
+_SHOWN = frozenset(
+    {"literal_error", "enum", "less_than", "less_than_equal", "greater_than", "greater_than_equal"}
+    | {"int_type", "int_parsing", "int_from_float", "float_type", "float_parsing", "bool_parsing"}
+)
+"""Kinds of errors whose value is shown: no secret can have one."""
+_SHOWABLE = re.compile(r"[-+]?[0-9.]{1,20} ?[A-Za-z%]{0,5}|[a-z_]{1,12}")
+_MOST_VALUE_CHARS = 60
+ModelType = TypeVar("ModelType", bound=pydantic.BaseModel)
+
+
+class Fault(NamedTuple):
+    """`keys`: the settings that it concerns; `what`: the first of them, and what is wrong with it.
+
+    `has_remedy`: whether `what` also says what to do; if not, look up the key where all are explained.
+    """
+
+    keys: Sequence[Keys]
+    what: str
+    has_remedy: bool
+
+
+def validated(model: type[ModelType], values: Mapping[str, Any], *, where: str, see: str) -> ModelType:
+    """`values` of the file `where` as `model`; `see`: the page or file that explains its keys.
+
+    Raises ConfigError, which names the file, the path of the first wrong key, and the remedy.
+    """
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        fault = first_fault(model, error)
+        raise ConfigError(where, fault.what if fault.has_remedy else f"{fault.what}; see {see}") from None
+
+
+def with_defaults(values: Mapping[str, Any], table: str, rows: str) -> dict[str, Any]:
+    """`values` with its `table` merged into each of its `rows`; malformed values stay as they are."""
+    defaults, given = values.get(table, {}), values.get(rows)
+    if not isinstance(defaults, Mapping) or not isinstance(given, Sequence):
+        return dict(values)
+    merged = [{**defaults, **one} if isinstance(one, Mapping) else one for one in given]
+    return {key: value for key, value in values.items() if key != table} | {rows: merged}
+
+
+def of_keys(what: str, *keys: str) -> PydanticCustomError:
+    """An error for a validator to raise that concerns several `keys`, for example `plan.horizon`."""
+    paths = [tuple(key.split(".")) for key in keys]
+    return PydanticCustomError("of_keys", "{what}", {"what": what, "keys": paths})
+
+
+def first_fault(
+    section: type[pydantic.BaseModel], error: pydantic.ValidationError, *, table: Keys = ()
+) -> Fault:
+    """The first fault of `section`, which is at `table`; missing keys of one table are reported together."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    keys = (*table, *_keys(first))
+    match first["type"]:
+        case "extra_forbidden":
+            meant = _instead(section, keys[len(table) :])
+            return Fault([keys], f"unknown key {dotted(keys)}; {meant}", has_remedy=True)
+        case "missing":
+            absent = [(*table, *_keys(one)) for one in errors if one["type"] == "missing"]
+            absent = [one for one in absent if one[:-1] == keys[:-1]]
+            verb = "is" if len(absent) == 1 else "are"
+            return Fault(absent, f"{', '.join(map(dotted, absent))} {verb} missing", has_remedy=False)
+        case "of_keys":
+            concerned = first["ctx"]["keys"]
+            return Fault(concerned, f"{dotted(concerned[0])}: {first['msg']}", has_remedy=True)
+    return Fault([keys], f"{dotted(keys) or 'settings'}: {_rule(first)}", has_remedy=False)
+
+
+def dotted(keys: Keys) -> str:
+    """The path of a setting as text, for example `plan.horizon`."""
+    return ".".join(map(str, keys))
+
+
+def _keys(error: ErrorDetails) -> Keys:
+    """The setting's path, without the alternatives of its type that pydantic appends."""
+    # The last part of an unknown key is what was given, whatever that is.
+    n_told = len(error["loc"]) - (error["type"] == "extra_forbidden")
+    told = (part for part in error["loc"][:n_told] if "[" not in str(part))
+    return (*told, *error["loc"][n_told:])
+
+
+def _rule(error: ErrorDetails) -> str:
+    told, value = error["msg"].removeprefix("Value error, "), error["input"]
+    # Longer text may be a secret that was given to the wrong key.
+    if error["type"] in _SHOWN and _SHOWABLE.fullmatch(str(value)):
+        return f"{repr(value)[:_MOST_VALUE_CHARS]} {told.removeprefix('Input ')}"
+    return told
+
+
+def _instead(section: type[pydantic.BaseModel], keys: Keys) -> str:
+    known = list(_known(section, keys[:-1]))
+    meant = difflib.get_close_matches(str(keys[-1]).lower(), known, n=1)
+    return f"did you mean {meant[0]}?" if meant else f"remove it, or write one of {', '.join(sorted(known))}"
+
+
+def _known(section: type[pydantic.BaseModel], keys: Keys) -> Iterator[str]:
+    """The keys of the table at `keys` in `section`."""
+    found: Any = section
+    for key in keys:
+        fields = found.model_fields
+        # A key that is no field is a name that the site chose, or a place in a list.
+        found = _section_in(fields[key].annotation) if key in fields else found
+        if found is None:
+            return
+    yield from found.model_fields
+
+
+def _section_in(annotation: Any) -> type[pydantic.BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return annotation
+    return next(filter(None, map(_section_in, typing.get_args(annotation))), None)

@@ -1,0 +1,39 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replaced(path: Path, *, mode: int | None = None, settle: bool = True) -> Iterator[Path]:
+    """A new file beside `path` that takes its place, whole, when the block ends; `settle`: once on the disk.
+
+    If the block raises, it is removed and `path` stays as it was. `mode`: its rights; None: those that the
+    umask leaves. Raises OSError.
+    """
+    draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.draft")
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    try:
+        if mode is not None:
+            draft.chmod(mode)
+        yield draft
+        if settle:
+            with draft.open("rb") as written:
+                os.fsync(written.fileno())
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: bool = True) -> None:
+    """Replace the file at `path` by `content` (text: as UTF-8); see `replaced`."""
+    with replaced(path, mode=mode, settle=settle) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)

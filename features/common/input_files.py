@@ -1,0 +1,176 @@
+"""Files to read beside hostile neighbours: only plain ones, and no link below what was given."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from features.common.errors import NotPlainError
+
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""How files with such a suffix are compressed, by Arrow's names."""
+_BLOCK_BYTES = 512
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40
+_EXPANDS = 200
+"""A file holds at most so many times the bytes that it takes, by holes or compression."""
+_MAY_HOLD_BYTES = 256 * 2**20
+"""Any file may hold so much."""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class InputFile:
+    """A file or folder to read: `given` by an operator, or `below` that folder, found there.
+
+    What is given may be a link, or behind one, if root or this account made it. No link is followed below it,
+    and only plain files are opened. `is_listed`: it was found in a folder, and is no folder to look into.
+    """
+
+    given: Path
+    below: str = ""
+    is_listed: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Its path."""
+        return self.given / self.below
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def status(self) -> os.stat_result:
+        """Of a given link, what it leads to. Raises OSError."""
+        return self.path.stat(follow_symlinks=not self.below)
+
+
+@contextmanager
+def plain(file: Path | InputFile) -> Iterator[str]:
+    """A name of the plain file, for readers that open by name; it cannot become another file in the block.
+
+    A path counts as given. Raises NotPlainError, also for a file that is hardly more than holes, and OSError
+    as `open` does.
+    """
+    one = file if isinstance(file, InputFile) else InputFile(file)
+    with _looked_at(one) as descriptor:
+        if (kind := _kind(descriptor)) is not None:
+            raise NotPlainError(str(one.path), kind)
+        status = os.fstat(descriptor)
+        if status.st_size > _may_hold(status.st_blocks * _BLOCK_BYTES):
+            raise NotPlainError(str(one.path), f"all holes, more than {_EXPANDS} times what it takes on disk")
+        yield f"/proc/self/fd/{descriptor}"
+
+
+class Unpacked(io.RawIOBase):
+    """What the plain file at `name` holds, unpacked by the suffix of `file`, which is how it is called.
+
+    Raises NotPlainError when it turns out to be far more than the file takes, and as Arrow does.
+    """
+
+    def __init__(self, name: str, file: Path | InputFile) -> None:
+        packing = PACKED.get(Path(file).suffix)
+        self._called = os.fspath(file)
+        self._left = _may_hold(Path(name).stat().st_size) if packing else sys.maxsize
+        self._stream = pa.input_stream(name, compression=packing)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """As of a file that is not packed."""
+        return int(self._stream.seek(offset, whence))
+
+    def readinto(self, buffer: Any) -> int:
+        """Some of what it holds, as of a file."""
+        content = self._stream.read(len(buffer))
+        self._left -= len(content)
+        if self._left < 0:
+            raise NotPlainError(self._called, f"packed, and {_EXPANDS} times as long as it looks")
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._stream.close()
+        super().close()
+
+
+def _may_hold(n_bytes: int) -> int:
+    return max(_MAY_HOLD_BYTES, _EXPANDS * n_bytes)
+
+
+def inside(folder: InputFile) -> dict[str, bool] | None:
+    """The names in `folder`, and whether each is a folder; None if `folder` is none. Raises OSError."""
+    with _looked_at(folder) as descriptor:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            return None
+        with os.scandir(f"/proc/self/fd/{descriptor}") as entries:
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+
+
+def _kind(descriptor: int) -> str | None:
+    mode = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    return None if mode == stat.S_IFREG else _KINDS.get(mode, "of an unknown kind")
+
+
+@contextmanager
+def _looked_at(file: InputFile) -> Iterator[int]:
+    """A descriptor that only says what `file` is: opening a pipe would wait, opening a device may act."""
+    descriptor = _given(file.given)
+    try:
+        for part in Path(file.below).parts:
+            outer = descriptor
+            try:
+                descriptor = os.open(part, _LOOK, dir_fd=outer)
+            except NotADirectoryError:
+                raise NotPlainError(str(file.path), "behind a link") from None
+            finally:
+                if descriptor != outer:
+                    os.close(outer)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _given(path: Path) -> int:
+    """A descriptor of `path`: each link on the way, and the last one, must be root's or this account's."""
+    left, n_links = [*reversed(path.parts)], 0
+    descriptor = os.open(".", _LOOK)
+    try:
+        while left:
+            inner = os.open(left.pop(), _LOOK, dir_fd=descriptor)
+            status = os.fstat(inner)
+            if not stat.S_ISLNK(status.st_mode):
+                descriptor, inner = inner, descriptor
+                os.close(inner)
+                continue
+            target = Path(os.readlink("", dir_fd=inner))
+            os.close(inner)
+            n_links += 1
+            if status.st_uid not in (0, os.geteuid()):
+                where = "behind a link of another account" if left else "a link of another account"
+                raise NotPlainError(str(path), where)
+            if n_links > _MOST_LINKS:
+                raise NotPlainError(str(path), "a link to itself")
+            left += reversed(target.parts)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

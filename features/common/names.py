@@ -1,0 +1,172 @@
+"""Experiment, dataset, tier and campaign from the name of a file or dataset (LFN, DID or dataset name).
+
+The rules are data, so that `sql_names` uses the same ones. The patterns mean the same in Python
+and Java (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
+(`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
+bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
+A campaign is the era of CMS, the project of ATLAS or the configuration of LHCb; in OSDF the archive number of
+NCAR or the observing run of LIGO.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MAX_NAME_CHARS = 4096
+# Engines differ in what ends a line, so a name with a control character or a line separator has no parts.
+UNFIT = "[\\u0000-\\u001f\\u007f\\u0085\\u2028\\u2029]"
+
+
+class NameParts(NamedTuple):
+    """The parts of a name; None where the name does not contain one. `dataset`: a name without scope."""
+
+    experiment: str | None = None
+    dataset: str | None = None
+    tier: str | None = None
+    campaign: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """One form of names. `dataset` is made of texts and group numbers; a `tier` or `campaign` of 0 is none.
+
+    `holds`: text that all such names contain; a quick test for it avoids most pattern matches.
+    """
+
+    experiment: str
+    pattern: str
+    dataset: tuple[str | int, ...] = ()
+    tier: int = 0
+    campaign: int = 0
+    holds: str = "/"
+
+
+_OSDF = "ncar|ospool|osgconnect|chtc|igwn|icecube|pelicanplatform"
+_CMS = "^/(?:eos/cms/)?store/"
+_CMS_KIND = "data|mc|hidata|himc|relval|express|generator|unmerged|backfill/[0-9]+/(?:data|mc)"
+_CMS_FILE = "([^/]+)/([^/]+)/([0-9A-Z_-]+)/([^/]+)/.+$"
+_CMS_DATASET = ("/", 2, "/", 1, "-", 4, "/", 3)
+_LHCB = "^(?:/eos/lhcb/grid/prod)?"
+_ATLAS_PROJECT = "(?:data|mc|valid|hi)[0-9]{1,2}_[0-9A-Za-z]+"
+# AOD, ESD, EVNT, HITS, HIST, RAW, RDO, TAG, TXT; with a suffix DAOD, DESD, DRAW, DRDO, NTUP, HIST, RDO, TXT.
+# No two alternatives begin alike, so a matcher needs one pass; with ambiguous ones RE2 takes twice as long.
+_SUFFIX = "_[0-9A-Z_]+"
+_ATLAS_TYPE = (
+    f"AOD|E(?:SD|VNT)|HI(?:TS|ST(?:{_SUFFIX})?)|R(?:AW|DO(?:{_SUFFIX})?)|T(?:AG|XT(?:{_SUFFIX})?)"
+    f"|(?:D(?:AOD|ESD|RAW|RDO)|NTUP){_SUFFIX}"
+)
+_ATLAS_TAG = "(?:[a-z]|grp|pro|t0pro|repro)[0-9]+"
+
+# The first rule that matches counts; a pattern covers the whole name.
+RULES: tuple[Rule, ...] = (
+    # Archives of NCAR are named by their number in its catalogue.
+    Rule("osdf", "^(/ncar/[^/]+/(d[0-9]{6})(?:/.*)?)/[^/]+$", dataset=(1,), campaign=2),
+    # LIGO, Virgo and KAGRA: frames of an observing run.
+    Rule("osdf", "^(/igwn/[^/]+/frames/(O[0-9][0-9a-z]*)/.*)/[^/]+$", dataset=(1,), campaign=2),
+    Rule("osdf", f"^(/(?:{_OSDF})(?:/.*)?)/[^/]+$", dataset=(1,)),
+    Rule("cms", f"{_CMS}(?:{_CMS_KIND})/{_CMS_FILE}", _CMS_DATASET, tier=3, campaign=1, holds="/store/"),
+    Rule("cms", f"{_CMS}results/[^/]+/{_CMS_FILE}", _CMS_DATASET, tier=3, campaign=1, holds="/store/"),
+    Rule("cms", f"{_CMS}.*$", holds="/store/"),
+    Rule(
+        "lhcb", "^(/(?:LHCb|MC)/([^/]+)/(?:.*/)?(?:[^/]*[.])?([0-9A-Z]+))$", dataset=(1,), tier=3, campaign=2
+    ),
+    Rule(
+        "lhcb",
+        f"{_LHCB}(/lhcb/(?:LHCb|MC)/([^/]+)/(?:[^/]*[.])?([0-9A-Z]+)/[0-9]{{8}})/.+$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+        holds="/lhcb/",
+    ),
+    # Raw data: stream, partition, period and run.
+    Rule(
+        "lhcb",
+        f"{_LHCB}(/lhcb/data/[0-9]{{4}}/(RAW)/[^/]+/[^/]+/([^/]+)/[0-9]+)/[^/]+$",
+        dataset=(1,),
+        tier=2,
+        campaign=3,
+        holds="/lhcb/",
+    ),
+    Rule("lhcb", f"{_LHCB}/(?:lhcb|LHCb|MC)/.*$"),
+    Rule(
+        "cms",
+        "^(/[^/]+/([^/-]+)-[^/]+/([0-9A-Z_-]+))(?:#[^/]*)?$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+    ),
+    Rule(
+        "atlas",
+        f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9A-Za-z]+[.][^./:]+[.][^./:]+[.]([0-9A-Z_]+)"
+        f"[.]{_ATLAS_TAG}(?:_{_ATLAS_TAG}){{0,20}}(?:_(?:tid|sub|der)[0-9]+(?:_[0-9]+)?)?)/?$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+        holds=".",
+    ),
+    # Raw data, the dataset of a run or one of its files: without tags.
+    Rule(
+        "atlas",
+        f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9]{{8}}[.][^./:]+[.]daq[.](RAW|DRAW_[0-9A-Z_]+))"
+        "(?:[.]_lb[0-9]+[.][^/:]+)?/?$",
+        dataset=(1,),
+        tier=3,
+        campaign=2,
+        holds=".daq.",
+    ),
+    Rule(
+        "atlas",
+        f"^.*/rucio/({_ATLAS_PROJECT})/[0-9a-f]{{2}}/[0-9a-f]{{2}}/(?:({_ATLAS_TYPE})[.])?[^/]+$",
+        tier=2,
+        campaign=1,
+        holds="/rucio/",
+    ),
+    Rule(
+        "atlas",
+        f"^(?:({_ATLAS_PROJECT}):)?({_ATLAS_TYPE})[.][0-9]+[.]_[0-9]+[.][^/:]+$",
+        tier=2,
+        campaign=1,
+        holds="._",
+    ),
+    Rule("atlas", f"^(?:({_ATLAS_PROJECT}):|panda[.]|panda:).*$", campaign=1, holds=""),
+)
+
+_COMPILED = tuple((rule, re.compile(rule.pattern)) for rule in RULES)
+_UNFIT = re.compile(UNFIT)
+
+
+def parse_name(name: str) -> NameParts:
+    """The parts of `name`; all None for a name of unknown form. Never raises.
+
+    `/store/mc/ERA/PRIMARY/AODSIM/PROC-v1/0/f.root` gives dataset `/PRIMARY/ERA-PROC-v1/AODSIM`. An ATLAS
+    file name contains the tier but not the dataset; the dataset of an OSDF object is its folder.
+    """
+    if len(name) > MAX_NAME_CHARS or _UNFIT.search(name):
+        return NameParts()
+    for rule, pattern in _COMPILED:
+        match = pattern.match(name) if rule.holds in name else None
+        if match is not None:
+            dataset = "".join(p if isinstance(p, str) else match[p] for p in rule.dataset)
+            return NameParts(
+                rule.experiment, dataset or None, _group(match, rule.tier), _group(match, rule.campaign)
+            )
+    return NameParts()
+
+
+def did_parts(dids: pa.Array) -> pa.StructArray:
+    """`scope` and `name` of each DID `scope:name`; null for a text without a colon."""
+    return pc.extract_regex(dids, r"^(?P<scope>[^:]*):(?P<name>.*)$")
+
+
+def names_of(dids: pa.Array) -> pa.Array:
+    """The names of `dids`, without their scopes."""
+    return pc.struct_field(did_parts(dids), "name")
+
+
+def _group(match: re.Match[str], number: int) -> str | None:
+    return (match[number] or None) if number else None

@@ -1,1 +1,0 @@
-"""Expressions and schemas of Spark, without session, path or clock."""

@@ -1,0 +1,230 @@
+"""The commands of caches and of known work.
+
+They are `scan`, `collect`, `steward`, `caches`, `prefill`, `queue` and `never-cache`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from features.common.units import parse_bytes, parse_duration
+from jobs.cli import console, options, parsing
+from jobs.cli.options import Cache, Conf, Force, Json, MaybeAsOf, TablesRoot, file_to_write, folder_to_fill
+from jobs.cli.plans import end_push
+
+if TYPE_CHECKING:
+    from prefetch.steward.figures import Figures
+
+
+def scan(
+    cache: Annotated[str, typer.Option(help="name of the cache in its records")],
+    namespace: Annotated[
+        Path | None,
+        typer.Option(help="the cache's oss.localroot, with its .cinfo files; defaults to its settings"),
+    ] = None,
+    space: Annotated[
+        list[Path] | None, typer.Option(help="a folder of oss.space that the namespace's links lead to")
+    ] = None,
+    as_of: Annotated[str | None, typer.Option(help="time of the inventory; defaults to now")] = None,
+    force: Force = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Take an XCache's inventory and remembered reads on its host.
+
+    The inventory goes into the table contents, the reads that cinfo files remember into accesses.
+    """
+    from jobs.ingest import scan as job
+
+    with console.progress(f"scanning {cache}", quiet=as_json):
+        answer = job.run(
+            options.load(conf, tables=tables),
+            namespace=namespace,
+            spaces=space or [],
+            cache=cache,
+            as_of_s=parsing.moment(as_of),
+            force=force,
+        )
+    console.show(answer, as_json=as_json)
+
+
+def collect(
+    port: Annotated[int, typer.Option(help="UDP port to listen on; 0 takes any free one")],
+    out: Annotated[
+        Path,
+        typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill),
+    ],
+    host: Annotated[
+        str, typer.Option(help="address to listen on; 0.0.0.0 for caches elsewhere")
+    ] = "127.0.0.1",
+    roll_size: Annotated[str, typer.Option(help="finish a file at this size")] = "64MB",
+    roll_every: Annotated[str, typer.Option(help="finish a file this long after its first datagram")] = "1h",
+    log_every: Annotated[str, typer.Option(help="time between two lines of counts")] = "1m",
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Keep the g-streams that caches send by UDP.
+
+    Up to [collect] quota. Runs until it is stopped; run it as a service.
+    """
+    from jobs.ingest import collect as job
+    from jobs.operate import prometheus
+
+    answer = job.run(
+        host=host,
+        port=port,
+        out=out,
+        roll_bytes=parse_bytes(roll_size),
+        roll_s=parse_duration(roll_every),
+        quota_bytes=options.load(conf).collect.quota,
+        log_every_s=parse_duration(log_every),
+        log=console.log,
+        now_s=time.time,
+        figures=lambda counts: prometheus.leave_counts("collect", {"port": str(port)}, counts, console.warn),
+    )
+    if as_json:
+        console.show(answer, as_json=True)
+
+
+def steward(
+    cache: Cache,
+    force: Annotated[
+        bool, typer.Option("--force", help="evict what is above the high watermark now, however much it is")
+    ] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Keep a cache below its high watermark by evicting in our order.
+
+    Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
+    """
+    from jobs.operate import prometheus, stewards
+    from jobs.steward import steward as job
+
+    settings = options.load(conf, tables=tables)
+    folder = settings.metrics.folder
+
+    def leave(found: Figures) -> None:
+        if folder:
+            prometheus.leave(Path(folder), f"steward-{found.cache}", stewards.samples(found))
+
+    answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
+    if folder:
+        prometheus.leave(Path(folder), f"steward-{cache}", [])
+    if as_json and answer is not None:
+        console.show(answer, as_json=True)
+
+
+def caches(
+    pushed_at: Annotated[
+        str | None, typer.Option(help="only caches to which the plan of this decision time was pushed")
+    ] = None,
+    unjudged: Annotated[
+        str | None,
+        typer.Option(help="only caches to which plans of this UTC day were pushed, without a verdict on it"),
+    ] = None,
+    unjudged_to: Annotated[
+        str | None, typer.Option(help="with --unjudged: and of the days until this one, a line per day")
+    ] = None,
+    with_rse: Annotated[bool, typer.Option("--with-rse", help="only caches with an RSE in Rucio")] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """List the configured caches.
+
+    Airflow maps its tasks over them.
+    """
+    from jobs.operate import caches as job
+
+    wanted = job.Wanted(
+        pushed_at_s=parsing.moment(pushed_at),
+        unjudged_s=parsing.day(unjudged),
+        unjudged_to_s=parsing.day(unjudged_to),
+        with_rse=with_rse,
+    )
+    console.show(job.listed(options.load(conf, tables=tables), wanted), as_json=as_json)
+
+
+def prefill(
+    cache: Cache,
+    dataset: Annotated[
+        list[str] | None, typer.Option(help="did of a dataset that the task will read; may be repeated")
+    ] = None,
+    files: Annotated[
+        Path | None, typer.Option(help="a list of the files it will read: a did or a path per line")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
+    start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
+    as_of: MaybeAsOf = None,
+    dry_run: Annotated[bool, typer.Option(help="show what would be fetched, and touch nothing")] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch what a task will read into a cache before it is submitted.
+
+    The next plans hold these files until the task has read them.
+    """
+    from jobs.push import prefill as job
+
+    listed = [] if files is None else job.listed(files)
+    request = job.Request(dataset or [], listed, jobs, parsing.moment(start))
+    with console.progress(f"prefilling {cache}", quiet=as_json) as advance:
+        answer = job.run(
+            options.load(conf, tables=tables),
+            request,
+            cache=cache,
+            as_of_s=parsing.moment_or_now(as_of),
+            dry_run=dry_run,
+            on_progress=advance,
+        )
+    console.show(answer, as_json=as_json)
+    if answer.pushed is not None:
+        end_push(cache, answer.pushed)
+
+
+def queue(
+    name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
+    input: Annotated[str, typer.Option(help="its jobs: a JSON or CSV file, or a URL that answers JSON")],
+    site: Annotated[
+        str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
+    ] = None,
+    as_of: MaybeAsOf = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Take what queued jobs will read from a batch system.
+
+    Plans from then on take these reads into account.
+    """
+    from jobs.ingest import queue as job
+
+    settings, as_of_s = options.load(conf, tables=tables), parsing.moment_or_now(as_of)
+    console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site), as_json=as_json)
+
+
+def never_cache(
+    cache: Cache,
+    out: Annotated[
+        Path,
+        typer.Option(help="the file to write, where the cache's server reads it", callback=file_to_write),
+    ],
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Write the rules to never cache as XRootD's blacklist.
+
+    A cache reads the file when it starts.
+    """
+    from jobs.plan import never_cache as job
+
+    console.show(job.run(options.load(conf, tables=tables), cache=cache, out=out), as_json=as_json)

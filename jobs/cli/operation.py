@@ -1,0 +1,134 @@
+"""The commands for the operator of a site: `status`, `doctor`, `unlock` and `package`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from features.common import files
+from features.common.times import as_of_label
+from jobs import text
+from jobs.cli import console, options
+from jobs.cli.options import Conf, Json, OutPage, TablesRoot, file_to_write
+
+if TYPE_CHECKING:
+    from jobs.operate.status import CacheStatus, Status
+    from jobs.operate.stewards import Figures
+
+
+def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Show caches, plans, pushes, the model and alarms.
+
+    Exit code 1 if there is an alarm.
+    """
+    from jobs.operate import prometheus
+    from jobs.operate import status as job
+
+    settings, now_s = options.load(conf, tables=tables), int(time.time())
+    if html is not None:
+        from jobs.overview.page import Renderer
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
+    found = job.run(settings, now_s=now_s)
+    if settings.metrics.folder:
+        prometheus.leave(Path(settings.metrics.folder), "state", job.samples(found))
+    if as_json:
+        console.show(found, as_json=True)
+    else:
+        _show(found)
+    if found.alarms:
+        raise typer.Exit(1)
+
+
+def _show(found: Status) -> None:
+    from jobs.operate.status import champion_line
+
+    console.out.print(f"[bold]{escape(found.region)}[/bold] at {found.at}", highlight=False)
+    console.sentence(f"champion: {champion_line(found)}")
+    scored = f"{text.count(found.predictions)} at {found.predictions_at} by {found.scored_by}"
+    console.sentence(f"predictions: {scored if found.predictions_at else 'none'}")
+    if found.caches:
+        console.show([_cache(one) for one in found.caches], as_json=False)
+    if found.alarms:
+        console.show(found.alarms, as_json=False, title="Alarms (docs/troubleshoot.md has each)")
+    else:
+        console.line("no alarm")
+
+
+def _cache(one: CacheStatus) -> dict[str, object]:
+    """A cache in few columns, each with the time of what it says."""
+    held = f"{text.text('held_bytes', one.held_bytes)} of {text.text('bytes', one.capacity_bytes)}"
+    fill = "" if one.fill_share is None else f" ({text.percent(one.fill_share)})"
+    return {
+        "cache": one.cache,
+        "held": f"{held}{fill}, {text.text('files', one.held_files)} files",
+        "inventory": one.inventory_at,
+        "pins": f"{text.count(one.pins)}, {text.text('bytes', one.pinned_bytes)}",
+        "plan": _items(one.plan_at, one.plan),
+        "push": _items(one.push_at, one.push),
+        "steward": "none" if one.steward is None else steward_line(one.steward),
+    }
+
+
+def steward_line(found: Figures) -> str:
+    """The order that a steward follows, how full the cache is, and what that has saved."""
+    order, version, since_s = found.following, found.version, found.version_since_s
+    if version is not None and since_s is not None:
+        order = f"{order} ({version} serves since {as_of_label(int(since_s))})"
+    used, most, evicted, saved = (
+        text.text("bytes", n_bytes)
+        for n_bytes in (found.used_bytes, found.target_bytes, found.evicted_bytes_hour, found.saved_bytes)
+    )
+    why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in found.last_hour.items())
+    hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
+    return f"{order}: {used} of {most}, {hour}, {saved} saved against LRU"
+
+
+def _items(at: str | None, counts: dict[str, int]) -> str:
+    return "none" if at is None else f"{at}: {text.text('items', counts)}"
+
+
+def doctor(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Show what is configured, and whether it answers.
+
+    Exit code 1 if something does not.
+    """
+    from jobs.operate import doctor as job
+
+    found = job.run(options.load(conf, tables=tables))
+    rows = [
+        {"part": one.part, "state": one.state, "found": f"{one.configured}: {one.detail}"} for one in found
+    ]
+    console.show(found if as_json else rows, as_json=as_json)
+    if any(one.state == "bad" for one in found):
+        raise typer.Exit(1)
+
+
+def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
+    """Break the lock that a dead pull left on HDFS or S3.
+
+    Shows who held it. A local folder needs no unlocking.
+    """
+    from jobs.operate import unlocking as job
+
+    console.show(job.run(options.load(conf, tables=tables)), as_json=as_json)
+
+
+def package(
+    out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)],
+    as_json: Json = False,
+) -> None:
+    """Write the program as a zip for spark-submit --py-files.
+
+    See docs/cluster.md.
+    """
+    from jobs.spark import code_zip
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    path = code_zip.write(out)
+    console.show({"package": str(path), "size_bytes": path.stat().st_size}, as_json=as_json)

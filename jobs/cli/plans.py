@@ -1,0 +1,213 @@
+"""The commands of plans: `plan`, `push`, `due` and `outcomes`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from features.common.errors import InputError, UnprovenError
+from features.common.times import day_label, parse_as_of
+from jobs import text
+from jobs.cli import console, options, parsing
+from jobs.cli.options import AsOf, Cache, Conf, Force, Json, OutPage, TablesRoot
+
+if TYPE_CHECKING:
+    from jobs.outcomes.history import History
+    from prefetch.push.push import PushSummary
+
+_DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
+_STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
+
+
+def plan(
+    cache: Cache,
+    as_of: AsOf,
+    explain: Annotated[
+        str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
+    ] = None,
+    force: Force = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Decide what a cache should prefetch, pin and evict.
+
+    From the cache's own inventory and the region's predictions; every item has a reason.
+    """
+    from jobs.plan import plan as job
+
+    settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
+    if explain is None:
+        answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force)
+        console.show_warning(answer, as_json=as_json)
+    else:
+        why = job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
+        console.show(why, as_json=as_json)
+
+
+def push(
+    cache: Cache,
+    as_of: Annotated[
+        str | None, typer.Option(help="decision time of the plan; --status and --cancel take all without it")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show what would be pushed, and touch nothing")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue every plan in the journal; no plan is read")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="show the progress, and touch nothing")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="cancel the unfinished items; they are never tried again")
+    ] = False,
+    unproven: Annotated[
+        bool,
+        typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
+    ] = False,
+    if_current: Annotated[
+        bool,
+        typer.Option("--if-current", help="exit with 99 if a later decision time has overtaken --as-of"),
+    ] = False,
+    force: Force = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Carry out a cache's plan, confirmed by the cache itself.
+
+    What models chose is pushed only if they were promoted (`cachecast promote`), or with --unproven. A second
+    run resumes the first and repeats nothing. Exit code 1 if items were withheld, or if items failed and none
+    was done.
+    """
+    modes = {"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel}
+    if len(given := [name for name, is_set in modes.items() if is_set]) > 1:
+        raise InputError(f"{' and '.join(given)} cannot go together; give one of them")
+    if resume and as_of is not None:
+        raise InputError("--resume continues every plan in the journal; leave out --as-of")
+    from jobs.operate import due as times
+    from jobs.push import push as job
+
+    settings, as_of_s = options.load(conf, tables=tables), parsing.moment(as_of)
+    if status or cancel:
+        found = (job.status if status else job.cancel)(settings, cache=cache, as_of_s=as_of_s)
+        console.show(found, as_json=as_json)
+        return
+    if as_of_s is None and not resume:
+        raise InputError("which plan? give --as-of, or --resume to continue every plan in the journal")
+    if if_current and as_of_s is not None:
+        times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
+    if as_of_s is not None and dry_run:
+        console.show(job.dry_run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+        return
+    with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
+        summary = (
+            job.resume(settings, cache=cache, on_progress=advance)
+            if as_of_s is None
+            else job.run(
+                settings, cache=cache, as_of_s=as_of_s, on_progress=advance, force=force, unproven=unproven
+            )
+        )
+    console.show(summary, as_json=as_json)
+    is_over = as_of_s is not None and job.is_over(settings, cache=cache, as_of_s=as_of_s)
+    end_push(cache, summary, is_over=is_over)
+
+
+def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
+    """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
+
+    Raises UnprovenError if items were withheld. Exit code 1 if items failed and none was done.
+    """
+    if summary.expired or is_over:
+        console.warn(
+            f"the time of the plan is over, {summary.expired} items expired now; after `cachecast cycle`, "
+            f"`cachecast plan --cache {cache} --as-of` with a time of today plans anew"
+        )
+    if summary.failed:
+        where = f"`cachecast push --cache {cache} --status` and the table receipts"
+        console.warn(f"{summary.failed} items failed: {where} tell their errors")
+    if summary.unproven is not None:
+        n = sum(summary.withheld.values())
+        raise UnprovenError(
+            f"{n} items were not pushed: {summary.unproven}. Evaluate and promote it, or push with --unproven"
+        )
+    if summary.failed and not (summary.pushed or summary.already_done):
+        raise typer.Exit(1)
+
+
+def due(
+    as_of: AsOf,
+    past: Annotated[
+        bool, typer.Option("--past", help="also due if a later decision time has overtaken it")
+    ] = False,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a decision time is to be predicted, planned and pushed.
+
+    Exit code 99, with the reason, if no model may serve then, a later decision time has
+    overtaken it, or its records are incomplete and `[arrivals] incomplete` is "skip".
+    """
+    from jobs.operate import due as job
+
+    now_s = None if past else int(time.time())
+    job.run(options.load(conf, tables=tables), as_of_s=parse_as_of(as_of), now_s=now_s)
+    console.show({"due": as_of}, as_json=as_json)
+
+
+def outcomes(
+    cache: Cache,
+    as_of: Annotated[str | None, typer.Option(help="account the plan of this decision time")] = None,
+    day: Annotated[
+        str | None, typer.Option(help="account the plans of a UTC day, and judge the day against LRU")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--from", help="first UTC day that is shown")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="last UTC day that is shown")] = None,
+    out: OutPage = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Account what pushed files earned.
+
+    Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
+    """
+    from jobs.outcomes import earned, history, items
+
+    settings, as_of_s, day_s = options.load(conf, tables=tables), parsing.moment(as_of), parsing.day(day)
+    if as_of_s is not None and day_s is not None:
+        raise InputError("give either --as-of or --day, or neither to see what was accounted")
+    if as_of_s is not None:
+        console.show(items.run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+    elif day_s is not None:
+        console.show(history.of_day(settings, cache=cache, day_s=day_s), as_json=as_json)
+        if (why := earned.tell(settings, cache=cache)) is not None:
+            console.warn(why)
+    else:
+        first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))
+        found = history.history(settings, cache=cache, since=first, until=last)
+        if out is not None:
+            history.write_page(found, cache=cache, out=out)
+        if as_json:
+            console.show(found, as_json=True)
+        else:
+            _show_history(found, cache)
+
+
+def _show_history(found: History, cache: str) -> None:
+    def show(rows: object, title: str, columns: tuple[str, ...]) -> None:
+        console.show(rows, as_json=False, title=title, columns=columns)
+
+    if found.plans:
+        show(found.plans, "plans", ("as_of", *text.OUTCOME_COLUMNS))
+        show(found.models, "model versions", ("model_version", *text.OUTCOME_COLUMNS))
+    else:
+        console.line("plans: none of them completed an item; see `cachecast push --status`")
+    if found.steward:
+        show(found.steward, "days of the steward, by its own count", _STEWARD_COLUMNS)
+    if found.days:
+        show(found.days, "days against LRU", _DAY_COLUMNS)
+    else:
+        console.line(f"days against LRU: none judged; run `cachecast outcomes --cache {cache} --day …`")

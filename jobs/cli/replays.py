@@ -1,0 +1,279 @@
+"""The commands that replay a trace, or the site's tables: `replay`, `curve` and `evaluate`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from features.common.errors import InputError
+from features.common.times import parse_day
+from features.common.units import parse_bytes, parse_duration
+from jobs import text
+from jobs.cli import console, options, parsing
+
+AUTO = "auto"
+REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
+"""Capacities by default, as fractions of the bytes of all files."""
+TRACE_POLICIES = "lru,s3fifo,clairvoyant"
+SITE_POLICIES = "lru,lru+plan,clairvoyant"
+BYTE_HIT_RATIOS = "0.5,0.8"
+
+
+def replay(
+    trace: options.TracePath = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="for example lru,gdsf,steward-auto; "
+            f"defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
+        ),
+    ] = "",
+    capacity: options.Capacity = "",
+    capacity_fraction: Annotated[
+        str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {REPLAYED}")
+    ] = "",
+    watermarks: Annotated[
+        str,
+        typer.Option(help="low and high, for example 0.90,0.95: purge as an XCache; always without --trace"),
+    ] = "",
+    purge_interval: Annotated[
+        str,
+        typer.Option(help="time between purges, for example 300s; defaults to [replay] purge_interval"),
+    ] = "",
+    block_size: Annotated[
+        str,
+        typer.Option(
+            help="for example 128kB: fetch blocks of files as far as they are read; stewards, and lru "
+            "with --watermarks"
+        ),
+    ] = "",
+    caches: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file of several caches, each plain LRU; see docs/xcache-mode.md", exists=True
+        ),
+    ] = None,
+    columns: options.Columns = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="as_of, item, score (Parquet or CSV) for the policies score and score-tail"),
+    ] = None,
+    no_bound: Annotated[
+        bool, typer.Option("--no-bound", help="leave out the bound, and how near each policy comes to it")
+    ] = False,
+    workers: options.Workers = None,
+    out: options.Out = None,
+    in_mlflow: options.InMlflow = False,
+    conf: options.Conf = None,
+    tables: options.TablesRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Replay accesses under several policies and capacities.
+
+    The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
+    """
+    settings = options.load(conf, tables=tables)
+    file, beside = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    first_s, last_s = parsing.day(since), parsing.day(until)
+    title = f"Replay of {_what(trace, since, until)}"
+    if caches is not None:
+        if in_mlflow:
+            raise InputError("--mlflow compares policies, and --caches has none; leave one of them out")
+        if policy or capacity or capacity_fraction or watermarks or purge_interval or block_size or scores:
+            raise InputError(
+                "--caches describes the caches itself; leave out policies, capacities, watermarks and blocks"
+            )
+        from jobs.report import export
+        from jobs.simulate import fleet
+
+        with console.progress("replay", quiet=as_json):
+            answer = fleet.run(
+                settings, file, caches=caches, first_day_s=first_s, last_day_s=last_s, site=site
+            )
+        console.notes(answer.notes)
+        console.show(answer.rows, as_json=as_json, title=title, columns=text.FLEET_COLUMNS)
+        export.export_fleet(answer, out, title=title)
+        return
+    if file is not None and purge_interval and not watermarks:
+        raise InputError("--purge-interval needs --watermarks")
+    from jobs.report import export
+    from jobs.simulate import replay_trace
+
+    wanted = replay_trace.Caches(
+        policies=parsing.names(policy or (SITE_POLICIES if file is None else TRACE_POLICIES)),
+        capacities=parsing.sizes(capacity),
+        fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
+        watermarks=parsing.watermarks(watermarks) if watermarks else None,
+        purge_interval_s=parsing.seconds(purge_interval) or settings.replay.purge_interval,
+        scores=scores,
+        with_bound=not no_bound,
+        workers=workers or os.cpu_count(),
+        beside=beside,
+        block_bytes=parse_bytes(block_size) if block_size else None,
+    )
+    with console.progress("replay", quiet=as_json) as advance:
+        if file is not None:
+            answer = replay_trace.run(file, wanted, count_from_s=first_s, on_progress=advance)
+        else:
+            from jobs.simulate import site_replay
+
+            answer = site_replay.run(
+                settings, wanted, first_day_s=first_s, last_day_s=last_s, site=site, on_progress=advance
+            )
+    console.notes(answer.notes)
+    shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
+    console.show(answer.rows, as_json=as_json, title=title, columns=shown)
+    export.export_replay(answer, out, title=title)
+    if in_mlflow:
+        what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
+        how = {"watermarks": watermarks, "block_size": block_size}
+        replay_trace.record_run(settings.mlflow, answer, title=title, params={**what, **how})
+
+
+def curve(
+    trace: options.TracePath = None,
+    hit_ratio: Annotated[
+        str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
+    ] = "",
+    byte_hit_ratio: Annotated[
+        str, typer.Option(help=f"the same for bytes; defaults to {BYTE_HIT_RATIOS} if no ratio is given")
+    ] = "",
+    capacity: options.Capacity = "",
+    capacity_fraction: options.CapacityFraction = "",
+    columns: options.Columns = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    workers: options.Workers = None,
+    out: options.Out = None,
+    conf: options.Conf = None,
+    tables: options.TablesRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show LRU's hit ratios at every capacity.
+
+    Also what doubling the cache adds, and the capacity that a hit ratio needs.
+    """
+    settings = options.load(conf, tables=tables)
+    file, _ = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    from jobs.report import export
+    from jobs.simulate import curve as job
+
+    with console.progress("curve", quiet=as_json) as advance:
+        answer = job.run(
+            settings,
+            file,
+            hit_ratios=parsing.shares(hit_ratio),
+            byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
+            capacities=parsing.sizes(capacity),
+            fractions=parsing.shares(capacity_fraction),
+            first_day_s=parsing.day(since),
+            last_day_s=parsing.day(until),
+            site=site,
+            workers=workers or os.cpu_count(),
+            on_progress=advance,
+        )
+    title = f"LRU at every capacity, {_what(trace, since, until)}"
+    console.notes(answer.notes)
+    console.show(
+        answer if as_json else answer.points, as_json=as_json, title=title, columns=text.CURVE_COLUMNS
+    )
+    for line in () if as_json else answer.answers:
+        console.sentence(line)
+    export.export_curve(answer, out, title=title)
+
+
+def evaluate(
+    since: Annotated[
+        str, typer.Option("--from", help="first UTC day that counts; earlier days train and warm")
+    ],
+    accesses: Annotated[
+        Path | None,
+        typer.Option(
+            help="Parquet file of accesses, with files.parquet beside it; defaults to the site's",
+            exists=True,
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="instead of the whole service: learn an order of eviction from this trace's days before "
+            "--from, and compare it with other policies",
+            exists=True,
+        ),
+    ] = None,
+    columns: options.Columns = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
+    until: options.Until = None,
+    cycle: Annotated[
+        str,
+        typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
+    ] = AUTO,
+    capacity_fraction: Annotated[
+        str, typer.Option(help="capacities as fractions of the bytes of all files read")
+    ] = EVALUATED,
+    out: options.Out = None,
+    in_mlflow: options.InMlflow = False,
+    conf: options.Conf = None,
+    tables: options.TablesRoot = None,
+    as_json: options.Json = False,
+) -> None:
+    """Replay the whole service over past days, against its rivals.
+
+    Features, trainings, predictions and plans are made as the service would have made them then. With
+    --trace, a learned order of eviction is compared with other policies on any trace; nothing is prefetched.
+    """
+    from jobs.evaluate import ready
+
+    from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
+    cycle_s = None if cycle == AUTO else parse_duration(cycle)
+    file, beside = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    settings = options.load(conf, tables=tables)
+    with console.progress("evaluation", quiet=as_json) as advance:
+        if file is not None:
+            from jobs.evaluate import trace as of_trace
+
+            answer = of_trace.run(
+                file,
+                beside,
+                from_s=from_s,
+                fractions=fractions,
+                mlflow=settings.mlflow if in_mlflow else None,
+                on_progress=advance,
+            )
+        else:
+            ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+            from jobs.evaluate import evaluate as job
+            from jobs.evaluate.scene import Request
+
+            request = Request(accesses, from_s, to_s, cycle_s, fractions)
+            answer = job.run(settings, request, in_mlflow=in_mlflow, on_progress=advance)
+    from jobs.evaluate.evaluate import title_of
+    from jobs.report import export
+
+    title = title_of(answer)
+    export.export_evaluation(answer, out, title=title)
+    console.show(
+        answer if as_json else answer.rows, as_json=as_json, title=title, columns=text.EVALUATION_COLUMNS
+    )
+    console.notes(() if as_json else answer.notes)
+
+
+def _what(trace: Path | None, since: str | None, until: str | None) -> str:
+    days = f"{since or 'its start'} to {until or 'its end'}" if since or until else ""
+    return ", ".join(part for part in ("" if trace is None else trace.name, days) if part)

@@ -1,0 +1,209 @@
+"""The commands about traces and pages: `leaderboard`, `report`, `workload` and `forecast`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from features.common.errors import InputError
+from features.common.units import parse_bytes
+from jobs import text
+from jobs.cli import console, options, parsing
+from jobs.cli.options import Conf, InMlflow, Json, TablesRoot, file_to_write, folder_to_fill
+
+FRACTIONS = "0.01,0.02,0.05,0.1,0.2,0.4"
+
+
+def leaderboard(
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="folder for the table, the page, and the replays done so far", callback=folder_to_fill
+        ),
+    ],
+    traces: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="TOML file that names traces; may be repeated; defaults to generated regions", exists=True
+        ),
+    ] = None,
+    capacity_fraction: Annotated[
+        str, typer.Option(help="capacities as fractions of the bytes of all files read")
+    ] = FRACTIONS,
+    in_mlflow: InMlflow = False,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every policy on every trace at every capacity.
+
+    What learns, learns from the days before those that count. A run that was stopped goes on where it was.
+    """
+    from jobs.leaderboard import entries
+
+    named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
+    fractions = parsing.shares(capacity_fraction)
+    from jobs.leaderboard import leaderboard as job
+    from jobs.report import leaderboard_page
+
+    with console.progress("leaderboard", quiet=as_json) as advance:
+        answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
+    if in_mlflow:
+        job.record_run(options.load(conf).mlflow, answer)
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    title = "Gap closed, mean over capacities"
+    console.show(leaderboard_page.overview(answer.rows), as_json=False, title=title)
+    console.sentence(
+        f"{answer.n_replayed} replays, {answer.n_found} found. Table: {answer.table}, page: {answer.page}"
+    )
+
+
+def report(
+    out: Annotated[Path, typer.Option(help="the HTML file to write", callback=file_to_write)] = Path(
+        "report.html"
+    ),
+    trace: Annotated[
+        Path | None, typer.Option(help="study this trace: accesses table, Parquet, CSV, libCacheSim's")
+    ] = None,
+    capacity: Annotated[str, typer.Option(help="capacity of the studied cache, for example 50TB")] = "",
+    capacity_fraction: Annotated[
+        str, typer.Option(help="the same as a fraction of the bytes of all files read, for example 0.05")
+    ] = "",
+    watermarks: Annotated[str, typer.Option(help="low and high; defaults to [replay] watermarks")] = "",
+    columns: options.Columns = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="first UTC day of the study; earlier ones are left out")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="last UTC day of the study")] = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page: the newest results, or the study of a trace.
+
+    The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
+    """
+    settings = options.load(conf, tables=tables)
+    file, _ = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    if file is None:
+        if any((capacity, capacity_fraction, watermarks, site, since, until)):
+            raise InputError("options that describe a study need a trace; give --trace")
+        from jobs.report import build
+
+        console.show(build.run(settings, out=out), as_json=as_json)
+        return
+    if capacity and capacity_fraction:
+        raise InputError("give either --capacity or --capacity-fraction")
+    from jobs.simulate import study
+
+    with console.progress("study", quiet=as_json) as advance:
+        answer = study.run(
+            settings,
+            file,
+            since_s=parsing.day(since),
+            capacity_bytes=parse_bytes(capacity) if capacity else None,
+            capacity_fraction=parsing.share(capacity_fraction) if capacity_fraction else None,
+            watermarks=parsing.watermarks(watermarks) if watermarks else None,
+            out=out,
+            on_progress=advance,
+        )
+    console.show(answer, as_json=as_json)
+
+
+def workload(
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="folder for accesses.parquet and files.parquet, or the raw files", callback=folder_to_fill
+        ),
+    ],
+    scenario: Annotated[
+        str,
+        typer.Option(
+            help="demo, mwt2, prague, pic, socal, site, archive, another in conf/workloads, or a TOML file"
+        ),
+    ] = "demo",
+    start: Annotated[str | None, typer.Option(help="first UTC day; defaults to the scenario's")] = None,
+    seed: Annotated[int, typer.Option(help="the same seed gives the same files")] = 1,
+    days: Annotated[int | None, typer.Option(help="days to generate; defaults to the scenario's")] = None,
+    accesses: Annotated[int | None, typer.Option(help="scale the region to about this many accesses")] = None,
+    scale: Annotated[float | None, typer.Option(help="multiply accesses and files")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="write Rucio traces and a listing, as JSON lines")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="show published figures beside the generated ones")
+    ] = False,
+    conf: Conf = None,
+    tables: Annotated[
+        str | None, typer.Option("--tables", help="write raw files and pull them into these tables")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Generate the accesses and files catalogue of a region.
+
+    The shipped scenarios are calibrated to published figures; site and archive have the habits of users.
+    """
+    from jobs.simulate import workload as job
+
+    with console.progress("workload", quiet=as_json) as advance:
+        answer = job.run(
+            options.load(conf, tables=tables),
+            scenario=scenario,
+            conf=conf,
+            start_s=parsing.day(start),
+            seed=seed,
+            days=days,
+            accesses=accesses,
+            scale=scale,
+            out=out,
+            raw=raw,
+            report=report,
+            pull_too=tables is not None,
+            on_progress=advance,
+        )
+    console.show(answer if as_json else job.written(answer), as_json=as_json)
+    if report and not as_json:
+        rows = job.calibration_rows(answer.calibration)
+        console.show(rows, as_json=False, title="published and produced")
+
+
+def forecast(
+    series: Annotated[
+        Path, typer.Option(help="CSV: dataset,week,accesses or date,dataset,n_accesses", exists=True)
+    ],
+    as_of: Annotated[str, typer.Option(help="last unit that is known: a week number, or a date")],
+    horizons: Annotated[str, typer.Option(help="how many units ahead, for example 1,4,13,26")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="CSV to write, with dataset, horizon, probability, expected_accesses", callback=file_to_write
+        ),
+    ],
+    cuts: Annotated[
+        str | None,
+        typer.Option(help="judge forecasts made at these units instead, for example 52-77; out: a row each"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast a plain popularity series.
+
+    For each dataset and horizon: how likely it is read again, and how often.
+    """
+    ahead, judged = parsing.counts(horizons), None if cuts is None else parsing.spans(cuts)
+    from jobs.train import forecast as job
+
+    with console.progress("forecast", quiet=as_json):
+        answer = (
+            job.run(series=series, as_of=as_of, horizons=ahead, out=out)
+            if judged is None
+            else job.judge(series=series, as_of=as_of, horizons=ahead, cuts=judged, out=out)
+        )
+    console.show(answer, as_json=as_json, columns=text.FORECAST_COLUMNS)

@@ -1,0 +1,57 @@
+"""The files of each model version, as this site trained them; in MLflow others may have exchanged them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from features.common.errors import ServiceError
+from features.common.times import parse_as_of
+from features.results import TRAININGS
+from jobs.store.keys import Key, MomentKey
+from jobs.store.tables import Tables, read_partitions
+from models.serving.names import Named
+
+
+class Trained(NamedTuple):
+    """What a training kept of its version.
+
+    `digest`: SHA-256 of its files, as hex; `until_s`: nothing known later was used, s since 1970.
+    """
+
+    digest: str
+    until_s: int
+
+
+def trained(tables: Tables, *, region: str) -> dict[str, Trained]:
+    """The region's versions that this cachecast trained, by name (`cachecast-emea/3`).
+
+    Raises ServiceError if the table trainings cannot be read.
+    """
+    try:
+        head = tables.head(TRAININGS)
+        columns = ["model_version", "model_digest", "as_of"]
+        rows = read_partitions(head, head.select(owner=region), columns).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise ServiceError(f"the table trainings cannot be read: {error}") from None
+    return {row["model_version"]: Trained(row["model_digest"], parse_as_of(row["as_of"])) for row in rows}
+
+
+def as_trained(known: Mapping[str, Trained], version: str) -> Named:
+    """The version with the digest that its training kept; with none if it is not `known`."""
+    return Named(version, known[version].digest if version in known else None)
+
+
+def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
+    """Add the files of a version to the table, in place of an earlier one of that name: MLflow began anew."""
+    key, head = MomentKey.at(until_s, region), tables.head(TRAININGS)
+    kept: dict[Key, list[dict[str, object]]] = {key: []}
+    for row in read_partitions(head, head.select(owner=region)).to_pylist():
+        kept.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
+    for where, rows in kept.items():
+        others = [row for row in rows if row["model_version"] != version]
+        made = [{"model_version": version, "model_digest": digest}] if where == key else []
+        if made or len(others) < len(rows):
+            tables.replace_rows(TRAININGS, [*others, *made], where)

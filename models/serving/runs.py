@@ -1,0 +1,156 @@
+"""Runs in MLflow: the one writer, for trainings, evaluations, replays and leaderboards."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from features.common.times import DAY_S
+from models.serving.mlflow_session import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LoggedModelInput,
+    Metric,
+    MlflowClient,
+    Param,
+    check_place,
+)
+from models.serving.provenance import code_version
+
+ID_TAG, KIND_TAG = "cachecast.id", "kind"
+"""Of every run: what was written together, and the `kind` of the run."""
+_PARENT, _SOURCE, _COMMIT = "mlflow.parentRunId", "mlflow.source.name", "mlflow.source.git.commit"
+_PARAMS_AT_ONCE, _METRICS_AT_ONCE = 100, 1000
+"""Most that MLflow takes in a request."""
+_DIGEST_CHARS = 36
+_PARAM_CHARS = 6000
+
+
+@dataclasses.dataclass(frozen=True)
+class TableRead:
+    """A table that a run read. `commit`: of the table; `n_rows`: that were used, None: not counted."""
+
+    name: str
+    commit: str
+    n_rows: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run with its nested ones. `kind`: training, model, trial, evaluation, replay, leaderboard or policy.
+
+    `days`: by name, the figures of consecutive days from `first_day_s` on; they become steps. `model_id`: the
+    model in MLflow that the figures are of. `folder`: of its files, relative to the root that `write` gets.
+    """
+
+    name: str
+    kind: str
+    params: dict[str, str] = dataclasses.field(default_factory=dict)
+    tags: dict[str, str] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    days: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    first_day_s: int = 0
+    tables: tuple[TableRead, ...] = ()
+    model_id: str | None = None
+    folder: str | None = None
+    children: tuple[Run, ...] = ()
+
+
+class Written(NamedTuple):
+    """The id of a run in MLflow, of the model that its figures are of, and what is nested in it, in order."""
+
+    run_id: str
+    model_id: str | None
+    children: tuple[Written, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """An experiment of the MLflow at `uri`; `root`: folder that the runs' own folders are relative to."""
+
+    client: MlflowClient
+    uri: str
+    experiment_id: str
+    root: Path
+
+
+def write(
+    place: Place,
+    run: Run,
+    *,
+    written_id: str,
+    made_by: str,
+    makes: Callable[[str], str] | None = None,
+) -> Written:
+    """Write `run` and those nested in it; what an earlier try left under `written_id` is deleted first.
+
+    `made_by`: the command, as MLflow's source of the run; `makes`: makes the model of the run with this id
+    and returns the model's id, where there was none before. Raises MLflow's errors, and ServiceError if its
+    files would go elsewhere.
+    """
+    delete_runs(place, written_id)
+    common = {ID_TAG: written_id, _SOURCE: made_by}
+    if (sha := code_version().get("git_sha")) is not None:
+        common[_COMMIT] = sha
+    return _write(place, run, common, makes)
+
+
+def delete_runs(place: Place, written_id: str) -> None:
+    """Delete the runs that were written together."""
+    while found := place.client.search_runs([place.experiment_id], f"tags.`{ID_TAG}` = '{written_id}'"):
+        for run in found:
+            place.client.delete_run(run.info.run_id)
+
+
+def _write(
+    place: Place, run: Run, common: Mapping[str, str], makes: Callable[[str], str] | None = None
+) -> Written:
+    client = place.client
+    made = client.create_run(
+        place.experiment_id, tags={**common, **run.tags, KIND_TAG: run.kind}, run_name=run.name
+    )
+    run_id = str(made.info.run_id)
+    check_place(place.uri, str(client.get_run(run_id).info.artifact_uri))
+    params = [Param(key, value[:_PARAM_CHARS]) for key, value in run.params.items()]
+    model_id = run.model_id if makes is None else makes(run_id)
+    points = list(_points(run, model_id))
+    for start in range(0, len(params), _PARAMS_AT_ONCE):
+        client.log_batch(run_id, params=params[start : start + _PARAMS_AT_ONCE])
+    for start in range(0, len(points), _METRICS_AT_ONCE):
+        client.log_batch(run_id, metrics=points[start : start + _METRICS_AT_ONCE])
+    models = None if run.model_id is None else [LoggedModelInput(run.model_id)]
+    if run.tables or models:
+        context = "training" if run.kind == "training" else "evaluation"
+        client.log_inputs(run_id, [_dataset(table, context) for table in run.tables], models)
+    if run.folder is not None:
+        client.log_artifacts(run_id, str(place.root / run.folder))
+    nested = tuple(_write(place, child, {**common, _PARENT: run_id}) for child in run.children)
+    client.set_terminated(run_id)
+    return Written(run_id, model_id, nested)
+
+
+def _points(run: Run, model_id: str | None) -> Iterator[Metric]:
+    now_ms = int(time.time() * 1000)
+    for name, value in run.metrics.items():
+        yield Metric(name, value, now_ms, 0, model_id=model_id)
+    for name, values in run.days.items():
+        for step, value in enumerate(values):
+            yield Metric(name, value, (run.first_day_s + step * DAY_S) * 1000, step)
+
+
+def _dataset(table: TableRead, context: str) -> DatasetInput:
+    """The table as MLflow's own kind of record."""
+    profile = None if table.n_rows is None else json.dumps({"num_rows": table.n_rows})
+    of = Dataset(
+        name=table.name,
+        digest=table.commit[:_DIGEST_CHARS],
+        source_type="cachecast",
+        source=json.dumps({"table": table.name, "snapshot": table.commit}),
+        profile=profile,
+    )
+    return DatasetInput(of, [InputTag("mlflow.data.context", context)])

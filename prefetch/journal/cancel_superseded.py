@@ -1,0 +1,163 @@
+"""Cancels the items that no longer count, and changes or deletes items in bulk, some thousands at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from features.common.times import as_of_label
+from prefetch.actions import ItemState
+from prefetch.databases import Database, alone, pages
+from prefetch.journal.reports import of_plan
+from prefetch.journal.tables import (
+    CANCELLED,
+    CLOCK_SLACK_S,
+    COUNTED,
+    PLAN,
+    REPLACED,
+    STANDING,
+    change_in_order,
+    generation_of,
+    items,
+    of_its_plan,
+    plans,
+)
+
+ITEMS_AT_ONCE = 2000
+"""Written in one transaction: others wait for less than a second meanwhile, and memory stays small."""
+
+Where = Sequence[sa.ColumnElement[bool]]
+
+
+def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[int, int]:
+    """Cancel the unfinished items that plans of `cache` replace, and those of replaced or cancelled plans.
+
+    Return how many of them were planned, and how many a run is working on; those are not interrupted. What a
+    run that died left unsettled, the next one settles.
+    """
+    unsettled = sa.select(plans).where(plans.c.cache == cache, plans.c.is_settled.is_(False))
+    with database.reading() as connection:
+        found = connection.execute(unsettled.order_by(plans.c.as_of_s)).all()
+    n_planned = n_running = 0
+    for plan in found:
+        for where, error in _replaced_by(plan, now_s):
+            planned, running = _cancel(database, plan, where, error, now_s)
+            n_planned, n_running = n_planned + planned, n_running + running
+        with database.writing() as connection:
+            connection.execute(sa.update(plans).where(*_unchanged(plan)).values(is_settled=True))
+    return n_planned, n_running
+
+
+def change_all(database: Database, where: Where, values: Mapping[str, object]) -> int:
+    """Change all items `where`, in many transactions; return how many.
+
+    `values` must make `where` false of them.
+    """
+    n_changed = 0
+    while ids := _ids(database, where, ITEMS_AT_ONCE):
+        with database.writing() as connection:
+            n_changed += change_in_order(connection, (items.c.item_id.in_(ids), *where), values)
+    return n_changed
+
+
+def delete_all(database: Database, where: Where) -> int:
+    """Delete all items `where`, in many transactions; return how many."""
+    n_deleted = 0
+    while ids := _ids(database, where, ITEMS_AT_ONCE):
+        with database.writing() as connection:
+            deleted = sa.delete(items).where(items.c.item_id.in_(ids), *where)
+            n_deleted += connection.execute(deleted).rowcount
+    return n_deleted
+
+
+def _cancel(
+    database: Database, plan: sa.Row[Any], where: Where, error: str | None, now_s: float
+) -> tuple[int, int]:
+    early = expired_early(now_s)
+    unfinished = sa.or_(items.c.state.in_((ItemState.PLANNED, ItemState.RUNNING)), early)
+    reason = {} if error is None else {"error": error, "fault": None}
+    values: Mapping[str, object] = {"state": ItemState.CANCELLED, "updated_at_s": now_s, **reason}
+    n_planned = n_running = 0
+    while ids := _ids(database, (*where, unfinished)):
+        for page in pages(ids, ITEMS_AT_ONCE):
+            these = items.c.item_id.in_(page)
+            with database.writing() as connection:
+                alone(connection, recorder(plan.cache))
+                if connection.scalar(sa.select(plans.c.cache).where(*_unchanged(plan))) is None:
+                    return n_planned, n_running
+                free = (these, sa.or_(items.c.state == ItemState.PLANNED, early))
+                n_planned += change_in_order(connection, free, values)
+                held = (these, items.c.state == ItemState.RUNNING)
+                n_running += change_in_order(connection, held, {"state": ItemState.CANCELLING})
+    return n_planned, n_running
+
+
+def _ids(database: Database, where: Where, n_items: int | None = None) -> Sequence[str]:
+    with database.reading() as connection:
+        return connection.scalars(sa.select(items.c.item_id).where(*where).limit(n_items)).all()
+
+
+def recorder(cache: str) -> str:
+    """The name of what only one run does at a time, see `alone`."""
+    return f"record plans of {cache}"
+
+
+def expired_early(now_s: float) -> sa.ColumnElement[bool]:
+    """Which items a wrong clock let expire: they come back unless they are cancelled."""
+    return sa.and_(items.c.state == ItemState.EXPIRED, items.c.expires_at_s > now_s)
+
+
+def newest_plan_s(connection: sa.Connection, cache: str, after_s: int, now_s: float) -> int | None:
+    """The time of the newest PLAN after `after_s`; None: there is none that counts.
+
+    Those do not that are cancelled, half recorded, or of the future.
+    """
+    newer = (plans.c.cache == cache, plans.c.kind == PLAN, *_newer(after_s, now_s))
+    found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))
+    return None if found is None else int(found)
+
+
+def _newer(as_of_s: int, now_s: float) -> Where:
+    return (
+        plans.c.state.in_(COUNTED),
+        plans.c.as_of_s > as_of_s,
+        plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
+    )
+
+
+def _unchanged(plan: sa.Row[Any]) -> Where:
+    this = (plans.c.cache == plan.cache, plans.c.as_of_s == plan.as_of_s)
+    return (*this, plans.c.generation == plan.generation, plans.c.state == plan.state)
+
+
+def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str | None]]:
+    """Which undone items do not count because of `plan`, and why."""
+    its = of_plan(plan.cache, plan.as_of_s)
+    yield [*its, generation_of < plan.generation], "replaced by another plan of the same time"
+    if plan.state == CANCELLED:
+        yield its, None
+    if plan.state == REPLACED:
+        yield its, f"replaced by the plan of {as_of_label(plan.replaced_by_s)}"
+    if plan.state in COUNTED:
+        older = (items.c.cache == plan.cache, items.c.as_of_s < plan.as_of_s)
+        named = _names(sa.select(items.c.name).where(*its, generation_of == plan.generation))
+        yield [*older, named], f"replaced by the plan of {as_of_label(plan.as_of_s)}"
+    if plan.state == STANDING:
+        yield (
+            [*its, _names(_decided_by_newer(plan, now_s))],
+            "replaced by what a newer plan says of this file",
+        )
+
+
+def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
+    """The files that newer plans decide on; what is done counts, whatever became of its plan."""
+    counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == generation_of)
+    done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
+    joined = sa.select(items.c.name).join(plans, of_its_plan)
+    return joined.where(items.c.cache == plan.cache, items.c.as_of_s > plan.as_of_s, sa.or_(counts, done))
+
+
+def _names(of: sa.Select[tuple[str]]) -> sa.ColumnElement[bool]:
+    return items.c.name.in_(of.correlate(None))

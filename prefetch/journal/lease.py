@@ -1,0 +1,159 @@
+"""The lease of a cache: its holder is the only pusher of that cache, and alone writes what became of items.
+
+Each taking of a lease raises its fencing number. Every write of the holder checks that number in the same
+transaction, so a pusher that was paused, cut off or slow writes nothing once another one has taken over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from features.common.errors import ConflictError
+from features.common.times import as_of_label
+from prefetch.actions import ItemState
+from prefetch.databases import Database, alone, upsert
+from prefetch.journal.owner import is_dead, label, new_owner
+from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S, change_in_order, items, leases
+
+LEASE_S = 300.0
+"""A lease that its holder did not renew for so long may be taken by another pusher."""
+
+BEAT_S = LEASE_S / 10
+"""Seconds between renewals of a lease."""
+
+# Written once: to put a statement together takes longer than to carry it out.
+_OURS = (leases.c.cache == sa.bindparam("of_cache"), leases.c.fence == sa.bindparam("at_fence"))
+_IS_OURS = sa.select(leases.c.fence).where(*_OURS).with_for_update(read=True)
+_RENEW = sa.update(leases).where(*_OURS).values(until_s=sa.bindparam("to_s"))
+_RELEASE = sa.update(leases).where(*_OURS).values(holder=None, until_s=0.0)
+_IS_CANCELLING = items.c.state == ItemState.CANCELLING
+
+
+class Leases:
+    """The leases of a journal's caches; every method raises ServiceError if the database is unavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextmanager
+    def held(self, cache: str, now_s: Callable[[], float]) -> Iterator[Lease]:
+        """The lease of `cache`, held while the block runs. Raises as `take`."""
+        lease = self.take(cache, now_s=now_s())
+        try:
+            yield lease
+        finally:
+            lease.release(now_s=now_s())
+
+    def take(self, cache: str, *, now_s: float) -> Lease:
+        """Take the lease of `cache`, and plan again what a dead pusher left in flight.
+
+        Raises ConflictError while another pusher holds it: it did not expire, nor is its process known dead.
+        """
+        holder = new_owner()
+        with self._database.writing() as connection:
+            alone(connection, f"push to {cache}")
+            now = _row(connection, cache)
+            if now is not None and _is_held(now, now_s):
+                raise ConflictError(
+                    f"{label(now.holder)} pushes to cache {cache!r} and holds its lease until "
+                    f"{as_of_label(int(now.until_s))}: it carries out every recorded plan; when it has "
+                    f"ended, continue with `cachecast push --cache {cache} --resume`"
+                )
+            fence = 1 if now is None else int(now.fence) + 1
+            row = {"cache": cache, "holder": holder, "fence": fence, "until_s": now_s + LEASE_S}
+            upsert(connection, leases, [row])
+            _plan_again(connection, cache, now_s)
+        return Lease(self._database, cache, fence)
+
+    def holder(self, cache: str, *, now_s: float) -> str | None:
+        """The process that holds the lease of `cache`, and until when; None: nobody holds it."""
+        with self._database.reading() as connection:
+            now = _row(connection, cache)
+        if now is None or not _is_held(now, now_s):
+            return None
+        return f"{label(now.holder)}, until {as_of_label(int(now.until_s))}"
+
+
+@dataclasses.dataclass
+class Lease:
+    """The lease of `cache` as taken with the fencing number `fence`.
+
+    Every method raises ServiceError if the database is unavailable, and all but `release` raise
+    ConflictError, and write nothing, once another pusher has taken the lease.
+    """
+
+    database: Database
+    cache: str
+    fence: int
+
+    def __post_init__(self) -> None:
+        self._renewed = time.monotonic()
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction in which the lease is ours until its end."""
+        with self.database.writing() as connection:
+            if connection.execute(_IS_OURS, self._ours).first() is None:
+                raise self._lost(connection)
+            yield connection
+
+    def keep(self, *, now_s: float) -> None:
+        """Renew the lease if `BEAT_S` passed since it was renewed last."""
+        if time.monotonic() - self._renewed >= BEAT_S:
+            self.renew(now_s=now_s)
+
+    def renew(self, *, now_s: float) -> None:
+        """Hold the lease for `LEASE_S` from `now_s`."""
+        with self.database.writing() as connection:
+            if not connection.execute(_RENEW, self._ours | {"to_s": now_s + LEASE_S}).rowcount:
+                raise self._lost(connection)
+        self._renewed = time.monotonic()
+
+    def release(self, *, now_s: float) -> None:
+        """Give the lease back, and plan again what is in flight; nothing if another pusher has taken it."""
+        with self.database.writing() as connection:
+            if connection.execute(_RELEASE, self._ours).rowcount:
+                _plan_again(connection, self.cache, now_s)
+
+    @property
+    def _ours(self) -> dict[str, Any]:
+        return {"of_cache": self.cache, "at_fence": self.fence}
+
+    def _lost(self, connection: sa.Connection) -> ConflictError:
+        now = _row(connection, self.cache)
+        by = "another pusher" if now is None or now.holder is None else label(now.holder)
+        return ConflictError(
+            f"this push to cache {self.cache!r} lost its lease to {by}, because it was silent for more than "
+            f"{LEASE_S:.0f} s; it stops, and what it has not written is looked up at the cache again"
+        )
+
+
+def given_back(now_s: float) -> dict[str, object]:
+    """New values of items in flight that are planned again, or cancelled if that was asked for.
+
+    When their last try ended stays: sources are judged by it.
+    """
+    state = sa.case((_IS_CANCELLING, ItemState.CANCELLED.value), else_=ItemState.PLANNED.value)
+    return {"state": state, "updated_at_s": sa.case((_IS_CANCELLING, now_s), else_=items.c.updated_at_s)}
+
+
+def _plan_again(connection: sa.Connection, cache: str, now_s: float) -> None:
+    in_flight = (items.c.cache == cache, items.c.state.in_(CLAIMED))
+    change_in_order(connection, in_flight, given_back(now_s))
+
+
+def _row(connection: sa.Connection, cache: str) -> sa.Row[Any] | None:
+    return connection.execute(sa.select(leases).where(leases.c.cache == cache)).one_or_none()
+
+
+def _is_held(lease: sa.Row[Any], now_s: float) -> bool:
+    """Not if it expired, a wrong clock wrote it, or its holder is known to be dead."""
+    if lease.holder is None or not now_s < lease.until_s <= now_s + LEASE_S + CLOCK_SLACK_S:
+        return False
+    return not is_dead(lease.holder)

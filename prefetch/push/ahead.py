@@ -1,0 +1,99 @@
+"""The items that a push marks as running ahead of their tries, and the results that it has not written yet.
+
+A transaction waits for the disk: one per item would make the journal slower than a cache with fast files. So
+items are marked and written in groups, as many as a fraction of a second brings; slow files one at a time.
+After a run is killed, at most that much work is checked again; the cache then reports it as done.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from prefetch.actions import Action
+from prefetch.journal.items import Item
+from prefetch.journal.work import Work
+from prefetch.push.attempt import Tried
+
+AHEAD_S = 0.25
+"""Work marked ahead: more would keep items from being cancelled."""
+
+WRITE_S = 0.1
+"""Results are written to the journal within this time …"""
+
+MOST_ITEMS = 256
+"""… and never more than so many items at once."""
+
+Ended = tuple[Item, Tried]
+
+
+class Ahead:
+    """Items of `work` that are to be tried, and results. `retry_after_s`: the pause per try that failed."""
+
+    def __init__(self, work: Work, now_s: Callable[[], float], retry_after_s: float) -> None:
+        self._work, self._now_s, self._retry_after_s = work, now_s, retry_after_s
+        self._ahead = deque[Item]()
+        self._ended = list[Ended]()
+        self._items_per_s = 0.0
+        self._written = time.monotonic()
+
+    def next(self, action: Action, n_items: int, but: Callable[[], Collection[str]]) -> Item | None:
+        """An item to try now; where none is marked, mark `n_items`, and those soon needed.
+
+        `but` gives the sources whose files are left out.
+        """
+        if not self._ahead:
+            n_items += min(MOST_ITEMS, int(self._items_per_s * AHEAD_S))
+            begun = self._work.begin(
+                action, n_items, now_s=self._now_s(), but=but(), retry_after_s=self._retry_after_s
+            )
+            self._ahead.extend(begun)
+        return self._ahead.popleft() if self._ahead else None
+
+    def retry_in_s(self, action: Action, but: Collection[str]) -> float | None:
+        """Seconds until an item may be tried, not above 0 if one may be now; None: there is none."""
+        if self._ahead:
+            return 0.0
+        now_s = self._now_s()
+        at_s = self._work.next_retry_s(action, now_s=now_s, but=but, retry_after_s=self._retry_after_s)
+        return None if at_s is None else at_s - now_s
+
+    def drop(self, unwanted: Callable[[Item], bool], begun: Sequence[Item] = ()) -> None:
+        """Give back the items ahead that are `unwanted`, and those of `begun`; none of them was tried."""
+        dropped = [*begun, *filter(unwanted, self._ahead)]
+        self._ahead = deque(item for item in self._ahead if not unwanted(item))
+        if dropped:
+            self._work.give_back([item.item_id for item in dropped], now_s=self._now_s())
+
+    def ended(self, item: Item, tried: Tried) -> None:
+        """Keep the result of a try, to be written soon."""
+        self._ended.append((item, tried))
+
+    @property
+    def due_s(self) -> float:
+        """Seconds until results should be written; infinity: there are none."""
+        if not self._ended:
+            return math.inf
+        if len(self._ended) >= MOST_ITEMS:
+            return 0.0
+        return max(0.0, self._written + WRITE_S - time.monotonic())
+
+    def write(self) -> list[Ended]:
+        """Write the results and return them. Drop cancelled items."""
+        ended, self._ended = self._ended, []
+        if not ended:
+            return []
+        self._work.finish({item.item_id: tried.receipt for item, tried in ended}, now_s=self._now_s())
+        now = time.monotonic()
+        self._items_per_s = len(ended) / max(now - self._written, 1e-3)
+        self._written = now
+        if self._ahead:
+            cancelled = self._work.cancelled()
+            self.drop(lambda item: item.item_id in cancelled)
+        return ended
+
+    def close(self) -> None:
+        """Give back all items ahead."""
+        self.drop(lambda _: True)

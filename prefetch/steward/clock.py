@@ -1,0 +1,102 @@
+"""This machine's clock beside the cache's: at the steward's start, and since."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from features.common.errors import PushError
+from features.common.times import as_of_label
+from features.common.units import roughly
+from prefetch.target import CacheTarget
+
+WRONG_S: Final = 86_400.0
+"""Two clocks that differ by more at the start make ages and pins meaningless."""
+_RECORDS_PER_ODD_ONE: Final = 100
+"""Of so many records one may be damaged and name any time."""
+_END_S: Final = 4_102_444_800
+
+
+class Clock:
+    """`now_s`, s since 1970, and how far it can be trusted. `max_skew_s`: beyond it there is an alarm.
+
+    `was_wrong`: it was in doubt at the start, and is not any more.
+    """
+
+    def __init__(self, target: CacheTarget, now_s: Callable[[], float], *, max_skew_s: float) -> None:
+        self.was_wrong = False
+        self._target, self._now_s, self._max_skew_s = target, now_s, max_skew_s
+        self._started_s, self._booted_s = now_s(), _uptime_s()
+        self._is_believed = False
+        self._doubted = False
+
+    @property
+    def steady_s(self) -> float:
+        """The time by the clock as it was at the start, however it was set since; s since 1970."""
+        return self._started_s + _uptime_s() - self._booted_s
+
+    def doubt(self, newest_s: float | None) -> str | None:
+        """Why nothing may be decided by the clock; None: it once agreed with the server and its records.
+
+        `newest_s`: the newest use that the cache has recorded, s since 1970; None: it has no record.
+        """
+        if self._is_believed:
+            return None
+        doubt = self._differs(newest_s)
+        self._is_believed, self._doubted = doubt is None, self._doubted or doubt is not None
+        self.was_wrong = self._is_believed and self._doubted
+        return doubt
+
+    def fault(self) -> str | None:
+        """What is wrong with the clocks now; None: nothing."""
+        if abs(step_s := self._now_s() - self.steady_s) > self._max_skew_s:
+            return (
+                f"this machine's clock was set by {step_s:.0f} s since the steward's start: pins of "
+                "either time are kept; restart it when the clock is right"
+            )
+        if abs(skew_s := self._skew_s()) > self._max_skew_s:
+            return f"{_skewed(skew_s)}: the order of eviction is blurred; set the clocks by NTP"
+        return None
+
+    def _differs(self, newest_s: float | None) -> str | None:
+        if abs(skew_s := self._skew_s()) > WRONG_S:
+            return f"{_skewed(skew_s)}; set the clocks by NTP"
+        ago_s = 0.0 if newest_s is None else self._now_s() - newest_s
+        if newest_s is None or abs(ago_s) <= WRONG_S:
+            return None
+        when = "before" if ago_s > 0 else "after"
+        return (
+            f"the newest use that the cache has recorded is of {_label(newest_s)}, "
+            f"{roughly(int(abs(ago_s)))} {when} this machine's time: set the clock by NTP; if it is "
+            "right, the next read ends this"
+        )
+
+    def _skew_s(self) -> float:
+        """How far the cache's clock is ahead; 0 while its server does not answer."""
+        try:
+            return self._target.clock_skew_s()
+        except PushError:
+            return 0.0
+
+
+def newest_use_s(uses_s: Sequence[float]) -> float | None:
+    """The newest of times that records name, but for a hundredth of them; None of none."""
+    if not len(uses_s):
+        return None
+    place = -1 - len(uses_s) // _RECORDS_PER_ODD_ONE
+    return float(np.partition(np.asarray(uses_s), place)[place])
+
+
+def _label(at_s: float) -> str:
+    return as_of_label(int(at_s)) if 0 <= at_s < _END_S else f"{at_s:.0f} s since 1970"
+
+
+def _skewed(skew_s: float) -> str:
+    return f"the cache's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} ours"
+
+
+def _uptime_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

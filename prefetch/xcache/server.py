@@ -1,0 +1,113 @@
+"""What a pusher knows of a server: its version, and how to log in; and which files to ask it for."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import os
+import re
+from pathlib import Path
+
+from features.common.errors import ConfigError
+from prefetch import private_files
+
+_NUMBERS = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
+_KEEPS_OPEN_FILES = (5, 6)
+_REPORTS_WRITTEN = (5, 7, 2)
+_STAT_TELLS_WHOLE = (5, 8)
+_PURGES_BY_MTIME = (5, 8)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerVersion:
+    """`numbers` as (5, 5, 3); empty if the server's words hold none: then it is taken for the oldest."""
+
+    numbers: tuple[int, ...]
+
+    @property
+    def removes_open_files(self) -> bool:
+        """Whether the command `remove_file` takes a file from under the job that reads it."""
+        return self.numbers < _KEEPS_OPEN_FILES
+
+    @property
+    def reports_written(self) -> bool:
+        """Whether the g-stream tells the bytes that were written to disk."""
+        return self.numbers >= _REPORTS_WRITTEN
+
+    @property
+    def purges_at_start(self) -> bool:
+        """Whether it purges when it starts, down to NOMINAL of `files BASE NOMINAL MAX`.
+
+        Later versions look a minute after their start and every minute, and then go down to MAX.
+        """
+        return self.numbers < _PURGES_BY_MTIME
+
+    def __str__(self) -> str:
+        """For example `5.5.3`, or `of unknown version`."""
+        return ".".join(map(str, self.numbers)) or "of unknown version"
+
+    def described(self) -> str:
+        """What the version changes, in words for an operator."""
+        said = [
+            "removes open files when asked to evict" if self.removes_open_files else "keeps open files",
+            f"a push is confirmed by {'stat' if self.stat_tells_whole else 'cinfo or the g-stream'}",
+            f"the g-stream {'tells' if self.reports_written else 'does not tell'} what was fetched",
+            "purges at its start" if self.purges_at_start else "purges from a minute after its start",
+        ]
+        unknown = "" if self.numbers else "; treated as the oldest"
+        return f"XRootD {self}{unknown}: {', '.join(said)}"
+
+    @property
+    def stat_tells_whole(self) -> bool:
+        """Whether the answer to `stat` says that all of a file is in the cache."""
+        return self.numbers >= _STAT_TELLS_WHOLE
+
+
+def parse_version(answer: str) -> ServerVersion:
+    """The version in a server's answer to `query config version`, as `v5.5.3`."""
+    found = _NUMBERS.match(answer.strip())
+    return ServerVersion(() if found is None else tuple(int(part or 0) for part in found.groups()))
+
+
+N_ASKED = 5
+"""Files that the server is asked about."""
+
+
+class LastUsed:
+    """Of the files offered, the `N_ASKED` that were used last.
+
+    Up to 5.5.3 a purge spares what was asked for by `stat`; these it would not take in any case.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str]] = []
+
+    def offer(self, name: str, used_s: int) -> None:
+        """Take `name`, or not."""
+        if len(self._heap) < N_ASKED:
+            heapq.heappush(self._heap, (used_s, name))
+        else:
+            heapq.heappushpop(self._heap, (used_s, name))
+
+    @property
+    def names(self) -> list[str]:
+        """Those taken, in no promised order."""
+        return [name for _, name in self._heap]
+
+
+_VARIABLE = "XrdSecSSSKT"
+
+
+def use_keytab(path: Path, setting: str) -> None:
+    """Let the XRootD client of this process log in by the keytab at `path`.
+
+    The client reads one keytab a process: keys of several caches lie in one file. Raises ConfigError, with
+    the `setting` it was given by, for a file that is not there, not ours alone, or not the one in use.
+    """
+    private_files.check(path, "keytab", setting)
+    in_use = os.environ.get(_VARIABLE)
+    if in_use is not None and Path(in_use) != path:
+        raise ConfigError(
+            setting, f"this process logs in by {in_use} already; put the keys of all caches into one file"
+        )
+    os.environ[_VARIABLE] = str(path)

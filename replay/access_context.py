@@ -1,0 +1,133 @@
+"""What a learned order is told of each access beside the trace: datasets, kinds of files, and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.arrays import Ids, IntArray
+from features.common.errors import InputError, SchemaError
+from features.stream.state import Files, task_number, user_number
+from replay.read import LoadedTrace
+from replay.trace import Trace
+
+MOST_KINDS = 32
+"""Kinds of files told apart, numbered from 0; all others have this number."""
+
+
+class AccessContext(NamedTuple):
+    """`files`: see `features.stream`; `n_datasets`; `reader`: int64[n], the task or user of each access."""
+
+    files: Files
+    n_datasets: int
+    reader: IntArray
+
+
+def story(
+    loaded: LoadedTrace, *, dataset: str | None = None, user: str | None = None, task: str | None = None
+) -> AccessContext:
+    """The story of a trace; `dataset`, `user`, `task`: columns among its details, None where it has none.
+
+    A file without a dataset belongs to that of its folder, or is one of its own. No catalogue is used: a
+    dataset has as many files as have been read. Raises SchemaError.
+    """
+    trace = loaded.trace
+    of_file = _datasets(trace, None if dataset is None else _told(loaded, dataset))
+    n_datasets = int(of_file.max(initial=-1)) + 1
+    files = Files(
+        of_file,
+        _kinds(trace),
+        trace.size_bytes,
+        np.full(trace.n_items, -1, np.int32),
+        np.zeros(n_datasets, np.int64),
+        np.inf,
+    )
+    reader = np.zeros(trace.n_accesses, np.int64)
+    for name, number in ((user, user_number), (task, task_number)):
+        if name is not None:
+            codes = _codes(_told(loaded, name)).astype(np.int64)
+            reader = np.where(codes >= 0, number(codes), reader)
+    return AccessContext(files, n_datasets, reader)
+
+
+def check_fits(story: AccessContext, trace: Trace) -> None:
+    """Raise InputError unless `story` is one of `trace`: kernels follow its numbers, whatever they are."""
+    files = story.files
+    per_file = (files.dataset, files.tier, files.size_bytes, files.rank)
+    fits = (
+        all(column.size == trace.n_items for column in per_file)
+        and story.reader.size >= trace.n_accesses
+        and files.dataset.min() >= 0
+        and files.dataset.max() < story.n_datasets == files.n_files.size
+    )
+    if not fits:
+        raise InputError("the story is not of this trace; make it from the same accesses")
+
+
+def _told(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
+    """A column among the details. Raises SchemaError."""
+    if name not in loaded.details.column_names:
+        raise SchemaError(f"the trace has no further column {name!r}; name one that is not yet in use")
+    return loaded.details[name]
+
+
+def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
+    """A dense number of each file's dataset, int32[m]."""
+    named = pa.nulls(trace.n_items, pa.string())
+    if column is not None:
+        first = _first_access(trace)
+        texts = column.cast(pa.string())
+        named = texts.take(pa.array(np.maximum(first, 0))).combine_chunks()
+        named = pc.if_else(pa.array(first >= 0), named, pa.scalar(None, pa.string()))
+    own = pc.cast(pa.array(np.arange(trace.n_items)), pa.string())
+    if trace.names is not None:
+        folder = pc.replace_substring_regex(trace.names.cast(pa.string()), r"[^/]*$", "")
+        own = pc.if_else(pc.equal(folder, ""), own, folder)
+    return _codes(pc.coalesce(pc.binary_join_element_wise("dataset", named, "\n"), own))
+
+
+def _first_access(trace: Trace) -> IntArray:
+    """Index of each file's first access, -1 if it is never read, int64[m]."""
+    first = np.full(trace.n_items, -1, np.int64)
+    first[trace.item[::-1]] = np.arange(trace.n_accesses)[::-1]
+    return first
+
+
+def file_kinds(trace: Trace) -> tuple[str, ...]:
+    """The kinds of files by number, in the order of the first files of each: extensions, empty for none."""
+    if trace.names is None:
+        return ()
+    return tuple(pc.unique(_extensions(trace.names)).to_pylist()[:MOST_KINDS])
+
+
+def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids:
+    """The number of the kind of each file, int32; `kinds`: of `file_kinds`, of this trace or of another."""
+    found = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
+    numbers: Ids = np.asarray(pc.fill_null(found, MOST_KINDS)).astype(np.int32)
+    return numbers
+
+
+def _kinds(trace: Trace) -> Ids:
+    if trace.names is None:
+        return np.zeros(trace.n_items, np.int32)
+    return kind_numbers(trace.names, file_kinds(trace))
+
+
+def _extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[^./]{1,12})$")
+    return pc.fill_null(pc.struct_field(parts, "kind"), "")
+
+
+def _codes(values: pa.Array | pa.ChunkedArray) -> Ids:
+    """Dense numbers from 0 in the order of appearance, -1 for null, int32."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    encoded = pc.dictionary_encode(values)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    codes: Ids = np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int32)
+    return codes

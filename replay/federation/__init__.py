@@ -1,0 +1,1 @@
+"""Several caches that hold no file twice: which server holds which, and their replay."""

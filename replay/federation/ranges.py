@@ -1,0 +1,133 @@
+"""Which server of a site holds a file: Rucio's `serverRanges`, computed from capacities alone.
+
+Rucio 41 hashes the name without its scope to 0 … 1, and takes the first range whose upper edge is above the
+hash. A layout divides that space into ranges, each with an owner. It is a pure function of the servers' names
+and capacities: planner, placement service and replay compute the same layout wherever they run, and no
+history is needed (docs/adr/0009-owner-layout.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from features.common.arrays import FloatArray
+from replay.federation.rendezvous import scores
+
+OwnerArray = npt.NDArray[np.object_]
+
+SPACE = 2**32
+"""Units of the hash space: a power of two, so that an edge is the same number here, in JSON and in Rucio."""
+SLOTS = 512
+"""Parts of the space that are assigned whole, except where a server's share ends. With this many a change of
+servers moves little more than necessary, and the list is short enough for Rucio, which reads it per file."""
+SLOT = SPACE // SLOTS
+
+
+class Range(NamedTuple):
+    """Hashes from the range before up to `upper` (units of SPACE) belong to `owner`."""
+
+    owner: str
+    upper: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The ranges of a site, ascending up to SPACE; empty if it has no server."""
+
+    ranges: tuple[Range, ...] = ()
+
+    def owners_of(self, names: Iterable[str]) -> OwnerArray:
+        """The server that Rucio chooses for each of `names` (dids or names); the layout must not be empty."""
+        uppers, owners = self._arrays
+        index = np.searchsorted(uppers, positions(names), side="right")
+        # A hash just below 1 is rounded to 1.
+        found: OwnerArray = owners[np.minimum(index, owners.size - 1)]
+        return found
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[FloatArray, OwnerArray]:
+        uppers = np.array([part.upper for part in self.ranges], np.float64) / SPACE
+        return uppers, np.array([part.owner for part in self.ranges], np.object_)
+
+
+def layout_of(sizes: Mapping[str, float]) -> Layout:
+    """The layout of servers with these capacities, above 0 and in any unit.
+
+    Each server's part is proportional to its capacity, to one unit of SPACE. The order of `sizes` does not
+    matter. Without servers there are no ranges.
+    """
+    return _layout(tuple(sorted(sizes.items())))
+
+
+def shares(sizes: Mapping[str, float]) -> dict[str, int]:
+    """SPACE divided in proportion to `sizes`; units left over go to the largest remainders, then by name."""
+    # Fractions, because the rounding of floats would depend on the unit of the sizes.
+    exact = {name: Fraction(sizes[name]) for name in sorted(sizes)}
+    total = sum(exact.values())
+    exact = {name: size * SPACE / total for name, size in exact.items()}
+    whole = {name: int(share) for name, share in exact.items()}
+    left = SPACE - sum(whole.values()) if whole else 0
+    for name in heapq.nlargest(left, exact, key=lambda name: exact[name] - whole[name]):
+        whole[name] += 1
+    return whole
+
+
+def positions(names: Iterable[str]) -> FloatArray:
+    """Hashes of names in 0 … 1: the first 8 bytes of the name's sha256, little-endian, without its scope."""
+    bare = (name.partition(":")[2] or name for name in names)
+    digests = b"".join(hashlib.sha256(name.encode()).digest()[:8] for name in bare)
+    return np.frombuffer(digests, "<u8") / 2.0**64
+
+
+def preferences(slots: Iterable[int], servers: Mapping[str, float]) -> FloatArray:
+    """How much each slot prefers each server (weights by name), float[slots, servers]; higher is better."""
+    keys = np.fromiter(slots, np.uint64)
+    return scores(keys, list(servers), list(servers.values()))
+
+
+def merged(ranges: Iterable[Range]) -> Layout:
+    """A layout of ascending ranges, in which neighbours with one owner are merged."""
+    found: list[Range] = []
+    for part in ranges:
+        if found and found[-1].owner == part.owner:
+            found.pop()
+        found.append(part)
+    return Layout(tuple(found))
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(sizes: tuple[tuple[str, float], ...]) -> Layout:
+    """Assign slots by descending preference; a server takes what the slot and its own share still have."""
+    wanted = {name: n for name, n in shares(dict(sizes)).items() if n}
+    if not wanted:
+        return Layout()
+    names, left = list(wanted), list(wanted.values())
+    free = [SLOT] * SLOTS
+    taken: list[list[tuple[str, int]]] = [[] for _ in range(SLOTS)]
+    # The weights are shares, not sizes, so that the result does not depend on the unit.
+    order = np.argsort(-preferences(range(SLOTS), wanted), axis=None, kind="stable")
+    for pair in order.tolist():
+        slot, server = divmod(pair, len(names))
+        n = min(free[slot], left[server])
+        if n:
+            free[slot] -= n
+            left[server] -= n
+            taken[slot].append((names[server], n))
+    return merged(_ranges(taken))
+
+
+def _ranges(taken: Iterable[Iterable[tuple[str, int]]]) -> Iterator[Range]:
+    upper = 0
+    for parts in taken:
+        for owner, n in parts:
+            upper += n
+            yield Range(owner, upper)

@@ -1,0 +1,193 @@
+"""Files on disk by value: which of a random sample a learned order would miss least."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from features.common.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
+from features.common.jit import bare
+from features.stream.columns import COLUMNS
+from features.stream.row import row
+from features.stream.state import D_LAST, LAST, READS, Files, State
+from replay.trees.forest import Block, HorizonModels, fill, hit_rates, new_block
+from replay.trees.lanes import LANES
+
+SAMPLE = LANES
+"""Candidates of an eviction: as many as are scored side by side."""
+STALE = 0.05
+"""A value is scored again when the time since the file's last read has grown by this share."""
+SETTLED_S = 3600.0
+"""So long a value holds although other files of the dataset are read."""
+YOUNGEST_S = 60.0
+"""Recency counts as at least this long."""
+SEED = 88172645463325252
+
+# Entries of Disk.sums.
+N_HELD, USED, PEAK = range(3)
+
+
+class Disk(NamedTuple):
+    """Files on disk. `place`: int32[m], index of each file in `held`, -1 if absent; `sums`: see above."""
+
+    place: Ids
+    held: Ids
+    sums: IntArray
+
+
+class Values(NamedTuple):
+    """Each file's last `value`, and when it was scored, `at_s` (NaN: never), float64[m]; `seed`: int64[1].
+
+    `drawn`, `stale`: int32[SAMPLE], a sample and those of it that are being scored; `x`: float32[columns],
+    the row of one of them.
+    """
+
+    value: FloatArray
+    at_s: FloatArray
+    seed: IntArray
+    drawn: Ids
+    stale: Ids
+    x: Float32Array
+
+
+class Known(NamedTuple):
+    """What is known of the files' reads, and their last values."""
+
+    state: State
+    files: Files
+    values: Values
+
+
+class Rule(NamedTuple):
+    """log value = share · log hit rate + (1 - share) · log 1/age; `block`: room for rows being scored."""
+
+    ladder: HorizonModels
+    share: float
+    block: Block
+
+
+def empty_disk(n_files: int) -> Disk:
+    """A disk for `n_files` files, with none."""
+    return Disk(np.full(n_files, -1, np.int32), np.zeros(n_files, np.int32), np.zeros(3, np.int64))
+
+
+def no_values(n_files: int) -> Values:
+    """Values of `n_files` files of which none is scored."""
+    seed = np.array([SEED], np.int64)
+    drawn, stale = np.zeros(SAMPLE, np.int32), np.zeros(SAMPLE, np.int32)
+    x = np.zeros(len(COLUMNS), np.float32)
+    return Values(np.zeros(n_files), np.full(n_files, np.nan), seed, drawn, stale, x)
+
+
+def new_rule(ladder: HorizonModels, share: float) -> Rule:
+    """A rule for one replay at a time."""
+    return Rule(ladder, share, new_block(ladder.forest))
+
+
+@bare
+def least_valuable(disk: Disk, known: Known, rule: Rule, spare: BoolArray, now_s: float) -> int:
+    """The least valuable file of a sample, -1 if every file is spared.
+
+    Files in `spare` that are drawn are set aside. No file in `spare`, and nothing is: bool[0].
+    """
+    values = known.values
+    n = n_stale = 0
+    while n < SAMPLE:
+        file = _drawn(disk, values, spare)
+        if file < 0:
+            break
+        values.drawn[n] = file
+        n += 1
+        if not _is_fresh(known, file, now_s):
+            values.at_s[file] = now_s  # drawn again, it is not scored again
+            values.stale[n_stale] = file
+            n_stale += 1
+    score(known, rule, n_stale, now_s)
+    worst = -1
+    for file in values.drawn[:n]:
+        if worst < 0 or values.value[file] < values.value[worst]:
+            worst = file
+    return int(worst)
+
+
+@bare
+def _drawn(disk: Disk, values: Values, spare: BoolArray) -> int:
+    """A file on disk that is not spared; -1 if there is none."""
+    while disk.sums[N_HELD] > 0:
+        file = disk.held[_draw(values.seed, disk.sums[N_HELD])]
+        if not (spare.size and spare[file]):
+            return int(file)
+        set_aside(disk, file)
+    return -1
+
+
+@bare
+def _is_fresh(known: Known, file: int, now_s: float) -> bool:
+    """Whether the file's value still holds: it was not read since, nor its dataset, and is hardly older."""
+    at_s, last_s = known.values.at_s[file], known.state.file[file, LAST]
+    if not at_s >= last_s or now_s - at_s > STALE * (at_s - last_s) + YOUNGEST_S:
+        return False
+    is_settled = at_s >= known.state.dataset[known.files.dataset[file], D_LAST]
+    return bool(is_settled or now_s - at_s <= SETTLED_S)
+
+
+@bare
+def score(known: Known, rule: Rule, n: int, now_s: float) -> None:
+    """Write the values of the first `n` stale files. One that was never read has no age, only its rate."""
+    values, block, of = known.values, rule.block, known.state.file
+    has_rates = rule.share > 0
+    for lane in range(n):
+        has_rates |= of[values.stale[lane], READS] == 0
+    if has_rates:
+        for lane in range(n):
+            row(known.state, known.files, values.stale[lane], now_s, values.x)
+            fill(rule.ladder.forest, values.x, block, lane)
+        hit_rates(rule.ladder, block, n)
+    for lane in range(n):
+        file = values.stale[lane]
+        share = 1.0 if of[file, READS] == 0 else rule.share
+        values.value[file] = 0.0
+        if share < 1:
+            values.value[file] = -(1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
+        if share > 0:
+            values.value[file] += share * np.log(block.rate[lane])
+
+
+@bare
+def _draw(seed: IntArray, below: int) -> int:
+    """A number from 0 to `below` - 1, by xorshift: the same on every machine."""
+    s = np.uint64(seed[0])
+    s ^= s << np.uint64(13)
+    s ^= s >> np.uint64(7)
+    s ^= s << np.uint64(17)
+    seed[0] = np.int64(s)
+    return int(s % np.uint64(below))
+
+
+@bare
+def insert(disk: Disk, file: int, n_bytes: int) -> None:
+    """Add a file that is absent."""
+    n = disk.sums[N_HELD]
+    disk.held[n], disk.place[file] = file, n
+    disk.sums[N_HELD] += 1
+    disk.sums[USED] += n_bytes
+    disk.sums[PEAK] = max(disk.sums[PEAK], disk.sums[USED])
+
+
+@bare
+def remove(disk: Disk, file: int, n_bytes: int) -> None:
+    """Remove a file that is on disk."""
+    set_aside(disk, file)
+    disk.place[file] = -1
+    disk.sums[USED] -= n_bytes
+
+
+@bare
+def set_aside(disk: Disk, file: int) -> None:
+    """Move a file behind those that are drawn from; adding 1 to N_HELD undoes the last one."""
+    disk.sums[N_HELD] -= 1
+    last, place = disk.sums[N_HELD], disk.place[file]
+    moved = disk.held[last]
+    disk.held[place], disk.place[moved] = moved, place
+    disk.held[last], disk.place[file] = file, last

@@ -1,0 +1,163 @@
+"""Reactive prefetch, in replay only: absent files are fetched when their dataset begins to be read."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from features.common.arrays import BoolArray, Ids
+from features.common.times import DAY_S
+from replay.kernels.prefetch_candidates import Asked, likely, worth_more
+from replay.steward.learned import LearnedOrder
+from replay.steward.steward import Steward
+from replay.trees.lanes import LANES
+
+PAUSE_S = 60.0
+"""A dataset is asked about at most once in this time while it is read."""
+HOUR_S = 3600.0
+
+
+class Fetching(NamedTuple):
+    """When and how much to fetch.
+
+    `least_chance`: of a read within the time that plain LRU keeps a file; `share`: of the bytes missed within
+    a day, as a limit of those fetched within it; `bytes_per_hour`: limit of missed and fetched, None: none.
+    """
+
+    least_chance: float
+    share: float
+    bytes_per_hour: int | None = None
+
+
+class Sought(NamedTuple):
+    """Absent files that are read with at least this chance within about `age_s`, at `now_s`; `spare`: as in
+    `EvictionOrder.victims`.
+    """
+
+    least_chance: float
+    age_s: float
+    now_s: float
+    spare: BoolArray
+
+
+class FetchingSteward(Steward):
+    """A steward that also says which files to fetch ahead, by the models of its order.
+
+    It fetches nothing before the first order begins.
+    """
+
+    def __init__(self, order: LearnedOrder, *, capacity_bytes: int, fetching: Fetching) -> None:
+        super().__init__(order, capacity_bytes=capacity_bytes)
+        self._learned, self._limits = order, fetching
+        self._dataset = array("i")
+        self._files: dict[int, array[int]] = {}
+        self._asked_s: dict[int, float] = {}
+        self._due: dict[int, None] = {}
+        self._under_way: set[int] = set()
+        self._missed, self._begun = _Window(DAY_S), _Window(DAY_S)
+        self._wan = _Window(HOUR_S)
+
+    def add(self, dataset: int, tier: int, size_bytes: int) -> int:
+        """See `Steward`."""
+        file = super().add(dataset, tier, size_bytes)
+        self._files.setdefault(dataset, array("i")).append(file)
+        self._dataset.append(dataset)
+        return file
+
+    def read(self, file: int, reader: int, at_s: float) -> None:
+        """See `Steward`."""
+        missed_bytes = self._takes[file] if self.bytes_on_disk(file) is None else 0
+        super().read(file, reader, at_s)
+        self._due[self._dataset[file]] = None
+        if missed_bytes:
+            self._missed.add(at_s, missed_bytes)
+            self._wan.add(at_s, missed_bytes)
+            self._under_way.discard(file)  # the job waits for it: it does not come ahead
+
+    def stored(self, file: int, n_bytes: int, at_s: float) -> None:
+        """See `Steward`."""
+        super().stored(file, n_bytes, at_s)
+        self._under_way.discard(file)
+
+    def given_up(self, file: int) -> None:
+        """A file that was to be fetched did not come."""
+        self._under_way.discard(file)
+
+    def fetches(self, now_s: float) -> list[int]:
+        """Absent files that should be fetched now, each until it is `stored` or the fetch was `given_up`.
+
+        They are of datasets that were read since they were last asked about. A file that a plan evicts is
+        none of them.
+        """
+        oldest = self._lru.oldest
+        if oldest is None:
+            self._due.clear()
+            return []
+        age_s = now_s - self._learned.history.last_read_s(oldest)
+        if not age_s > 0:
+            return []
+        sought = Sought(self._limits.least_chance, age_s, now_s, self._spare)
+        chosen: list[int] = []
+        for dataset in [d for d in self._due if now_s - self._asked_s.get(d, -np.inf) >= PAUSE_S]:
+            room = self._room(now_s)
+            if room <= 0:
+                break
+            del self._due[dataset]
+            self._asked_s[dataset] = now_s
+            for file in coming(self._learned, np.array(self._files[dataset], np.int32), sought):
+                takes = self._takes[file]
+                if file in self._under_way or self.goes_first(file) or not 0 < takes <= room:
+                    continue
+                room -= takes
+                self._under_way.add(file)
+                self._begun.add(now_s, takes)
+                self._wan.add(now_s, takes)
+                chosen.append(file)
+        return chosen
+
+    def _room(self, now_s: float) -> int:
+        """Bytes that may be fetched now."""
+        room = int(self._limits.share * self._missed.sum(now_s)) - self._begun.sum(now_s)
+        if self._limits.bytes_per_hour is not None:
+            room = min(room, self._limits.bytes_per_hour - self._wan.sum(now_s))
+        return room
+
+
+def coming(order: LearnedOrder, files: Ids, sought: Sought) -> list[int]:
+    """Those of `files` that are sought, at most `LANES`, the likeliest first; before an order none.
+
+    Each was read before, and is worth more than the least valuable of a sample of the files on disk.
+    """
+    of = order.valued(sought.now_s)
+    if of is None or not files.size:
+        return []
+    _, _, rule = of
+    asked = Asked(files, sought.now_s, sought.spare)
+    rung = int(np.abs(np.log(rule.ladder.horizon_s / sought.age_s)).argmin())
+    chance = likely(*of, asked, rung)
+    best = np.argsort(-chance, kind="stable")[:LANES]
+    asked = asked._replace(files=files[best[chance[best] >= sought.least_chance]])
+    found: list[int] = asked.files[worth_more(*of, asked)].tolist()
+    return found
+
+
+class _Window:
+    """A running sum over the last `length_s`."""
+
+    def __init__(self, length_s: float) -> None:
+        self._length_s, self._sum = length_s, 0
+        self._entries: deque[tuple[float, int]] = deque()
+
+    def add(self, at_s: float, n_bytes: int) -> None:
+        """Count bytes at a time; times hardly ever decrease."""
+        self._entries.append((at_s, n_bytes))
+        self._sum += n_bytes
+
+    def sum(self, now_s: float) -> int:
+        """The bytes of the time until `now_s`."""
+        while self._entries and self._entries[0][0] <= now_s - self._length_s:
+            self._sum -= self._entries.popleft()[1]
+        return self._sum

@@ -1,0 +1,204 @@
+"""The HS06-hours that a cache saves the jobs that read through it, from bytes and round-trip times.
+
+A job's walltime is its CPU time divided by its CPU efficiency, which depends on where its bytes come
+from. Sources: PIC, "A case study of content delivery networks for the CMS experiment"; CERN, "I/O
+performance studies of analysis workloads on production and dedicated resources"; DOMA, the DOMA-access
+caching review; KIT, "Advancing throughput of HEP analysis work-flows using caching concepts".
+docs/benefit.md derives the defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import ConfigError
+
+HOUR_S = 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class EfficiencyPoint:
+    """CPU efficiency (0 … 1) of a job that reads over this round-trip time, and who measured it."""
+
+    rtt_ms: float
+    cpu_efficiency: float
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tier:
+    """A cache's medium; reading at its rate comes on top of the walltime that a local read takes."""
+
+    name: str
+    read_rate_bytes_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class JobType:
+    """Runtimes relative to local reads: `remote` without a cache, through an `empty` and a `full` cache."""
+
+    name: str
+    remote: float
+    empty: float
+    full: float
+
+
+PUBLISHED_POINTS = (
+    EfficiencyPoint(0.0, 0.98, "PIC: MINIAOD job, local"),
+    EfficiencyPoint(9.4, 0.85, "PIC: MINIAOD job, 650 km (at PIC's 9 ms for 620 km)"),
+    EfficiencyPoint(16.0, 0.80, "PIC: MINIAOD job, 1 100 km (at PIC's 9 ms for 620 km)"),
+    EfficiencyPoint(150.0, 0.65, "PIC: MINIAOD job, FNAL, 7 000 km"),
+)
+DOMA_JOB_TYPES = {
+    "digi-reco": JobType("digi-reco", remote=1.9, empty=1.08, full=1.04),
+    "derivation": JobType("derivation", remote=8.26, empty=1.05, full=1.03),
+}
+SSD = Tier("ssd", 986e6)
+HDD = Tier("hdd", 13.9e6)
+
+
+@dataclasses.dataclass(frozen=True)
+class BenefitModel:
+    """The model's parameters; defaults are the published figures. Raises ConfigError.
+
+    `points`: ascending in rtt_ms, descending in efficiency. For origins of unknown distance, misses have
+    `unknown_remote_efficiency` and hits `unknown_local_efficiency` (PIC's CRAB jobs). A miss takes
+    `miss_slowdown` (a fraction) longer than a direct read. `job`: use DOMA's relative runtimes instead of all
+    of these.
+    """
+
+    points: tuple[EfficiencyPoint, ...] = PUBLISHED_POINTS
+    unknown_remote_efficiency: float = 0.704
+    unknown_local_efficiency: float = 0.95
+    miss_slowdown: float = 0.0
+    cache_rtt_ms: float = 0.0
+    job_read_rate_bytes_s: float = 2.4e6
+    hs06_per_core: float = 10.0
+    job: JobType | None = None
+
+    def __post_init__(self) -> None:
+        rtt = [point.rtt_ms for point in self.points]
+        efficiency = [point.cpu_efficiency for point in self.points]
+        if not rtt or sorted(set(rtt)) != rtt or sorted(efficiency, reverse=True) != efficiency:
+            raise ConfigError("benefit.points", "must have ascending rtt_ms and descending cpu_efficiency")
+        shares = [*efficiency, self.unknown_remote_efficiency, self.unknown_local_efficiency]
+        if not all(0 < share <= 1 for share in shares):
+            raise ConfigError("benefit", f"CPU efficiencies must be above 0 and at most 1, not {shares}")
+        if min(self.job_read_rate_bytes_s, self.hs06_per_core) <= 0:
+            raise ConfigError("benefit", "job_read_rate and hs06_per_core must be above 0")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BytesRead:
+    """Bytes that jobs read, by the round-trip time to their origin.
+
+    `rtt_ms`: float[k], NaN if unknown; `miss_bytes`: int[k], read from the origin through the cache;
+    `hit_bytes`: int[k, t], found in the cache, per tier of `tiers`; `direct_bytes`: int[k] or None, read
+    from the origin without a cache.
+    """
+
+    rtt_ms: FloatArray
+    miss_bytes: IntArray
+    hit_bytes: IntArray
+    tiers: tuple[Tier, ...] = (SSD,)
+    direct_bytes: IntArray | None = None
+
+    @property
+    def direct(self) -> BytesRead:
+        """The same bytes, all read from their origins without a cache."""
+        total = self.miss_bytes + self.hit_bytes.sum(axis=1)
+        if self.direct_bytes is not None:
+            total = total + self.direct_bytes
+        nothing = np.zeros_like(self.miss_bytes)
+        return BytesRead(self.rtt_ms, nothing, np.zeros_like(self.hit_bytes), self.tiers, total)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The time that jobs took to read and process their bytes."""
+
+    cpu_hours: float
+    core_hours: float
+    hs06_hours: float
+
+    @property
+    def cpu_efficiency(self) -> float:
+        """CPU time as a share of walltime; 0 without any."""
+        return self.cpu_hours / self.core_hours if self.core_hours else 0.0
+
+
+def cpu_efficiency(rtt_ms: FloatArray, points: Sequence[EfficiencyPoint] = PUBLISHED_POINTS) -> FloatArray:
+    """CPU efficiency at each round-trip time: straight lines through `points`, clamped at the ends."""
+    x, y = [p.rtt_ms for p in points], [p.cpu_efficiency for p in points]
+    return np.asarray(np.interp(rtt_ms, x, y), np.float64)
+
+
+def cost(reads: BytesRead, model: BenefitModel) -> Cost:
+    """CPU, core and HS06-hours of the jobs that made `reads`.
+
+    A job computes one second per `job_read_rate_bytes_s` bytes, wherever these come from.
+    """
+    bytes_s = model.job_read_rate_bytes_s
+    past, missed, hit = _wall_per_cpu(reads.rtt_ms, model)
+    wait_s = np.array([0.0 if model.job else 1 / tier.read_rate_bytes_s for tier in reads.tiers])
+    direct = np.zeros_like(reads.miss_bytes) if reads.direct_bytes is None else reads.direct_bytes
+    wall_s = float((direct * past + reads.miss_bytes * missed).sum()) / bytes_s
+    wall_s += float((reads.hit_bytes * (hit[:, None] / bytes_s + wait_s)).sum())
+    n_bytes = float(direct.sum() + reads.miss_bytes.sum() + reads.hit_bytes.sum())
+    core_hours = wall_s / HOUR_S
+    return Cost(
+        cpu_hours=n_bytes / bytes_s / HOUR_S,
+        core_hours=core_hours,
+        hs06_hours=core_hours * model.hs06_per_core,
+    )
+
+
+def _wall_per_cpu(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Walltime over CPU time of bytes read directly, missed and hit, per origin."""
+    unknown = np.isnan(rtt_ms)
+    near = cpu_efficiency(np.array([model.cache_rtt_ms]), model.points)[0]
+    local = np.where(unknown, model.unknown_local_efficiency, near)
+    if model.job is not None:
+        base = 1 / local
+        return base * model.job.remote, base * model.job.empty, base * model.job.full
+    far = cpu_efficiency(np.nan_to_num(rtt_ms), model.points)
+    direct = 1 / np.where(unknown, model.unknown_remote_efficiency, far)
+    return direct, direct * (1 + model.miss_slowdown), 1 / local
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A site in KIT's Eq. 1: a shared network, caches on `n_nodes` nodes, jobs in `n_slots` slots."""
+
+    network_bytes_s: float
+    cache_bytes_s_per_node: float
+    n_nodes: int
+    workflow_bytes_s_per_slot: float
+    n_slots: int
+
+
+def processing_s(cluster: Cluster, volume_bytes: float, cached_fraction: FloatArray) -> FloatArray:
+    """KIT's Eq. 1: the longest of reading remotely, reading from the caches, and computing."""
+    remote_s = (1 - cached_fraction) * volume_bytes / cluster.network_bytes_s
+    cached_s = cached_fraction * volume_bytes / (cluster.cache_bytes_s_per_node * cluster.n_nodes)
+    compute_s = volume_bytes / _compute_bytes_s(cluster)
+    return np.asarray(np.maximum(np.maximum(remote_s, cached_s), compute_s), np.float64)
+
+
+def best_cached_fraction(cluster: Cluster) -> float:
+    """The smallest cached fraction that minimises the time of Eq. 1.
+
+    If network and caches are both busy until the end, the fraction is caches / (caches + network). If the
+    jobs compute for longer than that, the network has time to fetch more, and less must be cached.
+    """
+    caches = cluster.cache_bytes_s_per_node * cluster.n_nodes
+    total = min(cluster.network_bytes_s + caches, _compute_bytes_s(cluster))
+    return max(0.0, 1 - cluster.network_bytes_s / total)
+
+
+def _compute_bytes_s(cluster: Cluster) -> float:
+    return cluster.workflow_bytes_s_per_slot * cluster.n_slots

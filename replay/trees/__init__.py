@@ -1,0 +1,1 @@
+"""Gradient-boosted trees as compiled code, so that a replay can follow a learned order."""

@@ -1,0 +1,12 @@
+"""The journal under test, on each database in turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefetch.journal.journal import Journal
+
+
+@pytest.fixture
+def journal(any_journal: Journal) -> Journal:
+    return any_journal

@@ -1,0 +1,177 @@
+"""The lease of a cache: one holder at a time, and nothing is written by one that lost it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from journals import item, states
+
+from features.common.errors import ConflictError
+from prefetch.actions import Action, ItemState
+from prefetch.journal import lease as lease_module
+from prefetch.journal.journal import Journal, Receipt
+from prefetch.journal.lease import BEAT_S, LEASE_S, Lease
+from prefetch.journal.work import Work
+
+OLDER = Path(__file__).parents[2] / "golden" / "journal" / "item_leases.sql"
+"""A journal of a version with leases per item: 4 and 5 are running, 3 is cancelling, 2 was tried."""
+
+DONE = Receipt(ItemState.DONE)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pushers run on another machine: nobody here knows whether they are dead."""
+    monkeypatch.setattr(lease_module, "new_owner", lambda: "far/boot/1|7|5|x")
+
+
+def test_of_pushers_at_once_one_takes_the_lease(url: str) -> None:
+    journals, plan = [Journal(url) for _ in range(4)], [item(number) for number in range(200)]
+
+    def take(journal: Journal) -> Lease | None:
+        with suppress(ConflictError):
+            return journal.leases.take("xc", now_s=1000)
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        # All four make the tables and record the plan at once.
+        assert sum(pool.map(lambda each: each.plans.record_plan(plan, now_s=1000), journals)) == 200
+        (taken,) = [lease for lease in pool.map(take, journals) if lease is not None]
+    assert journals[0].leases.take("other", now_s=1000).fence == taken.fence == 1
+    for each in journals:
+        each.close()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_second_pusher_is_told_who_holds_it_and_until_when(journal: Journal) -> None:
+    first = journal.leases.take("xc", now_s=1000)
+    assert journal.leases.holder("xc", now_s=1001) == "process 7 on far, until 1970-01-01T00:21:40Z"
+    with pytest.raises(ConflictError, match=r"process 7 on far .* until 1970-01-01T00:21:40Z"):
+        journal.leases.take("xc", now_s=999 + LEASE_S)
+    first.renew(now_s=1200)
+    with pytest.raises(ConflictError):
+        journal.leases.take("xc", now_s=1199 + LEASE_S)
+    first.release(now_s=1300)
+    assert journal.leases.holder("xc", now_s=1300) is None
+    assert journal.leases.take("xc", now_s=1300).fence == 2
+
+
+def test_it_is_renewed_in_time(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease, clock = journal.leases.take("xc", now_s=1000), time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: clock + BEAT_S / 2)
+    lease.keep(now_s=2000)
+    assert journal.leases.holder("xc", now_s=1001 + LEASE_S) is None
+    monkeypatch.setattr(time, "monotonic", lambda: clock + 2 * BEAT_S)
+    lease.keep(now_s=2000)
+    assert journal.leases.holder("xc", now_s=1999 + LEASE_S) is not None
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda lease: Work(lease).begin(Action.PREFETCH, 1, now_s=2000),
+        lambda lease: Work(lease).finish({"1000-prefetch-1": DONE}, now_s=2000),
+        lambda lease: Work(lease).give_back(["1000-prefetch-1"], now_s=2000),
+        lambda lease: Work(lease).renewed({"1000-prefetch-1": 2000.0}),
+        lambda lease: Work(lease).lose_pin("1000-prefetch-1", "gone", now_s=2000),
+        lambda lease: lease.renew(now_s=2000),
+    ],
+)
+def test_who_lost_it_writes_nothing(journal: Journal, write: Callable[[Lease], object]) -> None:
+    journal.plans.record_plan([item(1), item(2)], now_s=1000)
+    slow = journal.leases.take("xc", now_s=1000)
+    Work(slow).begin(Action.PREFETCH, 1, now_s=1001)
+    quick = journal.leases.take("xc", now_s=1000 + LEASE_S)
+    Work(quick).begin(Action.PREFETCH, 1, now_s=1001 + LEASE_S)
+    before = list(journal.reports.receipts())
+    with pytest.raises(ConflictError, match="lost its lease to process 7 on far"):
+        write(slow)
+    slow.release(now_s=2000)
+    assert list(journal.reports.receipts()) == before
+    assert journal.leases.holder("xc", now_s=1001 + LEASE_S) is not None
+    Work(quick).finish({"1000-prefetch-2": DONE}, now_s=2000)
+    assert states(journal) == {"planned": 1, "done": 1}
+
+
+def test_what_a_dead_pusher_left_is_planned_again_at_once(journal: Journal, url: str) -> None:
+    journal.plans.record_plan([item(number) for number in range(4)], now_s=1000)
+    script = (
+        "import sys; from prefetch.actions import Action; from prefetch.journal.journal import Journal; "
+        "from prefetch.journal.work import Work; journal = Journal(sys.argv[1]); "
+        "Work(journal.leases.take('xc', now_s=1000)).begin(Action.PREFETCH, 2, now_s=1001)"
+    )
+    subprocess.run([sys.executable, "-c", script, url], check=True)
+    assert journal.plans.cancel("xc", now_s=1001) == (2, 2)
+    assert states(journal) == {"cancelled": 2, "cancelling": 2}
+    assert journal.leases.take("xc", now_s=1002).fence == 2
+    assert states(journal) == {"cancelled": 4}
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_lease_of_a_wrong_clock_keeps_nobody_waiting(journal: Journal) -> None:
+    journal.leases.take("xc", now_s=1000 + 400 * 86400)
+    assert journal.leases.holder("xc", now_s=1000) is None
+    assert journal.leases.take("xc", now_s=1000).fence == 2
+
+
+def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
+    journals = [Journal(url) for _ in range(3)]
+    journals[0].plans.record_plan([item(number) for number in range(200)], now_s=1000)
+
+    def push(number: int) -> None:
+        for turn in range(40):
+            with suppress(ConflictError):
+                # Each takes it from the other, as if that one were silent.
+                lease = journals[number].leases.take("xc", now_s=1000 + (2 * turn + number) * LEASE_S)
+                begun = [one.item_id for one in Work(lease).begin(Action.PREFETCH, 8, now_s=1001)]
+                Work(lease).finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        pushed = [pool.submit(push, number) for number in range(2)]
+        cancelled = pool.submit(
+            lambda: sum(sum(journals[2].plans.cancel("xc", now_s=1002)) for _ in range(40))
+        )
+        assert all(one.result() is None for one in pushed) and cancelled.result() == 200
+    assert states(journals[0]).keys() <= {"cancelled", "cancelling"}
+    for each in journals:
+        each.close()
+
+
+def test_a_journal_with_leases_per_item_goes_on(url: str) -> None:
+    older = OLDER.read_text()
+    if url.startswith("postgresql"):
+        older = re.sub(r"\bDOUBLE\b", "DOUBLE PRECISION", older).replace(",1,1000.0)", ",true,1000.0)")
+        older = older.replace(",1,2000.0)", ",true,2000.0)")
+        with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute(older.encode())
+    else:
+        with closing(sqlite3.connect(url)) as connection:
+            connection.executescript(older)
+    with closing(Journal(url)) as journal:
+        assert journal.leases.holder("xc", now_s=2002) is None
+        work = Work(journal.leases.take("xc", now_s=2002))
+        assert states(journal) == {"planned": 5, "done": 2, "cancelled": 1}
+        begun = work.begin(Action.PREFETCH, 9, now_s=2002)
+        assert [(one.item_id, one.attempts) for one in begun] == [
+            ("1000-prefetch-6", 1),
+            ("2000-prefetch-3", 1),
+            ("1000-prefetch-2", 2),
+            ("1000-prefetch-4", 2),
+            ("1000-prefetch-5", 2),
+        ]
+        work.finish({one.item_id: DONE for one in begun}, now_s=2003)
+        (pin,) = journal.pins.due("xc", now_s=2003, touch_every_s=100)
+        work.renewed({pin.item_id: 2003.0})
+        assert journal.pins.due("xc", now_s=2003, touch_every_s=100) == []
+        assert states(journal) == {"done": 7, "cancelled": 1}

@@ -1,0 +1,78 @@
+"""The XRootD versions on this machine that tests of real servers run on: the system's, and those built here.
+
+`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here; without it all that
+are here are tested. `conf/deploy/xrootd.sh VERSION` builds one.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+BUILDS: Final = ("5.9.9", "6.2.1")
+"""The versions that `conf/deploy/xrootd.sh` can build."""
+NONE: Final = "none"
+
+
+def built() -> Path:
+    """The folder of the versions built on this machine."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cachecast" / "xrootd"
+
+
+@functools.cache
+def programs() -> dict[str, Path]:
+    """The folder of the programs of each version here; the system's first."""
+    found = dict[str, Path]()
+    system = shutil.which("xrootd")
+    for folder in [*([Path(system).parent] if system else []), *(built() / name / "bin" for name in BUILDS)]:
+        if (version := _version(folder / "xrootd")) is not None:
+            found.setdefault(version, folder)
+    return found
+
+
+def wanted() -> tuple[str, ...]:
+    """The versions to test: those asked for, else all that are here."""
+    asked = os.environ.get("CACHECAST_XROOTD_VERSIONS", "").split()
+    return tuple(asked) or tuple(programs()) or (NONE,)
+
+
+def summary() -> str:
+    """One line: which versions are tested, and which could be."""
+    missing = [version for version in BUILDS if version not in wanted()]
+    hint = f"; not tested here: {', '.join(missing)} (conf/deploy/xrootd.sh VERSION builds one)"
+    return f"XRootD versions tested: {', '.join(wanted())}{hint if missing else ''}"
+
+
+@contextmanager
+def in_use(version: str) -> Iterator[None]:
+    """Servers that are started meanwhile are of `version`."""
+    if version == NONE:
+        yield  # what needs a server says that there is none
+        return
+    folder = programs().get(version)
+    if folder is None:
+        pytest.fail(f"no XRootD {version} on this machine: run conf/deploy/xrootd.sh {version}")
+    with tempfile.TemporaryDirectory(prefix="xrootd-") as reachable, pytest.MonkeyPatch.context() as patch:
+        if not folder.is_relative_to("/usr"):
+            # The account that root runs servers as may enter no home folder.
+            shutil.copytree(folder.parent, reachable, dirs_exist_ok=True, symlinks=True)
+            Path(reachable).chmod(0o755)
+            folder = Path(reachable) / "bin"
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        yield
+
+
+def _version(program: Path) -> str | None:
+    if not program.exists():
+        return None
+    told = subprocess.run([program, "-v"], capture_output=True, text=True, check=False)
+    return (told.stdout + told.stderr).strip().removeprefix("v") or None
