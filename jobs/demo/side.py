@@ -13,7 +13,7 @@ from typing import Final
 from features.common.errors import PushError
 from features.common.progress import Advance
 from jobs.demo.site import Marks, Site
-from jobs.demo.xcache import XCache, xcache
+from jobs.demo.xcache import XCache, reported_reads, xcache
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.steward.steward import kept
 from prefetch.journal.journal import Journal
@@ -75,19 +75,20 @@ def read_through(
         steward = beside.submit(_keep, settings, settings.cache(name), ended)
         try:
             done = _read(cache, reads, stopping, on_progress)
-            closes = cache.reported(done.n_bytes, stopping)
+            cache.await_reports(done.n_bytes, stopping)
         finally:
             ended.set()
-        full = done.used_bytes[int(_WARM_SHARE * len(done.used_bytes)) :]
-        return Seen(
-            reads=done.n_reads,
-            failed_reads=done.n_failed,
-            closes=len(closes),
-            hit_bytes=sum(one.hit_bytes for one in closes),
-            wan_bytes=sum(one.wan_bytes for one in closes),
-            evicted_files=steward.result(),
-            mean_bytes=sum(full) // max(1, len(full)),
-        )
+        n_evicted = steward.result()
+    full, closes = done.used_bytes[int(_WARM_SHARE * len(done.used_bytes)) :], reported_reads(gstream)
+    return Seen(
+        reads=done.n_reads,
+        failed_reads=done.n_failed,
+        closes=len(closes),
+        hit_bytes=sum(one.hit_bytes for one in closes),
+        wan_bytes=sum(one.wan_bytes for one in closes),
+        evicted_files=n_evicted,
+        mean_bytes=sum(full) // max(1, len(full)),
+    )
 
 
 @dataclasses.dataclass

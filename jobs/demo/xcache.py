@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from features.common.errors import ServiceError
@@ -15,14 +15,14 @@ from jobs.demo.site import Marks
 from jobs.local.xrootd import Loopback, folder_for_all, loopback
 from prefetch.xcache.collector import Collector
 from prefetch.xcache.events import FileClose
-from prefetch.xcache.gstream import CaptureReader
+from prefetch.xcache.gstream import CaptureReader, read_capture
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import RemoteFile, version_of
 
 READ_TIMEOUT_S = 60.0
 PURGE_TIMEOUT_S = 180.0
 REPORT_TIMEOUT_S = 3.0
-"""Closes that come later are left out: about one in a thousand, which met a block on its way to the disk."""
+"""The others, about one in a thousand, met a block on its way to the disk: they come when the server ends."""
 
 _DATAGRAM_BYTES = 2048
 """Of the g-stream: it has room for three reports or four, and is sent when it is full."""
@@ -89,16 +89,12 @@ class XCache:
         paths = (Path(folder, name) for folder, _, names in walk for name in names)
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
-    def reported(self, n_bytes: int, stopping: threading.Event) -> Sequence[FileClose]:
-        """Reads of jobs that it has reported: once they are `n_bytes`, or after a while, or if `stopping`."""
-        deadline, capture = time.monotonic() + REPORT_TIMEOUT_S, CaptureReader(self.gstream)
-        closes = list(capture.poll())
-        while _read_bytes(closes) < n_bytes and time.monotonic() < deadline:
-            if stopping.wait(_LOOK_S):
-                break
-            closes += capture.poll()
-        capture.close()
-        return [one for one in closes if not one.is_ours]
+    def await_reports(self, n_bytes: int, stopping: threading.Event) -> None:
+        """Wait until it has reported `n_bytes` that jobs read, or for a while, or until `stopping`."""
+        deadline = time.monotonic() + REPORT_TIMEOUT_S
+        with contextlib.closing(CaptureReader(self.gstream)) as capture:
+            while n_bytes > 0 and time.monotonic() < deadline and not stopping.wait(_LOOK_S):
+                n_bytes -= sum(one.read_bytes for one in capture.poll() if not one.is_ours)
 
 
 @contextlib.contextmanager
@@ -119,8 +115,9 @@ def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Itera
         yield XCache(servers, gstream, marks)
 
 
-def _read_bytes(closes: Iterable[FileClose]) -> int:
-    return sum(one.read_bytes for one in closes)
+def reported_reads(gstream: Path) -> list[FileClose]:
+    """Reads of jobs that the capture at `gstream` reports. Raises InputError if it cannot be read."""
+    return [one for one in read_capture(gstream).records if not one.is_ours]
 
 
 def make_files(root: Path, sizes: dict[str, int]) -> None:

@@ -398,13 +398,16 @@ def test_two_pushers_and_two_caches_and_a_kill(
     for cache, these in names.items():
         plan = [item(cache, name, rank=n) for n, name in enumerate(these)]
         journal.plans.record_plan(plan, now_s=time.time())
-    doomed, other = pusher(conf, "--cache", "one", "--resume"), pusher(conf, "--cache", "one", "--resume")
-    elsewhere = pusher(conf, "--cache", "two", "--resume")
+    doomed, elsewhere = (pusher(conf, "--cache", cache, "--resume") for cache in sites)
     while journal.reports.counts("one")["done"] < 5 and doomed.poll() is None:
         time.sleep(0.02)
+    doomed.send_signal(signal.SIGSTOP)
+    second = pusher(conf, "--cache", "one", "--resume")
+    _, why = second.communicate(timeout=600)
+    assert second.returncode == 1 and f"process {doomed.pid}" in why and "holds its lease" in why
+    assert journal.reports.counts("one")["done"] < 60
     doomed.kill()
     doomed.communicate()
-    done_by(other)
     done_by(elsewhere)
     assert '"planned"' not in done_by(pusher(conf, "--cache", "two", "--status"))
     done_by(pusher(conf, "--cache", "one", "--resume"))
