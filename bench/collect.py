@@ -26,8 +26,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 from monitoring import Sender, close  # noqa: E402
 
-from prefetch.xcache.gstream import PSEQ_MODULUS, read_capture  # noqa: E402
-from prefetch.xcache.numbering import Numberings  # noqa: E402
+from prefetch.xcache.gstream import (  # noqa: E402
+    PSEQ_MODULUS,
+    Numberings,
+    read_capture,
+)
 
 WANTED_RATE = 5_000
 RATES = (WANTED_RATE, 10_000, 20_000, 40_000, 80_000, 160_000)

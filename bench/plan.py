@@ -28,7 +28,7 @@ from jobs.plan.rows import items
 from jobs.store.keys import MomentKey
 from models.serving.names import Named
 from prefetch.plan import Files, PlanLimits, Rule, Scores, ValuePlanner, plain_files, treatments
-from prefetch.plan.control import is_control
+from prefetch.plan.rules import is_control
 from prefetch.plan.scores import NEVER_S
 from replay.federation.ranges import layout_of
 from replay.planner import CacheState

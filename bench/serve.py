@@ -34,9 +34,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 from measured import cpu_s, memory_bytes  # noqa: E402
 from placement_server import serving  # noqa: E402
 
-from prefetch.placement.build import Holding, snapshot_of  # noqa: E402
+from prefetch.placement.build import Holding, Supply, placed, snapshot_of  # noqa: E402  # noqa: E402
 from prefetch.placement.database import Database  # noqa: E402
-from prefetch.placement.decide import Supply, placed  # noqa: E402
 from prefetch.placement.snapshot import dump  # noqa: E402
 from replay.federation.rendezvous import keys_of  # noqa: E402
 

@@ -27,8 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # bench/replay.py would hide the room
 
 from jobs.local.xrootd import Loopback, loopback
-from prefetch.xcache.connections import ThreadConnections
-from prefetch.xcache.session import RemoteFile
+from prefetch.xcache.session import RemoteFile, ThreadConnections
 
 MODES = ("direct", "cold", "warm")
 PATIENCE_S = 120.0

@@ -18,7 +18,7 @@ from jobs.plan.model_weight import model_weight
 from jobs.plan.planner import limits
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
-from models.evaluation.hours import daily_hours
+from models.evaluation.promotion import daily_hours
 from models.evaluation.weight import UNPROVEN, choose_weight
 from models.learning.order import Learning
 from models.parallel import each

@@ -20,8 +20,8 @@ from jobs.train.order import BESIDE
 from jobs.train.ready import learned_since_s
 from models.learning.order import KEPT_FOR_CHOICE
 from models.parallel import each
-from prefetch.plan.cycle import CYCLES_PER_AGE
-from prefetch.plan.cycle import fitting_cycle_s as within_grid
+from prefetch.plan.value import CYCLES_PER_AGE
+from prefetch.plan.value import fitting_cycle_s as within_grid
 from replay.access_context import AccessContext, story
 from replay.config import CacheConfig
 from replay.engine import simulate

@@ -19,7 +19,7 @@ from jobs.settings.tree import Settings
 from jobs.store.keys import Key, MomentKey
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables, read_partitions
-from prefetch.plan.known import KnownWork
+from prefetch.plan.scores import KnownWork
 
 SOURCE = "queued_jobs"
 _LOOK_BACK_S = FURTHEST_S + 7 * 86400

@@ -18,8 +18,8 @@ from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.day_verdict import Done, Inventory, Record, Shadow, Worth, beginning, worth
 from prefetch.actions import Action, ItemState
-from prefetch.plan.control import is_control
-from prefetch.plan.cycle import OLDEST_S
+from prefetch.plan.rules import is_control
+from prefetch.plan.value import OLDEST_S
 from replay.config import CacheConfig
 from replay.trace import Trace
 

@@ -20,7 +20,7 @@ from jobs.overview.sources import Sources, Unknown
 from jobs.overview.state import state
 from jobs.settings.tree import Settings
 from jobs.text import count, percent, text
-from prefetch.placement.operator import KEPT_S, Asked, Heard
+from prefetch.placement.pages import KEPT_S, Asked, Heard
 
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60

@@ -21,7 +21,7 @@ from typing import Final
 
 from features.common.errors import ServiceError
 from jobs.settings.tree import Settings
-from prefetch.placement.operator import Asked, Heard
+from prefetch.placement.pages import Asked, Heard
 
 PATIENCE_S: Final = 45.0
 """Time for one page."""

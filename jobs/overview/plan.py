@@ -19,7 +19,7 @@ from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from jobs.text import Row
 from prefetch.actions import ACTIONS
-from prefetch.placement.operator import Asked
+from prefetch.placement.pages import Asked
 from prefetch.plan.explain import Explanation
 
 ITEMS_SHOWN: Final = 50

@@ -19,7 +19,7 @@ from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from jobs.text import Row
 from prefetch.journal.journal import Journal
-from prefetch.placement.operator import Heard
+from prefetch.placement.pages import Heard
 from prefetch.steward.figures import Figures
 
 SHOWN_DAYS = 7

@@ -9,8 +9,7 @@ from features.common.errors import ConfigError, InputError
 from features.common.hosts import is_loopback
 from jobs.settings.serve import ServeSettings
 from jobs.settings.tree import CacheSettings
-from prefetch.placement.members import Member, Members
-from prefetch.placement.names import checked_address
+from prefetch.placement.names import Member, Members, checked_address
 from prefetch.placement.tokens import Tokens, read_folder, read_token
 
 _XROOTD_PORT = 1094

@@ -23,11 +23,10 @@ from jobs.store.promotions import named
 from jobs.store.tables import Tables
 from models.serving.names import CHAMPION
 from prefetch.actions import Action
-from prefetch.placement.build import Holding, fraction, snapshot_of
+from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot_of
 from prefetch.placement.database import Database
-from prefetch.placement.decide import Supply, placed
 from prefetch.placement.snapshot import NOWHERE, Snapshot, dump
-from prefetch.plan.federation import belongs
+from prefetch.plan.rules import belongs
 from replay.federation.rendezvous import keys_of
 
 MAX_CACHES = 250

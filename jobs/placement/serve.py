@@ -23,7 +23,7 @@ from prefetch.placement.app import application
 from prefetch.placement.connections import connections
 from prefetch.placement.database import Database
 from prefetch.placement.gate import Gate
-from prefetch.placement.operator import Source
+from prefetch.placement.pages import Source
 from prefetch.placement.service import Options, Service
 from prefetch.placement.synchroniser import Synchroniser
 from replay.study.benefit import Cluster

@@ -26,7 +26,7 @@ from jobs.store.tables import Tables, read_partitions
 from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
-from prefetch.plan.federation import belongs
+from prefetch.plan.rules import belongs
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow
 

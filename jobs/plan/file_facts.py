@@ -14,9 +14,9 @@ from features.schema import ACCESSES, FILES
 from jobs.settings.plan import PlanSettings
 from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
-from models.evaluation.hours import HoursPerByte
+from models.evaluation.promotion import HoursPerByte
 from prefetch.plan import Files, Objective, treatments
-from prefetch.plan.control import is_control
+from prefetch.plan.rules import is_control
 from replay.origins import first_fit
 from replay.study.benefit import BenefitModel, BytesRead, cost
 

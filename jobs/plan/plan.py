@@ -27,8 +27,8 @@ from jobs.store.tables import Tables
 from models.serving.names import CHAMPION, Named
 from prefetch.actions import Action
 from prefetch.plan import Judgement
-from prefetch.plan.cycle import eviction_age_s, fitting_cycle_s
 from prefetch.plan.explain import Explanation, explain
+from prefetch.plan.value import eviction_age_s, fitting_cycle_s
 from prefetch.target import Held
 
 

@@ -19,8 +19,7 @@ from jobs.plan.model_weight import model_weight
 from jobs.settings.plan import PlanSettings
 from jobs.store.tables import Tables
 from prefetch.plan import Files, PlanLimits, Scores, ValuePlanner
-from prefetch.plan.known import KnownWork, with_known
-from prefetch.plan.scores import NEVER_S
+from prefetch.plan.scores import NEVER_S, KnownWork, with_known
 
 KEPT_BOUNDARIES = 256
 """Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""

@@ -16,7 +16,7 @@ from jobs.store.keys import MomentKey
 from models.serving.names import Named
 from prefetch.actions import ACTIONS
 from prefetch.plan import Plan
-from prefetch.plan.reasons import reasons
+from prefetch.plan.explain import reasons
 from prefetch.target import Held
 
 _ACTIONS = pa.array(list(ACTIONS), pa.string())

@@ -24,10 +24,10 @@ from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from prefetch.actions import Action
-from prefetch.plan.known import certain
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
 from prefetch.plan.scored_files import absent, on_disk
+from prefetch.plan.scores import certain
 from prefetch.push.push import PushSummary
 
 _COMMENT = "#"

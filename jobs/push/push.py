@@ -26,7 +26,7 @@ from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push
-from prefetch.push.touches import UNMEASURED_S
+from prefetch.push.renewals import UNMEASURED_S
 from prefetch.target import CacheTarget
 
 

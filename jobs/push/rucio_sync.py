@@ -21,9 +21,8 @@ from prefetch.plan import Treatment, treatments
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.names import Did, did_of_path
-from prefetch.rucio.reported_replicas import ReportedReplicas
 from prefetch.rucio.rse import RseCheck, RseDoor
-from prefetch.rucio.sync import Changes, Sync, SyncSummary, changes
+from prefetch.rucio.sync import Changes, ReportedReplicas, Sync, SyncSummary, changes
 from prefetch.target import Held
 
 

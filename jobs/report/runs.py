@@ -16,8 +16,7 @@ from pathlib import Path
 from jobs.settings.tree import MlflowSettings
 from jobs.text import Row
 from models.serving.mlflow_session import connect, patiently, service_errors
-from models.serving.provenance import code_version
-from models.serving.runs import Place, Run, write
+from models.serving.runs import Place, Run, code_version, write
 from models.serving.spool import texts
 
 _FIGURES = (

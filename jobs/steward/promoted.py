@@ -18,7 +18,7 @@ from jobs.store.tables import Tables
 from models.serving.names import STEWARD
 
 if TYPE_CHECKING:
-    from models.serving.order import ServedOrder
+    from models.serving.registry import ServedOrder
 
 LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""
@@ -128,7 +128,7 @@ class _LookUp(threading.Thread):
         """Read the table promotions, then ask the registry."""
         # MLflow and scikit-learn take seconds and 160 MB: only a steward that looks up an order loads them.
         from jobs.train.registry import registry
-        from models.serving.order import load_order
+        from models.serving.registry import load_order
 
         self._asked_s = time.monotonic()
         region, capacity_bytes = self._settings.region.name, self._capacity_bytes

@@ -39,7 +39,7 @@ from prefetch.xcache.gstream import CaptureReader
 from replay.steward import Steward, new_order
 
 if TYPE_CHECKING:
-    from models.serving.order import ServedOrder
+    from models.serving.registry import ServedOrder
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0

@@ -13,8 +13,7 @@ from jobs.settings.tree import TrainingSettings
 from jobs.text import percent
 from models.serving.bundle import Bundle, OrderModel
 from models.serving.card import EXAMPLE_ROWS, Card
-from models.serving.provenance import code_version
-from models.serving.runs import Run, TableRead
+from models.serving.runs import Run, TableRead, code_version
 from models.serving.spool import texts
 from models.training.recording import headline
 from models.training.training import Effort, Trained

@@ -1,13 +1,19 @@
-"""The promotion rules: plans, or an order of eviction, serve if they save WAN bytes in replay, day by day."""
+"""The promotion rules: plans, or an order of eviction, serve if they save WAN bytes in replay, day by day.
+
+Savings are WAN bytes, and core-hours that jobs need for their reads, waiting included.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
+from features.common.arrays import BoolArray, FloatArray
+from features.common.times import DAY_S
 from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import (
     CHALLENGER_PLAN,
@@ -20,6 +26,8 @@ from features.results import (
     STEWARD_PLAN,
 )
 from models.evaluation.bootstrap import mean_interval
+from replay.result import Result
+from replay.trace import Trace
 
 MIN_DAYS = 21
 CONFIDENCE = 0.95
@@ -205,3 +213,20 @@ def _hours_in_words(one: Comparison) -> str:
         f"{verdict} {one.against} at {one.capacity_fraction:.0%} capacity: saves {hours} and {n_bytes} of "
         f"WAN bytes per day ({one.saving_share:.1%}), {surely}, over {one.n_days} days"
     )
+
+
+class HoursPerByte(NamedTuple):
+    """Core-hours per byte of each file, float64[m]: where it comes from its origin, and from the cache."""
+
+    missed: FloatArray
+    hit: FloatArray
+
+
+def daily_hours(trace: Trace, result: Result, hit: BoolArray, per_byte: HoursPerByte) -> FloatArray:
+    """Core-hours per day of `result.daily`, float64[days]; `hit`: bool[n], for all accesses of `trace`."""
+    first = trace.n_accesses - result.requests
+    item, days = trace.item[first:], result.daily.day
+    rate = np.where(hit[first:], per_byte.hit[item], per_byte.missed[item])
+    day = trace.time_s[first:] // DAY_S - days[0]
+    hours: FloatArray = np.bincount(day, weights=rate * trace.size_bytes[item], minlength=days.size)
+    return hours

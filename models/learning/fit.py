@@ -14,9 +14,8 @@ from features.common.units import duration_label
 from models.evaluation.metrics import log_loss
 from models.learning.baselines import Untrained
 from models.learning.calibration import IDENTITY, Knots, calibrate, calibrate_score, reads_if_any
-from models.learning.frame import Known, Sample
+from models.learning.frame import Known, Sample, time_split
 from models.learning.learners import Learner, Scorer
-from models.learning.split import time_split
 
 VALIDATION_SHARE = 0.25
 EARLIER_BLOCKS = 2

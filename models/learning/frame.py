@@ -14,7 +14,32 @@ from features.common.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from features.common.errors import ModelError, SchemaError
 from features.common.units import duration_label
 from features.spec import FeatureSpec
-from models.learning.split import time_split
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Two sets of as_ofs, each in order: all labels of `before` are known when `after` begins."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def time_split(as_ofs: Sequence[int], *, horizon_s: int, share: float) -> Split:
+    """Split off the last `share` of the as_ofs; `before` ends at least one horizon before they begin.
+
+    Raises ModelError if either part is empty.
+    """
+    known = sorted(set(as_ofs))
+    n_after = min(max(1, round(len(known) * share)), len(known))
+    after = known[len(known) - n_after :]
+    before = [a for a in known if after and a + horizon_s <= after[0]]
+    if not before or not after:
+        raise ModelError(
+            f"{len(known)} decision times are too few: tests must be a horizon, {duration_label(horizon_s)}, "
+            "later than what is learned; run `cachecast features` for more days, or choose shorter horizons"
+        )
+    return Split(tuple(before), tuple(after))
+
 
 Vocabulary = Mapping[str, Sequence[str]]
 MAX_WORDS = 200

@@ -11,7 +11,7 @@ from features.common.arrays import FloatArray
 from models.learning.calibration import platt
 from models.learning.learners import Scorer
 from models.series.counts import expected_reads
-from models.series.past import Past, Rows, fit_chance
+from models.series.features import Past, Rows, fit_chance
 from models.series.series import Series
 
 

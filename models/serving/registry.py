@@ -1,5 +1,7 @@
 """The registered models: one bundle per region, `cachecast-{region}`, whose versions hold all its horizons.
 
+`load_order` takes the order of eviction for a steward from here.
+
 The alias `candidate` is the newest training, `champion` the one whose plans won in replay, and `steward` the
 one whose order of eviction did (`models.evaluation.promotion`). Whoever reaches MLflow can move an alias and
 register versions, so the last two count only together with our own record of promotions, and the files of
@@ -9,6 +11,7 @@ each version only with the digest that its training kept in the table trainings 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +23,7 @@ from models.serving.bundle_files import (
     BUNDLE_FOLDER,
     bundle_digest,
     check_listing,
+    read_about,
     read_bundle,
     read_order,
     relative,
@@ -34,8 +38,9 @@ from models.serving.mlflow_session import (
     mlflow,
     service_errors,
 )
-from models.serving.names import CHAMPION, Named, model_name, no_model
+from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model
 from models.serving.scoring import RegionModels
+from replay.policies.learned import Order
 
 UNTIL_TAG = "until"
 """Of a version: the moment of its training, for example 2026-03-01T00:00:00Z; for people."""
@@ -210,3 +215,44 @@ class Registry:
 
 def _missing(version: str) -> str:
     return f"MLflow has no model version {version}, or its files are gone; train again"
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedOrder:
+    """An order for one cache. `kinds`: names of the tiers that it was trained with (`replay.access_context`).
+
+    `readers`: the kinds of readers that it was told of (`features.stream.readers`).
+    """
+
+    order: Order
+    kinds: tuple[str, ...]
+    until_s: int
+    version: str
+    readers: tuple[str, ...] = ()
+
+
+def load_order(
+    registry: Registry,
+    region: str,
+    capacity_bytes: int,
+    *,
+    named: Named | None,
+    known: ServedOrder | None = None,
+) -> ServedOrder | None:
+    """The region's order that may evict, for a cache of so many bytes; None if there is none.
+
+    `named`: what the table promotions names. `known`: one that was loaded before, returned without its files
+    being read again if it still is the one. Raises ModelError if its files were changed or cannot be read, or
+    the alias is not at `named`, and ServiceError.
+    """
+    if (confirmed := registry.confirmed(region, STEWARD, named)) is None:
+        return None
+    version = confirmed.version
+    if known is not None and known.version == version:
+        return known
+    with registry.files(confirmed) as folder:
+        found = read_about(folder).order
+        if found is None:
+            return None
+        order = Order(found.until_s, read_order(folder, found), found.share(capacity_bytes))
+    return ServedOrder(order, found.kinds, found.until_s, version, found.readers)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,7 +23,28 @@ from models.serving.mlflow_session import (
     Param,
     check_place,
 )
-from models.serving.provenance import code_version
+
+
+def code_version() -> dict[str, str]:
+    """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
+    found = {"package_version": importlib.metadata.version("cachecast")}
+    sha = _git_sha(Path(__file__).parent)
+    return found | ({"git_sha": sha} if sha else {})
+
+
+def _git_sha(folder: Path) -> str | None:
+    if shutil.which("git") is None:
+        return None
+    answer = subprocess.run(
+        ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10,
+    )
+    return answer.stdout.strip() or None
+
 
 ID_TAG, KIND_TAG = "cachecast.id", "kind"
 """Of every run: what was written together, and the `kind` of the run."""

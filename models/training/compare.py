@@ -1,17 +1,134 @@
-"""Comparison of learners and baselines: fitted on the same past, tested on the same later rows."""
+"""Comparison of learners and baselines: fitted on the same past, tested on the same later rows.
+
+Figures are given by weighting (file, byte, dataset) and by part of the rows (cold, warm, tier).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from features.common.arrays import FloatArray
+import numpy as np
+
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
 from models.learning.baselines import RECENCY, Baseline
 from models.learning.fit import CalibratedModel, fit_calibrated
 from models.learning.frame import Known, Sample
 from models.learning.learners import Learner, LightGBM
-from models.training.slices import Holding, Slice, holdings, slices
+
+CAPACITY_FRACTIONS = (0.05, 0.1, 0.2)
+_MOST_TIERS = 10
+_LEAST_ROWS = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Figures of one part of the test rows under one weighting.
+
+    `weighting`: file (each row weighs 1), byte (its size) or dataset (a dataset's rows at an as_of share 1);
+    `part`: all, cold (never read before), warm (read before) or `tier NAME`.
+    """
+
+    weighting: str
+    part: str
+    quality: Quality
+
+
+@dataclasses.dataclass(frozen=True)
+class Holding:
+    """A cache that holds the files with the highest scores, up to a share of all candidates' bytes.
+
+    `precision`: share of the held files that are read within the horizon; `recall`: share of the files read
+    that are held; both weighted as in Slice. `reads_held`: share of all reads that go to held files.
+    """
+
+    weighting: str
+    capacity_fraction: float
+    precision: float
+    recall: float
+    reads_held: float
+
+
+def slices(
+    sample: Sample, scores: FloatArray, vocabulary: Mapping[str, Sequence[str]], *, are_probabilities: bool
+) -> list[Slice]:
+    """Figures per weighting and part of at least 50 rows. Rows of weight 0 (size unknown) are left out."""
+    found = []
+    for weighting, weights in _weightings(sample).items():
+        for part, inside in _parts(sample, vocabulary):
+            rows = inside & (weights > 0)
+            if part != "all" and rows.sum() < _LEAST_ROWS:
+                continue
+            judge = quality if are_probabilities else ranking_quality
+            if rows.any():
+                found.append(Slice(weighting, part, judge(sample.y[rows], scores[rows], weights[rows])))
+    return found
+
+
+def holdings(
+    sample: Sample, scores: FloatArray, fractions: Sequence[float] = CAPACITY_FRACTIONS
+) -> list[Holding]:
+    """Precision and recall by capacity; each as_of fills a cache of its own.
+
+    Equal scores keep the order of the rows. Rows of unknown size are left out; the list is empty if all are.
+    """
+    known = sample.x["size_bytes"].to_numpy(dtype=np.float64) > 0
+    if not known.any():
+        return []
+    sample, scores = sample.where(known), scores[known]
+    size = sample.x["size_bytes"].to_numpy(dtype=np.float64)
+    filled = _filled(size, scores, sample.as_of)
+    found = []
+    for fraction in fractions:
+        held = filled <= fraction
+        reads_held = _share(sample.reads * held, sample.reads)
+        for weighting, w in _weightings(sample).items():
+            hit = w * sample.y * held
+            found.append(
+                Holding(weighting, fraction, _share(hit, w * held), _share(hit, w * sample.y), reads_held)
+            )
+    return found
+
+
+def _filled(size: FloatArray, scores: FloatArray, as_of: IntArray) -> FloatArray:
+    """Per row, the share of its as_of's bytes held once this row is, filling by falling score."""
+    order = np.lexsort((-scores, as_of))
+    total = np.cumsum(size[order])
+    starts = np.concatenate([[True], np.diff(as_of[order]) > 0])
+    group = np.cumsum(starts) - 1
+    before = (total - size[order])[starts]
+    ends = np.append(before[1:], total[-1])
+    share = np.empty(len(size))
+    share[order] = (total - before[group]) / (ends - before)[group]
+    return share
+
+
+def _weightings(sample: Sample) -> dict[str, FloatArray]:
+    size = np.nan_to_num(sample.x["size_bytes"].to_numpy(dtype=np.float64), nan=0.0)
+    found = {"file": np.ones(len(sample)), "byte": np.maximum(size, 0.0)}
+    if sample.dataset is not None:
+        moment = np.unique(sample.as_of, return_inverse=True)[1]
+        pair = moment * (sample.dataset.max(initial=0) + 1) + sample.dataset
+        _, group, n_rows = np.unique(pair, return_inverse=True, return_counts=True)
+        found["dataset"] = 1.0 / n_rows[group]
+    return found
+
+
+def _parts(sample: Sample, vocabulary: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, BoolArray]]:
+    warm = sample.x["recency_s"].notna().to_numpy()
+    yield "all", np.ones(len(sample), dtype=bool)
+    yield "cold", ~warm
+    yield "warm", warm
+    if "tier" in sample.x.columns:
+        code = sample.x["tier"].to_numpy()
+        for i, tier in enumerate(vocabulary.get("tier", ())[:_MOST_TIERS]):
+            yield f"tier {tier}", code == i
+
+
+def _share(part: FloatArray, whole: FloatArray) -> float:
+    total = float(whole.sum())
+    return float(part.sum()) / total if total > 0 else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,15 +1,20 @@
 """The lease of a cache: its holder is the only pusher of that cache, and alone writes what became of items.
 
 Each taking of a lease raises its fencing number. Every write of the holder checks that number in the same
-transaction, so a pusher that was paused, cut off or slow writes nothing once another one has taken over.
+transaction, so a pusher that was paused, cut off or slow writes nothing once another one has taken over. The
+holder is named by machine, process and start of the process: another pusher there knows whether it is dead.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,8 +23,43 @@ from features.common.errors import ConflictError
 from features.common.times import as_of_label
 from prefetch.actions import ItemState
 from prefetch.databases import Database, alone, upsert
-from prefetch.journal.owner import is_dead, label, new_owner
 from prefetch.journal.tables import CLAIMED, CLOCK_SLACK_S, change_in_order, items, leases
+
+
+def new_owner() -> str:
+    """A name unique to this run: machine, process, the process's start time, and a random part."""
+    return "|".join((_machine(), str(os.getpid()), _started(os.getpid()), secrets.token_hex(4)))
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the process of run `owner` is known to be gone; False for runs on other machines."""
+    machine, pid, started, _ = owner.split("|")
+    return machine == _machine() and _started(int(pid)) != started
+
+
+def label(owner: str) -> str:
+    """Host and process of run `owner`, as people read them."""
+    machine, pid, *_ = owner.split("|")
+    return f"process {pid} on {machine.partition('/')[0]}"
+
+
+def _machine() -> str:
+    """Host, its boot, and space of process ids: of one name there may be several hosts, and containers.
+
+    Not the machine id: machines that were copied from one image can share it.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _started(pid: int) -> str:
+    # A process id is used again; with the start time (clock ticks since boot) it is unique.
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+    return "gone" if fields[0] == "Z" else fields[19]
+
 
 LEASE_S = 300.0
 """A lease that its holder did not renew for so long may be taken by another pusher."""

@@ -20,7 +20,9 @@ from starlette.staticfiles import StaticFiles
 
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
-from prefetch.placement.bodies import (
+from prefetch.placement.front import Front
+from prefetch.placement.gate import Gate
+from prefetch.placement.messages import (
     SCORE_BODY,
     Heartbeat,
     PrefixAsked,
@@ -30,12 +32,9 @@ from prefetch.placement.bodies import (
     first_fault,
     score_asked,
 )
-from prefetch.placement.front import Front
-from prefetch.placement.gate import Gate
 from prefetch.placement.metrics import Figures, registry
 from prefetch.placement.names import checked_name, checked_site, dataset_of
-from prefetch.placement.operator import OperatorPages, Source
-from prefetch.placement.pages import TITLE, Pages
+from prefetch.placement.pages import TITLE, OperatorPages, Pages, Source
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
 from prefetch.placement.synchroniser import Synchroniser

@@ -1,4 +1,4 @@
-"""What outlives the service: its tables read and written, and nothing decided."""
+"""What outlives the service: its tables, read and written, and nothing decided."""
 
 from __future__ import annotations
 
@@ -10,11 +10,50 @@ import sqlalchemy as sa
 
 from prefetch import databases
 from prefetch.databases import upsert
-from prefetch.placement import tables
 from prefetch.placement.fleet import Server
 
 KEPT_SNAPSHOTS = 2
 _PATIENCE_S = 5
+_NAME = sa.String(255)
+
+_metadata = sa.MetaData()
+
+_servers = sa.Table(
+    "placement_servers",
+    _metadata,
+    sa.Column("site", _NAME, primary_key=True),
+    sa.Column("id", _NAME, primary_key=True),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("size", sa.Double, nullable=False),
+    sa.Column("seen_at_s", sa.Double, nullable=False),
+)
+_serves = sa.Table(
+    "placement_serves",
+    _metadata,
+    sa.Column("client", _NAME, primary_key=True),
+    sa.Column("cache_site", _NAME, nullable=False),
+)
+_reassigned = sa.Table(
+    "placement_reassigned",
+    _metadata,
+    sa.Column("dataset", sa.Text, primary_key=True),
+    sa.Column("sites", sa.Text, nullable=False),
+)
+_snapshots = sa.Table(
+    "placement_snapshots",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("as_of", sa.String(32), nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sqlite_autoincrement=True,
+)
+_plans = sa.Table(
+    "placement_plans",
+    _metadata,
+    sa.Column("cache", _NAME, primary_key=True),
+    sa.Column("as_of", sa.String(32), nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +91,7 @@ class Database:
         """Nothing is opened yet. Raises ConfigError."""
         self._database = databases.Database(
             url,
-            tables.metadata,
+            _metadata,
             setting="serve.database",
             what="placement database",
             patience_s=_PATIENCE_S,
@@ -67,15 +106,15 @@ class Database:
         """Store what is pending, and read all there is."""
         with self._database.writing() as connection:
             for site, id in pending.dropped:
-                mine = (tables.servers.c.site == site, tables.servers.c.id == id)
-                connection.execute(sa.delete(tables.servers).where(*mine))
-            upsert(connection, tables.servers, [dataclasses.asdict(one) for one in pending.heard.values()])
+                mine = (_servers.c.site == site, _servers.c.id == id)
+                connection.execute(sa.delete(_servers).where(*mine))
+            upsert(connection, _servers, [dataclasses.asdict(one) for one in pending.heard.values()])
             return Stored(
-                tuple(Server(**row) for row in connection.execute(sa.select(tables.servers)).mappings()),
-                {row.client: row.cache_site for row in connection.execute(sa.select(tables.serves))},
+                tuple(Server(**row) for row in connection.execute(sa.select(_servers)).mappings()),
+                {row.client: row.cache_site for row in connection.execute(sa.select(_serves))},
                 {
                     row.dataset: tuple(json.loads(row.sites))
-                    for row in connection.execute(sa.select(tables.reassigned))
+                    for row in connection.execute(sa.select(_reassigned))
                 },
                 _refresh(connection, pending.after),
             )
@@ -84,38 +123,38 @@ class Database:
         """Let a client be served by a site, or by none."""
         with self._database.writing() as connection:
             if cache_site is None:
-                connection.execute(sa.delete(tables.serves).where(tables.serves.c.client == client))
+                connection.execute(sa.delete(_serves).where(_serves.c.client == client))
             else:
-                upsert(connection, tables.serves, [{"client": client, "cache_site": cache_site}])
+                upsert(connection, _serves, [{"client": client, "cache_site": cache_site}])
 
     def reassign(self, dataset: str, sites: tuple[str, ...] | None) -> None:
         """Put a dataset at sites by hand, or (None) take that back."""
         with self._database.writing() as connection:
             if sites is None:
-                mine = tables.reassigned.c.dataset == dataset
-                connection.execute(sa.delete(tables.reassigned).where(mine))
+                mine = _reassigned.c.dataset == dataset
+                connection.execute(sa.delete(_reassigned).where(mine))
             else:
-                upsert(connection, tables.reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
+                upsert(connection, _reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
 
     def refresh(self, snapshot: bytes, as_of: str, plans: Mapping[str, bytes]) -> int:
         """Store a new snapshot and its plans in place of the last; return its number."""
         with self._database.writing() as connection:
-            insert = sa.insert(tables.snapshots).values(as_of=as_of, payload=snapshot)
+            insert = sa.insert(_snapshots).values(as_of=as_of, payload=snapshot)
             inserted = connection.execute(insert).inserted_primary_key
             assert inserted is not None
             number = int(inserted[0])
-            old = tables.snapshots.c.id <= number - KEPT_SNAPSHOTS
-            connection.execute(sa.delete(tables.snapshots).where(old))
-            connection.execute(sa.delete(tables.plans))
+            old = _snapshots.c.id <= number - KEPT_SNAPSHOTS
+            connection.execute(sa.delete(_snapshots).where(old))
+            connection.execute(sa.delete(_plans))
             rows = [{"cache": cache, "as_of": as_of, "payload": plan} for cache, plan in plans.items()]
-            upsert(connection, tables.plans, rows)
+            upsert(connection, _plans, rows)
         return number
 
 
 def _refresh(connection: sa.Connection, after: int) -> Refresh | None:
-    newest = connection.scalar(sa.select(sa.func.max(tables.snapshots.c.id)))
+    newest = connection.scalar(sa.select(sa.func.max(_snapshots.c.id)))
     if newest is None or newest <= after:
         return None
-    query = sa.select(tables.snapshots.c.payload).where(tables.snapshots.c.id == newest)
-    plans = {row.cache: row.payload for row in connection.execute(sa.select(tables.plans))}
+    query = sa.select(_snapshots.c.payload).where(_snapshots.c.id == newest)
+    plans = {row.cache: row.payload for row in connection.execute(sa.select(_plans))}
     return Refresh(newest, connection.execute(query).scalar_one(), plans)

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from prefetch.placement.answers import NO_BODY, Answer, json_answer
-from prefetch.placement.gate import client_of
-from prefetch.placement.lanes import GoneError, Lane, Receive, RefusedError, whole_body
+from prefetch.placement.gate import GoneError, Lane, Receive, RefusedError, client_of, whole_body
+from prefetch.placement.messages import NO_BODY, Answer, json_answer
 from prefetch.placement.service import Service
 
 MAX_BODY_BYTES = 2 * 1024**2

@@ -1,8 +1,10 @@
-"""Checks of names that come from outside, before they become keys, answers or log lines."""
+"""Checks of names that come from outside, and of caches that call, before they become keys or log lines."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from features.common.errors import InputError
 from features.common.names import UNFIT
@@ -46,3 +48,25 @@ def dataset_of(did: str) -> str:
 
 def _too_long(text: str) -> bool:
     return len(text) > MAX_NAME_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
+
+
+class Member(NamedTuple):
+    """A configured cache: what its heartbeats stand for, whatever they say. `size_bytes`: its capacity."""
+
+    site: str
+    address: str
+    size_bytes: int
+
+
+Members = Mapping[str, Member]
+
+
+def member(members: Members, cache: str, *, site: str | None, address: str | None) -> Member:
+    """The configuration of `cache`; a heartbeat's `site` and `address` must agree. Raises InputError."""
+    known = members.get(cache)
+    if known is None:
+        raise InputError(f"no cache server is called {cache!r} here; add caches/{cache}.toml and restart")
+    for name, said, meant in (("site", site, known.site), ("address", address, known.address)):
+        if said is not None and said != meant:
+            raise InputError(f"{name} of {cache} is {meant} by configuration, and {said} by its heartbeat")
+    return known

@@ -1,12 +1,27 @@
-"""The service's pages for people: links at `/`, and at `/docs` Swagger UI, whose files it serves itself."""
+"""The service's pages for people: links at `/`, Swagger UI at `/docs`, the operator's pages at `/operator`.
+
+All their files come from here. A page of the operator is kept for some seconds: many requests read the tables
+once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import html
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
+from fastapi import HTTPException, Query, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse
+
+from features.common.errors import ServiceError
+from features.common.times import as_of_label
+from features.common.units import roughly
+from prefetch.placement.messages import SiteName
+from prefetch.placement.names import checked_name
+from prefetch.placement.service import Service
 
 TITLE = "cachecast placement"
 _OPERATOR = {"operator": "caches, stewards, models and alarms, for operators"}
@@ -69,3 +84,122 @@ def _page(items: str) -> str:
 
 def _headers() -> dict[str, str]:
     return {"content-security-policy": _ONLY_US, "cache-control": "no-cache"}
+
+
+KEPT_S: Final = 5.0
+"""A page is this old at most."""
+_MOST_KEPT: Final = 64
+_MOST_ITEMS: Final = 10**9
+# Nothing runs, and nothing comes from elsewhere, whatever the names on the page hold.
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+class Asked(NamedTuple):
+    """What a page shows: the region, or the plan of a `cache`.
+
+    Of the plan the items of an `action`, or all, after the first `after`; and why `item` is in it or not.
+    """
+
+    cache: str = ""
+    action: str = ""
+    after: int = 0
+    item: str = ""
+
+
+class Heard(NamedTuple):
+    """A cache's last heartbeat, and whether it counts as alive."""
+
+    seen_at_s: float
+    is_alive: bool
+
+
+class Source(Protocol):
+    """Where pages come from. `caches`: those that have a page; `style`: the stylesheet of all pages."""
+
+    caches: Collection[str]
+    style: bytes
+
+    def page(self, asked: Asked, heard: Mapping[str, Heard]) -> bytes:
+        """A page as HTML; `heard` by cache. Takes seconds. Raises ServiceError."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+class OperatorPages:
+    """The routes."""
+
+    def __init__(self, source: Source, service: Service) -> None:
+        self._source, self._service = source, service
+        self._one_at_a_time = asyncio.Lock()
+        self._kept: dict[Asked, tuple[bytes, float]] = {}  # with its time by the monotonic clock
+        self._last_s: float | None = None
+        self._began_s = service.now_s()
+
+    async def region(self) -> HTMLResponse:
+        """Caches, stewards, models and alarms."""
+        return await self._answer(Asked())
+
+    async def cache(
+        self,
+        cache: SiteName,
+        action: Literal["", "prefetch", "pin", "unpin", "evict"] = "",
+        after: Annotated[int, Query(ge=0, le=_MOST_ITEMS)] = 0,
+        file: str = "",
+    ) -> HTMLResponse:
+        """The plan of a cache, and why a file is in it or not."""
+        if cache not in self._source.caches:
+            raise HTTPException(404, "there is no such cache")
+        return await self._answer(Asked(cache, action, after, checked_name(file) if file else ""))
+
+    async def style(self) -> Response:
+        """The stylesheet."""
+        return Response(self._source.style, media_type="text/css", headers=_HEADERS)
+
+    async def _answer(self, asked: Asked) -> HTMLResponse:
+        try:
+            return HTMLResponse(await self._page(asked), headers=_HEADERS)
+        except ServiceError as error:
+            return HTMLResponse(
+                self._without_answer(asked, str(error)), 503, {**_HEADERS, "retry-after": "10"}
+            )
+
+    async def _page(self, asked: Asked) -> bytes:
+        if (content := self._fresh(asked)) is not None:
+            return content
+        async with self._one_at_a_time:
+            if (content := self._fresh(asked)) is not None:
+                return content
+            heard = {server.id: Heard(server.seen_at_s, alive) for server, alive in self._service.servers()}
+            content = await asyncio.to_thread(self._source.page, asked, heard)
+            self._last_s = self._service.now_s()
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            self._kept[asked] = content, time.monotonic()
+            return content
+
+    def _fresh(self, asked: Asked) -> bytes | None:
+        content, made_s = self._kept.get(asked, (None, 0.0))
+        return content if time.monotonic() - made_s < KEPT_S else None
+
+    def _without_answer(self, asked: Asked, why: str) -> str:
+        since_s = self._began_s if self._last_s is None else self._last_s
+        since = f"{as_of_label(int(since_s))}, {roughly(int(self._service.now_s() - since_s))} ago"
+        up = "../../" if asked.cache else ""
+        last = (
+            "No page was made since the service started" if self._last_s is None else "The last page was made"
+        )
+        return (
+            '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>Unknown – cachecast</title>\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<link rel="stylesheet" href="{up}operator/style.css">\n'
+            f"<h1>Unknown</h1>\n<p>The state is unknown: {html.escape(why)}.</p>\n<p>{last} at {since}.</p>\n"
+            "<p>The service itself answers: see /health, /liveness and /metrics.</p></html>\n"
+        )

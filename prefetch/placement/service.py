@@ -14,12 +14,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import InputError
-from prefetch.placement.answers import Answer, etag, json_answer
-from prefetch.placement.bodies import Input, ScoreAsked
 from prefetch.placement.database import Pending, Stored
 from prefetch.placement.fleet import Fleet, Server
-from prefetch.placement.members import Members, member
-from prefetch.placement.names import OTHER, checked_name, dataset_of
+from prefetch.placement.messages import Answer, Input, ScoreAsked, etag, json_answer
+from prefetch.placement.names import OTHER, Members, checked_name, dataset_of, member
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
 from replay.federation.rendezvous import key_of, scores

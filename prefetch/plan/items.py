@@ -14,7 +14,7 @@ from replay.planner import Actions
 
 
 class Cause(enum.IntEnum):
-    """What put an item into the plan; each has words in `prefetch.plan.reasons`."""
+    """What put an item into the plan; each has words in `prefetch.plan.explain`."""
 
     VALUE = 0
     PIN_RULE = 1

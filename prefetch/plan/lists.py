@@ -13,8 +13,18 @@ import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
 from prefetch.actions import Action
-from prefetch.plan.choice import best_first, head, steady, within_groups, worst_first
-from prefetch.plan.datasets import by_the_file, completed, fraction_bytes, held_bytes, whole
+from prefetch.plan.choice import (
+    best_first,
+    by_the_file,
+    completed,
+    fraction_bytes,
+    head,
+    held_bytes,
+    steady,
+    whole,
+    within_groups,
+    worst_first,
+)
 from prefetch.plan.items import Cause, Limit, Plan
 from prefetch.plan.limits import PlanLimits
 from prefetch.plan.rules import Treatment

@@ -14,13 +14,12 @@ from collections.abc import Callable
 
 from prefetch.actions import Action
 from prefetch.plan import lists
-from prefetch.plan.cycle import eviction_age_s
 from prefetch.plan.items import Plan, joined
 from prefetch.plan.limits import PlanLimits
 from prefetch.plan.lists import Case, Choice
 from prefetch.plan.scored_files import absent, on_disk
 from prefetch.plan.scores import Files, Scores
-from prefetch.plan.value import Objective, shown_horizon
+from prefetch.plan.value import Objective, eviction_age_s, shown_horizon
 from replay.planner import Actions, CacheState
 
 

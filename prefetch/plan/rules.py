@@ -1,18 +1,21 @@
-"""The operator's rules: what is planned, held always, or never cached, by tier, name and user area."""
+"""Which files a plan is about: the operator's rules, the control group, and each server's own files."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import re
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import ConfigError
 from replay.admission import refused
+from replay.federation.ranges import layout_of
 
 
 class Treatment(enum.IntEnum):
@@ -101,3 +104,20 @@ def _in_areas(dids: pa.StringArray, users: tuple[str, ...]) -> BoolArray:
     below: BoolArray = refused(dids, areas, len(dids))
     owned: BoolArray = refused(pc.binary_join_element_wise(scope, "", ":"), scopes, len(dids))
     return below | owned
+
+
+_KEY = "cachecastcontrol"
+"""16 characters; the group must stay the same for as long as outcomes are compared against it."""
+
+
+def is_control(dids: Sequence[str], share: float) -> BoolArray:
+    """Which of `dids` (scope:name) are in the control group of about `share` of all names, bool[n]."""
+    hashed = pd.util.hash_array(np.asarray(dids, dtype=object), hash_key=_KEY, categorize=False)
+    chosen: BoolArray = hashed < np.uint64(min(int(share * 2**64), 2**64 - 1))
+    return chosen
+
+
+def belongs(names: Iterable[str], capacities: Mapping[str, float], server: str) -> BoolArray:
+    """Whether each of `names` belongs to `server`, bool[n]; `capacities`: of all servers by name."""
+    mine: BoolArray = layout_of(capacities).owners_of(names) == server
+    return mine

@@ -1,14 +1,60 @@
-"""Which items may start now: bounded in bytes per second, and without sources that fail."""
+"""What holds a push back: bytes per second, sources that fail, and a cache that does not answer."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.items import Item, Try
 from prefetch.push.attempt import PushLimits, Tried
 from prefetch.push.origins import Sources, SourceState
-from prefetch.push.throttle import TokenBucket
+
+
+class TokenBucket:
+    """Lets a file start while it is not in debt; every file started is a debt of its bytes.
+
+    `bytes_per_s`: None lets all start at once. A file is fetched as fast as it comes, so bursts are as long
+    as files are; over minutes the rate holds.
+    """
+
+    def __init__(self, bytes_per_s: int | None) -> None:
+        self._rate = bytes_per_s
+        self._balance = 0.0
+        self._at = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Seconds until the next file may start."""
+        self._fill()
+        return 0.0 if self._rate is None else max(0.0, -self._balance / self._rate)
+
+    def spend(self, n_bytes: int) -> None:
+        """Book a file that starts; a negative number gives back what it did not need."""
+        self._fill()
+        self._balance -= n_bytes
+
+    def _fill(self) -> None:
+        now = time.monotonic()
+        if self._rate is not None:
+            # Time without work is no credit for a burst later: a second's worth at most.
+            self._balance = min(self._balance + self._rate * (now - self._at), float(self._rate))
+        self._at = now
+
+
+class Breaker:
+    """Opens when `cache` was unavailable `n_failures` times in a row. `reason`: why it opened, or None."""
+
+    def __init__(self, cache: str, n_failures: int) -> None:
+        self.reason: str | None = None
+        self._cache = cache
+        self._most = n_failures
+        self._n_failed = 0
+
+    def note(self, error: str | None) -> None:
+        """Count one try; `error`: why the cache was unavailable, None where it answered."""
+        self._n_failed = 0 if error is None else self._n_failed + 1
+        if self._n_failed >= self._most and self.reason is None:
+            self.reason = f"cache {self._cache!r} was unavailable {self._n_failed} times in a row: {error}"
 
 
 class Limiter:

@@ -20,8 +20,7 @@ from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.journal.work import Work
 from prefetch.push.ahead import Ahead
 from prefetch.push.attempt import PushLimits, Tried
-from prefetch.push.breaker import Breaker
-from prefetch.push.limiter import Limiter
+from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.origins import Sources
 from prefetch.push.renewals import Renewals
 from prefetch.push.worker import Worker

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from prefetch.actions import Action
 from prefetch.journal.items import Item
 from prefetch.push.attempt import PushLimits, Tried
-from prefetch.push.breaker import Breaker
+from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker
 from prefetch.target import CacheTarget
 

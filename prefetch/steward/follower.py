@@ -12,8 +12,7 @@ from features.common.errors import PushRejected
 from prefetch.lfn import checked_lfn
 from prefetch.steward.book import Book
 from prefetch.steward.feed import Report, Restarted
-from prefetch.steward.readers import NOBODY, Readers
-from prefetch.steward.uses import FileUses, Key, Use
+from prefetch.steward.readers import NOBODY, FileUses, Key, Readers, Use
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Opened, Packet
 from prefetch.xcache.users import Login, Work

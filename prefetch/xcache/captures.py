@@ -13,8 +13,7 @@ from typing import Final
 from features.common.errors import InputError
 from features.common.input_files import InputFile
 from prefetch.target import Held
-from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, Event, FileClose
-from prefetch.xcache.numbering import Numberings
+from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, Event, FileClose, Numberings
 from prefetch.xcache.rolling import PART
 
 

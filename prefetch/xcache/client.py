@@ -18,11 +18,18 @@ from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held, ServerIdentity
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import LatestCloses, capture_reader
-from prefetch.xcache.connections import ThreadConnections
 from prefetch.xcache.holdings import held_apart, held_below, held_by, unreadable
 from prefetch.xcache.namespace import SUFFIX
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
-from prefetch.xcache.session import RemoteFile, TimeOut, accepted, stat, statistics_of, version_of
+from prefetch.xcache.session import (
+    RemoteFile,
+    ThreadConnections,
+    TimeOut,
+    accepted,
+    stat,
+    statistics_of,
+    version_of,
+)
 
 BLOCK_BYTES = 128 * 1024
 """Assumed where cinfo does not say it: at most the cache's own `pfc.blocksize`."""

@@ -19,7 +19,7 @@ from features.common.errors import InputError
 from features.common.input_files import InputFile, Unpacked, plain
 from prefetch.xcache.events import json_object
 from prefetch.xcache.fstream import CODE, PSEQ_MODULUS, Closed, Opened, Packet, decode, packet_code
-from prefetch.xcache.numbering import Numberings
+from prefetch.xcache.gstream import Numberings
 
 # Base64 of the longest datagram, and what surrounds it.
 _MAX_LINE_BYTES = 2**17

@@ -4,6 +4,7 @@ A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of
 datagram is a JSON header line, then one JSON record a line, then NUL or a newline. Source:
 `xrootd.mongstream pfc … send json fullhdr` of XRootD 5.5.3 to 6.2.1; `collector.Collector` writes captures.
 A binary datagram, of the f-stream or naming a user, is kept as one line of JSON: see `collector.frame`.
+Numbers of datagrams show how many are missing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import dataclasses
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +23,40 @@ from features.common.errors import InputError
 from features.common.input_files import InputFile, plain
 from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
-from prefetch.xcache.numbering import Numberings
+
+# Senders are named by datagrams, which anyone can make up.
+MAX_SENDERS = 10_000
+
+
+class Numberings:
+    """The gaps in each sender's numbers, which wrap from `modulus` - 1 to 0, or from that of one sender.
+
+    Gaps of `modulus` or more are counted short, so `n_lost` is at least what is missing. Of more than
+    `MAX_SENDERS` senders the oldest are forgotten, and what they lost is kept.
+    """
+
+    def __init__(self, modulus: int) -> None:
+        self.n_lost = 0
+        self._modulus = modulus
+        self._last: dict[Hashable, int] = {}
+
+    def note(
+        self, sender: Hashable, number: int, *, before_first: int | None = None, modulus: int = 0
+    ) -> None:
+        """Take the next number of `sender`, whose first one follows `before_first` where that is known.
+
+        One that comes late is taken off `n_lost` again. `modulus`: of this sender, 0: as of others.
+        """
+        last, wraps = self._last.get(sender, before_first), modulus or self._modulus
+        step = 1 if last is None else (number - last) % wraps
+        if step > wraps // 2:
+            self.n_lost = max(0, self.n_lost - 1)
+            return
+        self.n_lost += max(0, step - 1)
+        self._last[sender] = number
+        if len(self._last) > MAX_SENDERS:
+            del self._last[next(iter(self._last))]
+
 
 __all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
 

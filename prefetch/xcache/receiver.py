@@ -16,8 +16,7 @@ from features.common.input_files import InputFile
 from prefetch.xcache import fstream, heartbeat, users
 from prefetch.xcache.collector import BINARY, frame, listening
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
-from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, note
-from prefetch.xcache.numbering import MAX_SENDERS, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings, note
 from prefetch.xcache.rolling import Quota, RollingFiles
 
 COUNTS: Final = (

@@ -1,4 +1,4 @@
-"""The XRootD client library behind a few calls: bounded in time, its errors as ours.
+"""The XRootD client library behind a few calls: bounded in time, its errors as ours, a connection per thread.
 
 An error that the server sends is the origin's (SourceUnavailable) unless it says that trying again is no use
 (PushRejected); without an answer it is nobody's yet: TargetUnavailable.
@@ -6,12 +6,17 @@ An error that the server sends is the origin's (SourceUnavailable) unless it say
 The library is imported on first use, so that this room imports without it. Its threads outlive the main
 thread: a program that used it ends through `sys.exit`, which lets the library's own exit handler stop them,
 and must not fork afterwards.
+
+Seen on XRootD 5.5.3: a server works off the requests of one connection in turn, and an open waits for the
+origin. Where all files share a connection, as the client library has it by itself, one file whose origin is
+unavailable stops all the others, and those that are in the cache too.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import math
 import re
 import threading
@@ -22,6 +27,37 @@ from typing import Any, NamedTuple
 
 from features.common.errors import ConfigError, PushRejected, SourceUnavailable, TargetUnavailable, bounded
 from prefetch.target import ServerIdentity
+
+_MOST = 256
+# Of the process: connections that one target left behind must not come to the next.
+_numbers = itertools.count()
+
+
+class ThreadConnections:
+    """URLs of the cache at `root://host:port` that differ in a user's name, which no server looks at.
+
+    The client library keeps a connection for each user and host. `spare` is used by nobody's files.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._scheme, _, self._host = url.partition("://")
+        self._own = threading.local()
+        self.spare = self._of("ask")
+
+    def url(self) -> str:
+        """The cache's URL on the connection of this thread."""
+        if not hasattr(self._own, "url"):
+            self.leave()
+        found: str = self._own.url
+        return found
+
+    def leave(self) -> None:
+        """Use another connection from now on: a request may hold this one for long."""
+        self._own.url = self._of(f"cc{next(_numbers) % _MOST}")
+
+    def _of(self, user: str) -> str:
+        return f"{self._scheme}://{user}@{self._host}"
+
 
 # Else a refused connection is tried again for minutes, and timeouts are looked at every 15 s only.
 _CLIENT_SETTINGS = {

@@ -26,10 +26,9 @@ from prefetch.directory.cache import DirectoryTarget
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
 from prefetch.rucio.names import Did
-from prefetch.rucio.reported_replicas import ReportedReplicas
 from prefetch.rucio.rse import RseDoor
 from prefetch.rucio.session import Access, Session
-from prefetch.rucio.sync import Sync, changes
+from prefetch.rucio.sync import ReportedReplicas, Sync, changes
 
 pytestmark = pytest.mark.service
 TOPIC = "/topic/rucio.fax"

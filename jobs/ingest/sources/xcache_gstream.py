@@ -16,8 +16,7 @@ from jobs.ingest.sources.decoded import Earlier
 from jobs.ingest.sources.local import captures_in
 from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
-from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose
-from prefetch.xcache.numbering import Numberings
+from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose, Numberings
 
 _SCHEMA = pa.schema(
     [

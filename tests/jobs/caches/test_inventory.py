@@ -24,8 +24,7 @@ from jobs.settings.plan import RuleSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.rucio.names import Did
-from prefetch.rucio.reported_replicas import ReportedReplicas
-from prefetch.rucio.sync import changes
+from prefetch.rucio.sync import ReportedReplicas, changes
 from prefetch.target import Held
 
 AS_OF = 1_772_323_200

@@ -14,7 +14,7 @@ from features.results import LRU, STEWARD
 from jobs.evaluate.rows import Compared, day_rows
 from jobs.evaluate.scene import fitting_cycle_s, warm_age_s
 from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
-from models.evaluation.hours import HoursPerByte, daily_hours
+from models.evaluation.promotion import HoursPerByte, daily_hours
 from replay.config import CacheConfig
 from replay.contest import BOUND, Lineup, standings
 from replay.engine import simulate

@@ -28,8 +28,7 @@ from jobs.ingest.pull_input import Mark, Request
 from jobs.ingest.sources.local import captures_in, places_at
 from jobs.ingest.sources.site import Site
 from jobs.store.tables import Tables
-from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, read_capture
-from prefetch.xcache.numbering import Numberings
+from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, Numberings, read_capture
 
 STOP_S = 5.0
 """A busy machine may take this long; a collector that waits for its next datagram would never stop."""

@@ -25,7 +25,7 @@ from jobs.plan.cache_state import Moment
 from jobs.push import prefill
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
-from prefetch.plan.control import is_control
+from prefetch.plan.rules import is_control
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR_S, DAY_S, MB = 3600, 86400, 10**6

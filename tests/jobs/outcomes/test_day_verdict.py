@@ -24,7 +24,7 @@ from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.accounting.day_verdict import worth
 from prefetch.actions import ACTIONS, Action
-from prefetch.plan.control import is_control
+from prefetch.plan.rules import is_control
 
 CACHE = "xc1"
 

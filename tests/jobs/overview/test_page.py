@@ -23,7 +23,7 @@ from jobs.plan import plan
 from jobs.plan.cache_state import Moment, last_moment
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
-from prefetch.placement.operator import Asked, Heard
+from prefetch.placement.pages import Asked, Heard
 
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {

@@ -20,7 +20,7 @@ from placement_server import eventually, threaded
 
 from features.common.errors import ServiceError
 from jobs.overview.page_worker import PageWorker
-from prefetch.placement.operator import Asked, Heard
+from prefetch.placement.pages import Asked, Heard
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.placement.database import Database, Pending
 from prefetch.placement.snapshot import Snapshot, load
-from prefetch.plan.federation import belongs
+from prefetch.plan.rules import belongs
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR, HORIZON = 3600, 2 * 86400

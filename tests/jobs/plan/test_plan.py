@@ -23,7 +23,7 @@ from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.journal.items import Try
 from prefetch.plan import Objective
-from prefetch.plan.control import is_control
+from prefetch.plan.rules import is_control
 from prefetch.target import Held
 from replay.study.labels import Region, regions_of
 

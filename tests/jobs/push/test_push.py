@@ -30,7 +30,7 @@ from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import UNPROVEN
 from prefetch.journal.work import Work
-from prefetch.push.touches import UNMEASURED_S
+from prefetch.push.renewals import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8

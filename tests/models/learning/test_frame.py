@@ -21,8 +21,8 @@ from models.learning.frame import (
     learn_vocabulary,
     model_matrix,
     sampled,
+    time_split,
 )
-from models.learning.split import time_split
 
 SPEC = FeatureSpec(
     cycle_s=3600,

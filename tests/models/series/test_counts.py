@@ -10,7 +10,7 @@ import pytest
 
 from features.common.arrays import FloatArray
 from models.series.counts import Rates, rates_of
-from models.series.past import Past
+from models.series.features import Past
 from models.series.rolling import CutQuality, rolling_quality
 from models.series.series import Series
 

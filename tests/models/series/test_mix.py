@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from features.common.arrays import FloatArray
-from models.series.mix import fit_weights
+from models.series.counts import fit_weights
 
 N_DATASETS, N_UNITS = 200, 12
 UNIT = np.repeat(np.arange(N_UNITS), N_DATASETS)

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from models.learning.frame import Sample
 from models.serving.drift import drifts, psi, reference, references
-from models.training.slices import holdings, slices
+from models.training.compare import holdings, slices
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prefetch.journal import owner
+from prefetch.journal import lease
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +41,12 @@ def test_a_run_on_another_host_of_the_same_name_is_not_called_dead(monkeypatch: 
     with monkeypatch.context() as there:
         on(Host("node1", "aaaa", os.getpid()), there)
         # Its process id belongs to another process here.
-        run = owner.new_owner().split("|")
+        run = lease.new_owner().split("|")
         run[2] = "1"
     name = "|".join(run)
     with monkeypatch.context() as here:
         on(Host("node1", "bbbb", os.getpid()), here)
-        assert not owner.is_dead(name)
+        assert not lease.is_dead(name)
     with monkeypatch.context() as again:
         on(Host("node1", "aaaa", os.getpid()), again)
-        assert owner.is_dead(name)
+        assert lease.is_dead(name)

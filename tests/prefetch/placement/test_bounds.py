@@ -8,8 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from prefetch.placement.gate import ANSWER_S, HEAD_S, Gate, Held, client_of
-from prefetch.placement.lanes import GoneError, Lane, RefusedError, whole_body
+from prefetch.placement.gate import (
+    ANSWER_S,
+    HEAD_S,
+    Gate,
+    GoneError,
+    Held,
+    Lane,
+    RefusedError,
+    client_of,
+    whole_body,
+)
 
 
 class Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prefetch.placement.decide import Supply, placed
+from prefetch.placement.build import Supply, placed
 from prefetch.placement.snapshot import NOBODY, NOWHERE
 from replay.federation.rendezvous import keys_of, scores
 

@@ -14,8 +14,8 @@ import pytest
 from placement_server import PlacementServer, eventually, threaded
 
 from features.common.errors import ServiceError
-from prefetch.placement import operator
-from prefetch.placement.operator import Asked, Heard
+from prefetch.placement import pages
+from prefetch.placement.pages import Asked, Heard
 
 
 class Told:
@@ -127,7 +127,7 @@ def test_many_requests_read_once(
     assert len(told.asked) == 1
     httpx.get(f"{server.url}/operator")
     assert len(told.asked) == 1
-    monkeypatch.setattr(operator, "KEPT_S", 0.0)
+    monkeypatch.setattr(pages, "KEPT_S", 0.0)
     httpx.get(f"{server.url}/operator")
     assert len(told.asked) == 2
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ranges_oracle import rucio_server
 
 from prefetch.placement.fleet import Fleet, Server
-from prefetch.plan.federation import belongs
+from prefetch.plan.rules import belongs
 
 SITE = "EDGE"
 NAMES = [f"/store/mc/f{i}.root" for i in range(300)]

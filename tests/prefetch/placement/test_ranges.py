@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
-from prefetch.placement.ranges import covered, wire
+from prefetch.placement.fleet import covered, wire
 from replay.federation.ranges import SLOT, SPACE, Layout, layout_of, shares
 
 sizes = st.dictionaries(

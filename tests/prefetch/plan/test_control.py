@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prefetch.plan.control import is_control
+from prefetch.plan.rules import is_control
 
 NAMES = [f"cms:/store/mc/f{i}.root" for i in range(20_000)]
 

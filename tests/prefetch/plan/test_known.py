@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from prefetch.actions import Action
 from prefetch.plan import PlanLimits, Scores, Treatment, ValuePlanner, plain_files
-from prefetch.plan.known import KnownWork, certain, with_known
+from prefetch.plan.explain import reasons
 from prefetch.plan.lists import Case
 from prefetch.plan.prefill import Prefill, prefill
-from prefetch.plan.reasons import reasons
 from prefetch.plan.scored_files import absent, on_disk
+from prefetch.plan.scores import KnownWork, certain, with_known
 from prefetch.plan.value import Objective
 from replay.planner import CacheState
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from features.common.errors import ConfigError
 from prefetch.plan import PlanLimits, Rule, Treatment, treatments
 from prefetch.plan.choice import steady, within_groups
-from prefetch.plan.cycle import fitting_cycle_s
-from prefetch.plan.value import best_rate, shown_horizon
+from prefetch.plan.value import best_rate, fitting_cycle_s, shown_horizon
 
 DIDS = pa.array(
     [

@@ -17,8 +17,7 @@ from prefetch.plan import (
     ValuePlanner,
     plain_files,
 )
-from prefetch.plan.explain import explain
-from prefetch.plan.reasons import reasons
+from prefetch.plan.explain import explain, reasons
 from prefetch.plan.scores import NEVER_S
 from replay.planner import CacheState
 

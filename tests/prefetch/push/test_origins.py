@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prefetch.journal.items import Try
 from prefetch.push.origins import SourceLimits, Sources
-from prefetch.push.touches import UNMEASURED_S, touch_every_s
+from prefetch.push.renewals import UNMEASURED_S, touch_every_s
 from prefetch.target import Held
 
 

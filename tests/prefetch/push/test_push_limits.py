@@ -15,7 +15,7 @@ from prefetch.journal.journal import Journal
 from prefetch.push import attempt
 from prefetch.push.ahead import AHEAD_S, WRITE_S
 from prefetch.push.push import PushLimits, PushSummary, push
-from prefetch.push.touches import MOST_S
+from prefetch.push.renewals import MOST_S
 from prefetch.target import Held
 
 

@@ -11,8 +11,7 @@ from rucio.common.config import clean_cached_config
 from rucio.rse.translation import RSEDeterministicTranslation
 
 from prefetch.rucio.names import Did, did_of_path
-from prefetch.rucio.reported_replicas import ReportedReplicas, State
-from prefetch.rucio.sync import changes
+from prefetch.rucio.sync import ReportedReplicas, State, changes
 
 WORDS = st.text("abcXYZ019_-.", min_size=1, max_size=20).filter(lambda s: s.strip("."))
 SCOPES = st.one_of(WORDS, *(WORDS.map(f"{kind}.{{}}".format) for kind in ("user", "group", "users")))

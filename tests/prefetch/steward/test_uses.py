@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefetch.steward.uses import FileUses, Use
+from prefetch.steward.readers import FileUses, Use
 
 
 def use(begin_s: int) -> Use:

@@ -12,8 +12,8 @@ import pytest
 
 from features.common.errors import ConfigError
 from prefetch.xcache import server
-from prefetch.xcache.connections import ThreadConnections
 from prefetch.xcache.server import parse_version
+from prefetch.xcache.session import ThreadConnections
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from features.common.errors import ServiceError
 from prefetch.xcache.collector import frame
-from prefetch.xcache.numbering import MAX_SENDERS, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, Numberings
 from prefetch.xcache.rolling import RollingFiles
 
 NOW = 1_700_000_000

@@ -34,7 +34,7 @@ from jobs.store.trainings import keep_training
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
 from models.serving.mlflow_session import mlflow
 from models.serving.names import Named
-from models.serving.order import load_order
+from models.serving.registry import load_order
 
 pytestmark = MLFLOW_WARNINGS
 CAPACITY = 100_000_000

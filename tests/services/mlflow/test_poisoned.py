@@ -37,7 +37,7 @@ from jobs.train import predict
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow
 from models.serving.names import Named
-from models.serving.order import load_order
+from models.serving.registry import load_order
 
 pytestmark = MLFLOW_WARNINGS
 NOT_TRAINED = "not those that were trained"

@@ -27,7 +27,7 @@ from jobs.placement.serve import server as built
 from jobs.settings.tree import Settings
 from prefetch.placement.build import Holding, snapshot_of
 from prefetch.placement.database import Database
-from prefetch.placement.operator import Source
+from prefetch.placement.pages import Source
 from prefetch.placement.snapshot import NOBODY, NOWHERE, dump
 from replay.federation.rendezvous import keys_of
 
