@@ -24,28 +24,6 @@ from models.serving.mlflow_session import (
     check_place,
 )
 
-
-def code_version() -> dict[str, str]:
-    """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
-    found = {"package_version": importlib.metadata.version("cachecast")}
-    sha = _git_sha(Path(__file__).parent)
-    return found | ({"git_sha": sha} if sha else {})
-
-
-def _git_sha(folder: Path) -> str | None:
-    if shutil.which("git") is None:
-        return None
-    answer = subprocess.run(
-        ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10,
-    )
-    return answer.stdout.strip() or None
-
-
 ID_TAG, KIND_TAG = "cachecast.id", "kind"
 """Of every run: what was written together, and the `kind` of the run."""
 _PARENT, _SOURCE, _COMMIT = "mlflow.parentRunId", "mlflow.source.name", "mlflow.source.git.commit"
@@ -178,3 +156,24 @@ def _dataset(table: TableRead, context: str) -> DatasetInput:
         profile=profile,
     )
     return DatasetInput(of, [InputTag("mlflow.data.context", context)])
+
+
+def code_version() -> dict[str, str]:
+    """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
+    found = {"package_version": importlib.metadata.version("cachecast")}
+    sha = _git_sha(Path(__file__).parent)
+    return found | ({"git_sha": sha} if sha else {})
+
+
+def _git_sha(folder: Path) -> str | None:
+    if shutil.which("git") is None:
+        return None
+    answer = subprocess.run(
+        ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10,
+    )
+    return answer.stdout.strip() or None

@@ -24,40 +24,6 @@ from features.common.input_files import InputFile, plain
 from prefetch.xcache import fstream, users
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 
-# Senders are named by datagrams, which anyone can make up.
-MAX_SENDERS = 10_000
-
-
-class Numberings:
-    """The gaps in each sender's numbers, which wrap from `modulus` - 1 to 0, or from that of one sender.
-
-    Gaps of `modulus` or more are counted short, so `n_lost` is at least what is missing. Of more than
-    `MAX_SENDERS` senders the oldest are forgotten, and what they lost is kept.
-    """
-
-    def __init__(self, modulus: int) -> None:
-        self.n_lost = 0
-        self._modulus = modulus
-        self._last: dict[Hashable, int] = {}
-
-    def note(
-        self, sender: Hashable, number: int, *, before_first: int | None = None, modulus: int = 0
-    ) -> None:
-        """Take the next number of `sender`, whose first one follows `before_first` where that is known.
-
-        One that comes late is taken off `n_lost` again. `modulus`: of this sender, 0: as of others.
-        """
-        last, wraps = self._last.get(sender, before_first), modulus or self._modulus
-        step = 1 if last is None else (number - last) % wraps
-        if step > wraps // 2:
-            self.n_lost = max(0, self.n_lost - 1)
-            return
-        self.n_lost += max(0, step - 1)
-        self._last[sender] = number
-        if len(self._last) > MAX_SENDERS:
-            del self._last[next(iter(self._last))]
-
-
 __all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
 
 PSEQ_MODULUS = 1000
@@ -65,6 +31,8 @@ _FRAME = re.compile(rb"@@(\d{1,15}) (\d{1,5}) (\d{1,5})\n")
 _FRAME_MAX_BYTES = 64
 # A cache numbers its datagrams from 1; only a capture that was there at its start may count from 0.
 _STARTED_S = 60
+# Senders are named by datagrams, which anyone can make up.
+MAX_SENDERS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,3 +197,33 @@ def note(numberings: Numberings, source: Source, received_t: int) -> None:
     """Count the datagram that `source` numbered."""
     before_first = 0 if received_t - source.stod <= _STARTED_S else None
     numberings.note(source.key, source.pseq, before_first=before_first)
+
+
+class Numberings:
+    """The gaps in each sender's numbers, which wrap from `modulus` - 1 to 0, or from that of one sender.
+
+    Gaps of `modulus` or more are counted short, so `n_lost` is at least what is missing. Of more than
+    `MAX_SENDERS` senders the oldest are forgotten, and what they lost is kept.
+    """
+
+    def __init__(self, modulus: int) -> None:
+        self.n_lost = 0
+        self._modulus = modulus
+        self._last: dict[Hashable, int] = {}
+
+    def note(
+        self, sender: Hashable, number: int, *, before_first: int | None = None, modulus: int = 0
+    ) -> None:
+        """Take the next number of `sender`, whose first one follows `before_first` where that is known.
+
+        One that comes late is taken off `n_lost` again. `modulus`: of this sender, 0: as of others.
+        """
+        last, wraps = self._last.get(sender, before_first), modulus or self._modulus
+        step = 1 if last is None else (number - last) % wraps
+        if step > wraps // 2:
+            self.n_lost = max(0, self.n_lost - 1)
+            return
+        self.n_lost += max(0, step - 1)
+        self._last[sender] = number
+        if len(self._last) > MAX_SENDERS:
+            del self._last[next(iter(self._last))]
