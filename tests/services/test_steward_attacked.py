@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from daemons import needed
 from monitoring import Sender, close, opening
-from steward_site import CAPACITY, MIB, Site, eventually, name_of, read_at, running
+from steward_site import CAPACITY, MIB, Site, eventually, memory_disk, name_of, read_at, running
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 N_KEPT = 15
@@ -250,3 +250,24 @@ def test_a_folder_that_is_tidied_away_stops_nothing(own_disk: Site) -> None:
     for name in site.files("m", 27):
         site.read(name)
     assert eventually(lambda: len(site.held()) <= 24), f"{len(site.held())} files, {site.figures.alarms}"
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["own disk", "shared disk"])
+def test_no_file_goes_from_another_disk_at_the_place_of_the_caches(
+    is_own: bool, request: pytest.FixtureRequest
+) -> None:
+    """By its books the cache is full; on the disk that is there now, it is not."""
+    site: Site = request.getfixturevalue("own_disk" if is_own else "site")
+    filled(site, "r", 24 if is_own else 14)
+    site.steward()
+    time.sleep(PATIENCE_S)
+    with memory_disk(site.servers.namespace, 64 * MIB):
+        names = {name_of(name) for name in filled(site, "s", 8)}
+        assert not eventually(lambda: not names <= site.held(), 2 * PATIENCE_S), names - site.held()
+        if is_own:
+            assert eventually(lambda: is_named(site, "another file system"), ALARMED_S)
+
+
+def is_named(site: Site, what: str) -> bool:
+    """Whether an alarm of the steward names `what`."""
+    return any(what in text for text in site.figures.alarms.values())

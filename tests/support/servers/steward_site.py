@@ -261,7 +261,7 @@ def memory_disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
     if n_bytes is None:
         yield
         return
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", f"size={n_bytes},nr_inodes=0,mode=755", "none", str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
