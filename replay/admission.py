@@ -24,10 +24,14 @@ def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int)
         return np.zeros(n_items, np.bool_)
     if names is None:
         raise ConfigError("never_cache", "the trace has no names to match; leave the patterns out")
-    alternatives = "|".join(_expression(pattern) for pattern in patterns)
-    found = pc.match_substring_regex(names, f"^(?:[^:/]*:)?(?:{alternatives})$")
+    found = pc.match_substring_regex(names, f"^(?:[^:/]*:)?(?:{expression(patterns)})$")
     matches: BoolArray = found.fill_null(False).to_numpy(zero_copy_only=False)
     return matches
+
+
+def expression(patterns: Sequence[str]) -> str:
+    """A regular expression for a text that one of `patterns` describes, as a whole."""
+    return "|".join(map(_expression, patterns))
 
 
 def _expression(pattern: str) -> str:

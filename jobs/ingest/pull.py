@@ -12,8 +12,9 @@ from jobs.ingest import captures, engines, incremental, pull_input, sources
 from jobs.ingest.pull_input import PullSummary, Request
 from jobs.ingest.sources.local import is_local, places_at
 from jobs.ingest.sources.site import Site
-from jobs.settings.sources import IN_USE, SERVERS
+from jobs.settings.sources import IN_USE, SERVERS, WITHOUT_SIZES
 from jobs.settings.tree import Settings
+from jobs.store.sizes import n_unknown
 from jobs.store.tables import Tables
 
 
@@ -41,8 +42,12 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         day=day,
         salt=settings.users.salt.get_secret_value(),
         caches=settings.sources.cache_hosts,
+        storages=settings.sources.storages,
+        test_files=settings.sources.test_files,
         take=incremental.only_new if new_only else None,
     )
+    if source in WITHOUT_SIZES:
+        return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source != "xcache_gstream" or not new_only:
         return summary
     taken = incremental.taken(engine, tables, Request(source, path, Site()))

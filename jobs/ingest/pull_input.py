@@ -33,7 +33,8 @@ class PullSummary:
     their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses that
     changed. `n_lost`: records that the source reports as missing, not part of `n_rows`. `n_unchanged`: inputs
     left out because they were pulled before (see `incremental`). `n_removed`: captures deleted because they
-    are older than `[collect] keep`; `n_not_removed`: those that this account may not delete. `engine`: what
+    are older than `[collect] keep`; `n_not_removed`: those that this account may not delete. `n_unsized`: for
+    a source that states no sizes, its reads on `days` of files whose size nothing else states. `engine`: what
     pulled, `local` or `spark`.
     """
 
@@ -47,6 +48,7 @@ class PullSummary:
     n_late: int = 0
     n_removed: int = 0
     n_not_removed: int = 0
+    n_unsized: int = 0
     engine: str = ""
 
 
@@ -103,15 +105,18 @@ def pull(
     day: dt.date,
     salt: str = "",
     caches: Sequence[str] = (),
+    storages: Sequence[str] = (),
+    test_files: Sequence[str] = (),
     take: Selection | None = None,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` and `caches`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
+    `salt` to `test_files`: see `Site`. `take`: merges some of the inputs (`incremental.only_new`); None: all.
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     check_source(source)
-    request = Request(source, path, Site(salt, day.isoformat(), tuple(caches)))
+    site = Site(salt, day.isoformat(), tuple(caches), tuple(storages), tuple(test_files))
+    request = Request(source, path, site)
     summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)
 

@@ -81,6 +81,7 @@ def run(
         cache=cache,
         as_of_s=at_s,
         lost_share=1.0 if force else settings.plan.lost_share,
+        test_files=settings.sources.test_files,
     )
 
 
@@ -104,23 +105,26 @@ def scan(
     as_of_s: int,
     spaces: Sequence[Path] = (),
     lost_share: float = 1.0,
+    test_files: Sequence[str] = (),
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
-    `spaces`: folders that links of the namespace may lead to. Raises SchemaError for a name no cache can
-    have, InputError if there is no folder `namespace`, ConflictError if a pull is at work on these tables,
-    LimitError if more than `lost_share` of the bytes of the last inventory is gone; nothing is written then.
+    `spaces`: folders that links of the namespace may lead to; `test_files`: see `Site`. Raises SchemaError
+    for a name no cache can have, InputError if there is no folder `namespace`, ConflictError if a pull is at
+    work on these tables, LimitError if more than `lost_share` of the bytes of the last inventory is gone;
+    nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
-    request = Request("xcache_cinfo", input, Site(day=day_of(as_of_s).isoformat()))
+    site = Site(day=day_of(as_of_s).isoformat(), test_files=tuple(test_files))
+    request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:
         space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))
         held = _held(space)
         check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
         base = tables.head(CONTENTS)
         with tables.exclusive("pull"):
-            space.parse_kept(xcache_cinfo.query(cache, input))
+            space.parse_kept(xcache_cinfo.query(cache, input).reading(site))
             merged = local_engine.merge(space, tables, request)
         pieces = ((key, piece) for piece in _inventory(space, as_of_s))
         tables.replace_each(CONTENTS, pieces, cover=[key], base=base)

@@ -11,6 +11,7 @@ SourceName = Literal[
     "atlas_popularity",
     "cms_aaa",
     "cmssw_pop",
+    "cms_tracer",
     "xcache_gstream",
     "xcache_cinfo",
     "xrootd_fstream",
@@ -30,6 +31,9 @@ CATALOGUES = frozenset({"rucio_files", "rucio_dumps"})
 
 IN_USE = "in-use"
 """The request for the datasets that are in use, by the accesses table."""
+
+WITHOUT_SIZES = frozenset({"cms_tracer"})
+"""Sources of accesses that do not state the sizes of files."""
 
 OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
 """Sources that are records of the caches themselves, with the bytes served from disk."""

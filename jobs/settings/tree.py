@@ -30,7 +30,7 @@ from jobs.settings.serve import ServeSettings
 from jobs.settings.sources import SourceName
 from jobs.settings.steward import StewardSettings
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
-from jobs.settings.values import Bytes, Name, Pause, Seconds, Section, Watermarks, checked
+from jobs.settings.values import Bytes, Name, Pattern, Pause, Seconds, Section, Watermarks, checked
 
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
@@ -119,10 +119,12 @@ class PushSettings(Section):
 
 
 class SourcesSettings(Section):
-    """What access records lack: the hosts of caches, and the sources that count as demand."""
+    """What access records lack: the hosts of caches, what counts as demand, and what only tests read."""
 
     local_up_to: Bytes
     cache_hosts: tuple[str, ...]
+    storages: tuple[Pattern, ...]
+    test_files: tuple[Pattern, ...]
     demand: dict[str, SourceName]
 
 

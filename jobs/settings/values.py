@@ -42,6 +42,16 @@ Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
+def _names_some(pattern: str) -> str:
+    if not pattern.strip("*?/ "):
+        raise ValueError("must name something: a pattern of `*`, `?` and `/` alone means every name")
+    return pattern
+
+
+Pattern = Annotated[str, pydantic.AfterValidator(_names_some)]
+"""A pattern of names, where `*` is any text and `?` any character; it does not mean every name."""
+
+
 def _rising(marks: tuple[float, float]) -> tuple[float, float]:
     low, high = marks
     if not 0 < low < high <= 1:

@@ -15,8 +15,9 @@ from features.common.errors import InputError, StaleInputError
 from features.common.times import day_label
 from features.common.units import format_bytes
 from features.demand import demand
-from features.schema import ACCESSES, FILES
+from features.schema import ACCESSES
 from jobs.store.missing_table import no_access
+from jobs.store.sizes import catalogue
 from jobs.store.tables import Tables, read_partitions
 from replay.arrow import from_arrow
 from replay.read import LoadedTrace, read_trace
@@ -84,6 +85,8 @@ def from_tables(
 ) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
 
+    Sizes that neither has come from other sources and the caches' inventories (`jobs.store.sizes`).
+
     `known_before_s`: only accesses that were known, and happened, before it; `history_s`: also those of this
     long before `since_s`; `keep`: columns to keep beside the trace. Raises StaleInputError if there is no
     access, InputError.
@@ -99,7 +102,7 @@ def from_tables(
             "no access of those days is of a demand source; there are some of "
             f"{', '.join(accesses['source'].unique().to_pylist())}: name one in [sources] demand"
         )
-    files = tables.read_arrow(FILES, columns=["did", "size_bytes"]) if tables.exists(FILES) else None
+    files = catalogue(tables, counted, accesses)
     return from_arrow(counted, files=files, site=site, keep=keep)
 
 

@@ -64,9 +64,8 @@ def query_of_lines(name: str, site: Site, first_line: Callable[[], str], path: s
     Raises SchemaError if the header lacks columns.
     """
     source = module(name)
-    if name in _HEADED:
-        return cast("Query", source.query(site, source.header(first_line(), path)))
-    return cast("Query", source.query(site))
+    header = (source.header(first_line(), path),) if name in _HEADED else ()
+    return cast("Query", source.query(site, *header)).reading(site)
 
 
 def module(name: str) -> ModuleType:

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pyarrow as pa
 
 from features.common.sql_names import literal, name_parts, part
-from features.schema import Table
+from features.schema import ACCESSES, Table
+from jobs.ingest.sources.site import Site
+from replay.admission import expression
 
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
+TEST_FILE = "not a read: a test file of monitoring"
 # No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
 MOST_BYTES = 2**55
 MOST_READS = 2**24
@@ -27,7 +30,9 @@ LATEST_S = 4102444800
 # Milliseconds start in September 2001: seconds of our days would be January 1970.
 EARLIEST_MS = 10**12
 # Fields of JSON records that name a person, with their value.
-_PERSON = '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
+_PERSON = (
+    '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info|tid))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
+)
 ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
 _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}[ ]*"
@@ -47,7 +52,8 @@ class Query:
     `steps`: columns that are added one step after the other, the first to the raw records; a raw record for
     which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
-    lines (`value`, `input`) into what the first step needs.
+    lines (`value`, `input`) into what the first step needs. `test_files`: patterns of names whose accesses
+    are refused.
     """
 
     source: str
@@ -58,6 +64,11 @@ class Query:
     sample: str
     where: str = "true"
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    test_files: tuple[str, ...] = ()
+
+    def reading(self, site: Site) -> Query:
+        """The same without reads of the test files of `site`."""
+        return dataclasses.replace(self, test_files=site.test_files)
 
     @property
     def text(self) -> str:
@@ -73,7 +84,7 @@ class Query:
         ]
         steps = [
             *self.steps,
-            {"reason": f"coalesce({self.reason}, {first_reason(*impossible)})"},
+            {"reason": f"coalesce({self.reason}, {first_reason(*self._of_tests(), *impossible)})"},
         ]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [
@@ -84,6 +95,13 @@ class Query:
         ]
         cut = f"CASE WHEN reason IS NOT NULL THEN left({self.sample}, {SAMPLE_CHARS}) END AS sample"
         return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
+
+    def _of_tests(self) -> list[tuple[str, str]]:
+        if self.table != ACCESSES or not self.test_files:
+            return []
+        return [
+            (f"regexp_full_match({self.columns['name']}, {literal(expression(self.test_files))})", TEST_FILE)
+        ]
 
 
 def with_steps(text: str, steps: Iterable[Columns]) -> str:

@@ -26,7 +26,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     """
     for folder in (place.path for place in places):
         definition = query(folder.name, folder.absolute().as_uri())
-        space.take(definition, cinfo_rows.batches(folder))
+        space.take(definition.reading(site), cinfo_rows.batches(folder))
     return 0
 
 

@@ -50,7 +50,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     """
     numberings = Numberings(PSEQ_MODULUS)
     events = chain.from_iterable(_file_rows(space, file, numberings) for file in captures_in(places))
-    space.take(query(), batches_of(events, _SCHEMA))
+    space.take(query().reading(site), batches_of(events, _SCHEMA))
     return numberings.n_lost
 
 

@@ -69,7 +69,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     left = (_row(access, places[0].path.absolute().as_uri()) for access in reader.unfinished())
     lone: list[dict[str, object]] = []
     events = _without_lone(chain(rows, left), lone)
-    space.take(query(site), batches_of(events, _SCHEMA))
+    space.take(query(site).reading(site), batches_of(events, _SCHEMA))
     if lone:
         space.put("earlier", ACCESSES.partition, _opened(lone, earlier))
         merging.merge(space, into="opened", old="earlier")

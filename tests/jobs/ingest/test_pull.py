@@ -15,7 +15,8 @@ from features.common.errors import ConfigError, ConflictError, InputError, Schem
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import pull_input
 from jobs.ingest.pull_input import Engine
-from jobs.settings.sources import SOURCES
+from jobs.ingest.sources import sql
+from jobs.settings.sources import CATALOGUES, SOURCES
 from jobs.store.locks import exclusive
 from jobs.store.tables import Tables
 from prefetch.xcache.gstream import read_capture
@@ -88,9 +89,9 @@ def test_golden_dump_gives_the_expected_tables(
 
 def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> None:
     source, path = case.split("/", maxsplit=1)[0], given(case, tmp_path)
-    known = GOLDEN / case / "caches.json"
-    caches = json.loads(known.read_text()) if known.exists() else ()
-    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", caches=caches)
+    known = GOLDEN / case / "site.json"
+    site = json.loads(known.read_text()) if known.exists() else {}
+    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", **site)
     found = outcome(tables, summary)
     expect = GOLDEN / case / "expect.json"
     if os.environ.get("WRITE_GOLDEN"):
@@ -103,11 +104,20 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
     before = {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)}
-    again = pull_input.pull(
-        engine, tables, source=source, path=path, day=DAY, salt="other salt", caches=caches
-    )
+    again = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="other salt", **site)
     assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)} == before
+
+
+@pytest.mark.parametrize("source", sorted(set(SOURCES) - CATALOGUES))
+def test_test_files_of_monitoring_are_no_reads_in_any_source(
+    engine: Engine, tables: Tables, source: str
+) -> None:
+    path = given(next(case for case in CASES if case.split("/")[0] == source), Path())
+    before = pull_input.pull(engine, Tables(f"{tables.root}-before"), source=source, path=path, day=DAY)
+    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, test_files=["*"])
+    assert (summary.n_new, summary.n_rows) == (0, before.n_rows)
+    assert summary.n_rejected[sql.TEST_FILE] == before.n_new + before.n_duplicates
 
 
 class Real(NamedTuple):

@@ -99,6 +99,8 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[airflow]\nurl = "https://u@h"\n', "airflow.url", "without a user"),
         ('[airflow.pull]\nrumours = "/x"\n', "airflow.pull.rumours", "'rucio_traces'"),
         ('[sources]\ndemand = { "*" = "rumours" }\n', "sources.demand", "'rucio_traces'"),
+        ('[sources]\ntest_files = ["*"]\n', "sources.test_files", "means every name"),
+        ('[sources]\ntest_files = ["/*/"]\n', "sources.test_files", "means every name"),
         ("[replay]\nwatermarks = [0.9, 0.8]\n", "replay.watermarks", "low < high"),
         ("[plan]\nquiet_hours = [1, 25]\n", "plan.quiet_hours", "25 should be less than or equal to 24"),
         ("[serve]\nsite_share = 0\n", "serve.site_share", "greater than 0"),

@@ -34,6 +34,7 @@ _OPEN_S = 900.0
 """For so long a job may have a file open, on a machine that is busy."""
 STARTS_WITHIN_S = 240.0
 """A command may read hundreds of megabytes of captures first, on a machine that is busy."""
+EMPTIED_WITHIN_S = 60.0
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
 _PURGED = re.compile(r"Purge\(\) Finished, removed (\d+) data files")
 _WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
@@ -140,9 +141,13 @@ class Site:
             path.unlink()
         self._make_journal()
         self.collector = self.collect()
-        for held in list(self.target.inventory()):
+        assert eventually(self._evicted, EMPTIED_WITHIN_S), self.held()
+
+    def _evicted(self) -> bool:
+        """Ask for all files to go; those that the cache still has in hand go when asked again."""
+        for held in self.target.inventory():
             self.target.evict(held.name, timeout_s=20)
-        assert eventually(lambda: not self.held())
+        return not self.held()
 
     def refused(self) -> str:
         """What a steward says that does not begin."""

@@ -1,0 +1,82 @@
+"""CMS's file-access tracer: a JSON line per event of XRootD's `ofs.notify`, without size, bytes or user.
+
+`tid` is XRootD's name of the client's session, `user.process:descriptor@host`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from features.common.sql_names import literal
+from features.schema import ACCESSES
+from jobs.ingest.sources import sql, urls
+from jobs.ingest.sources.cms import is_one_of
+from jobs.ingest.sources.site import Site
+from replay.admission import expression
+
+_NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
+_OURS = "^(?:cc[0-9]{1,3}|ask)[.]"
+"""Sessions of our own connections (`prefetch.xcache.connections`)."""
+_AHEAD_DAYS = 2
+"""Lines of the day that is pulled, and of the next, which has begun elsewhere, are not of the future."""
+
+
+def query(site: Site) -> sql.Query:
+    """Accesses, one row an open for reading, known at once; its end and bytes are not reported.
+
+    `cache` is the storage if that is one of the site's caches, else `site` is.
+    """
+    parsed = {
+        "at_us": sql.micros_of_text("ts_access"),
+        "lfn": f"regexp_replace({urls.plain_path('path')}, '^/+', '/')",
+        "writes": "lower(is_write) IN ('true', '1') OR event IN ('openw', 'closew', 'create', 'fwrite')",
+    }
+    return sql.Query(
+        source="cms_tracer",
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[*sql.json_fields(_NAMES), parsed, *sql.with_parts("lfn")],
+        columns=_columns(site),
+        reason=_reason(site),
+        sample=sql.without_users("value"),
+    )
+
+
+def _reason(site: Site) -> str:
+    return sql.first_reason(
+        ("malformed", "malformed JSON"),
+        *((f'"{name}" IS NULL', f"missing field: {name}") for name in _NAMES if name != "is_write"),
+        ("writes", "not a read: write"),
+        ("event NOT IN ('openr', 'open')", "not a read: another event"),
+        (f"NOT {_counts(site.storages)}", "not a read: another storage"),
+        (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
+        ("at_us IS NULL", "unparsable time: ts_access"),
+        (_is_ahead(site.day), "in the future: ts_access"),
+    )
+
+
+def _columns(site: Site) -> dict[str, str]:
+    is_cache = is_one_of("storage", site.caches)
+    return sql.named("lfn") | {
+        "site": f"CASE WHEN NOT {is_cache} THEN storage END",
+        "cache": f"CASE WHEN {is_cache} THEN storage END",
+        "accessed_at": sql.timestamp("at_us"),
+        "known_at": sql.timestamp("at_us"),
+        "n_reads": "1",
+        "origin": urls.source_host("path"),
+        "source": "'cms_tracer'",
+        "event_id": sql.hashed("storage", "tid", "lfn", "at_us"),
+    }
+
+
+def _counts(storages: Sequence[str]) -> str:
+    return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
+
+
+def _is_ahead(day: str) -> str:
+    """Whether a time is after the days that a pull of `day` may hold; false without a day."""
+    if not day:
+        return "false"
+    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
+    return f"at_us >= {int(last.timestamp()) * 1_000_000}"
