@@ -36,7 +36,7 @@ from features.spec import FeatureSpec  # noqa: E402
 from jobs.settings.tree import Settings, SparkSettings  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
 from jobs.store.tables import Tables  # noqa: E402
-from jobs.train.spark_scoring import staged  # noqa: E402
+from jobs.train.spark_engine import staged  # noqa: E402
 from models.learning.calibration import platt, reads_if_any  # noqa: E402
 from models.learning.frame import arrow_matrix  # noqa: E402
 from models.learning.learners import LightGBM, Trees  # noqa: E402

@@ -14,7 +14,8 @@ import pytest
 from command_line import called, options, required
 
 from dags import alarms
-from jobs.operate.status import CacheStatus, Status, samples
+from jobs.operate.samples import of_status
+from jobs.operate.status import CacheStatus, Status
 from jobs.settings.tree import Settings
 from prefetch.xcache.receiver import COUNTS
 
@@ -67,7 +68,7 @@ def known_figures() -> set[str]:
         f"cachecast_placement_{name}" for name in re.findall(r'^ +\("(\w+)", "', text, re.M)
     }
     served |= {f"{name}_total" for name in served}
-    return {name for name, *_ in samples(told)} | {"cachecast_alarm"} | jobs | collect | served
+    return {name for name, *_ in of_status(told)} | {"cachecast_alarm"} | jobs | collect | served
 
 
 def test_rules_and_dashboard_ask_for_figures_that_there_are() -> None:

@@ -19,7 +19,7 @@ from jobs.ingest.sources import queued_jobs
 from jobs.ingest.sources.queued_jobs import entries
 from jobs.settings.tree import Settings
 from jobs.simulate import workload
-from jobs.simulate.fleet_file import load_fleet
+from jobs.simulate.fleet import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from replay.access_context import story

@@ -1,24 +1,48 @@
-"""The verified inventory of a cache, and the limits of what a decision may remove by it."""
+"""A configured cache: its target, its verified inventory, and the limits of what a decision may remove."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import LimitError
+from features.common.errors import ConfigError, LimitError
 from features.common.redaction import without_login
 from features.common.times import as_of_label
 from features.common.units import format_bytes
 from features.schema import CONTENTS
-from jobs.caches.targets import target
 from jobs.settings.tree import CacheSettings
 from jobs.store.keys import Key
 from jobs.store.tables import Tables, read_partitions
 from prefetch.actions import Action
-from prefetch.target import Held
+from prefetch.directory.cache import DirectoryTarget
+from prefetch.target import CacheTarget, Held
+from prefetch.xcache import server
+from prefetch.xcache.client import XCacheTarget
+
+
+def target(cache: CacheSettings, *, walks_apart: bool = False) -> CacheTarget:
+    """The target of `cache`; `walks_apart`: see `XCacheTarget`. ConfigError if settings are missing."""
+    if cache.kind == "directory":
+        if cache.origin is None:
+            raise ConfigError(
+                f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
+            )
+        return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
+    if cache.keytab is not None:
+        server.use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
+    return XCacheTarget(
+        cache.name,
+        cache.url,
+        cache.namespace,
+        cache.gstream,
+        spaces=cache.spaces,
+        walks_apart=walks_apart,
+    )
+
 
 _N_EXPECTED = 50
 

@@ -39,7 +39,7 @@ def of_day(tables: Tables, *, cache: str, day: str) -> list[Row]:
     return list(rows.sort_by("started_at").to_pylist())
 
 
-def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) -> list[dict[str, object]]:
+def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) -> list[Row]:
     """The runs of each day together, the oldest day first."""
     if not tables.exists(STEWARD_DAYS):
         return []

@@ -104,7 +104,7 @@ def steward(
 
     Runs until it is stopped; run it as a service on the cache's host. Without it the cache is plain LRU.
     """
-    from jobs.operate import prometheus, stewards
+    from jobs.operate import prometheus, samples
     from jobs.steward import steward as job
 
     settings = options.load(conf, tables=tables)
@@ -112,7 +112,7 @@ def steward(
 
     def leave(found: Figures) -> None:
         if folder:
-            prometheus.leave(Path(folder), f"steward-{found.cache}", stewards.samples(found))
+            prometheus.leave(Path(folder), f"steward-{found.cache}", samples.of_steward(found))
 
     answer = job.run(settings, cache=cache, log=console.log, figures=leave, force=force)
     if folder:

@@ -7,23 +7,40 @@ import dataclasses
 import datetime as dt
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from features.common.errors import printable
 from features.common.progress import Advance, unwatched
+from features.common.units import duration_label
 from jobs.cli import layout
-from jobs.cli import progress as lines
 from jobs.text import as_row, chosen
 
 out = Console()
 err = Console(stderr=True)
 is_quiet = False
 """Show neither progress nor notes."""
+FEW = 20
+"""With at most this many steps each has a line; with more there is one line per minute."""
+BRIEF_S = 2.0
+"""A step has a line when it has taken this long."""
+EVERY_S = 60.0
+"""Time between the lines of one step."""
+_LOOK_S = 0.5
 
 
 def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] = ()) -> None:
@@ -72,6 +89,14 @@ def _show_rows(rows: Sequence[dict[str, object]], title: str, columns: Sequence[
         line(layout.paragraph(f"--json also has: {', '.join(others)}", width=out.width))
 
 
+def _jsonable(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return as_row(value)
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    return str(value)
+
+
 def line(plain: str) -> None:
     """Print a line to stdout as it is."""
     out.print(plain, highlight=False, markup=False, soft_wrap=True)
@@ -104,17 +129,76 @@ def warn(plain: str) -> None:
 
 @contextlib.contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Advance]:
-    """The progress of `what` on stderr, with the present step and the time taken so far."""
+    """The progress of `what` on stderr, with the present step and the time taken so far.
+
+    A bar in a terminal, lines in a log; nothing if `quiet`.
+    """
     if quiet or is_quiet:
         yield unwatched
         return
-    with lines.shown(what, screen=err, write=log) as advance:
+    with _bar(what) if err.is_terminal else _lines(what) as advance:
         yield advance
 
 
-def _jsonable(value: object) -> object:
-    if dataclasses.is_dataclass(value):
-        return as_row(value)
-    if isinstance(value, dt.date | dt.datetime):
-        return value.isoformat()
-    return str(value)
+class Lines:
+    """The lines that report progress where there is no terminal."""
+
+    def __init__(self, what: str, *, now_s: float) -> None:
+        self._what, self._step, self._total = what, "", 0
+        self._began_s = self._step_s = self._told_s = now_s
+        self._is_told = True  # nothing to report before the first step
+
+    def advance(self, done: int, total: int, last: str, *, now_s: float) -> None:
+        """Note that `done` of `total` steps are done; `last`: the name of the present one."""
+        step = f": {last}, {done} of {total} done"
+        if step != self._step:
+            self._step, self._total, self._step_s, self._is_told = step, total, now_s, False
+
+    def due(self, now_s: float) -> str | None:
+        """The line to print at `now_s`, None if none is due."""
+        is_step = not self._is_told and self._total <= FEW and now_s - self._step_s >= BRIEF_S
+        if not is_step and now_s - self._told_s < EVERY_S:
+            return None
+        self._told_s, self._is_told = now_s, True
+        return f"{self._what}{self._step} ({duration_label(_rounded(now_s - self._began_s))})"
+
+
+def _rounded(seconds: float) -> int:
+    return int(seconds) if seconds < EVERY_S else int(seconds) // 60 * 60
+
+
+@contextlib.contextmanager
+def _lines(what: str) -> Iterator[Advance]:
+    lines, ended = Lines(what, now_s=time.monotonic()), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(_LOOK_S):
+            if line := lines.due(time.monotonic()):
+                log(line)
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield lambda done, total, last: lines.advance(done, total, last, now_s=time.monotonic())
+    finally:
+        ended.set()
+        teller.join()
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Advance]:
+    """A bar with the present step and the time it has taken so far."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", table_column=None),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def advance(done: int, total: int, last: str) -> None:
+            bar.update(task, completed=done, total=total, description=f"{what}: {last}")
+
+        yield advance

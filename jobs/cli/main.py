@@ -24,17 +24,17 @@ from features.common.errors import CachecastError, NotDueError
 from jobs.cli import (
     caches,
     console,
-    interrupts,
+    ending,
     loop,
     operation,
+    options,
     placement,
     plans,
     replays,
     site,
     studies,
-    verbosity,
 )
-from jobs.cli.failures import remedy
+from jobs.cli.ending import remedy
 from jobs.operate.prometheus import measured
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def load(name: str) -> Any:
         app = typer.Typer(add_completion=False)
         app.command(name)(COMMANDS[name])
     command = typer.main.get_command(app)
-    verbosity.add_options(command)
+    options.add_verbosity(command)
     command.name = name
     _as_written(command)
     return command
@@ -153,14 +153,14 @@ def main() -> None:
 
     What a command writes is read by its account and group at most, and written by its account alone.
     """
-    interrupts.end_quietly()
+    ending.end_quietly()
     os.umask(os.umask(0o077) | 0o027)
     try:
-        with measured(sys.argv[1:], warn=console.warn), interrupts.in_one_line(console.log):
+        with measured(sys.argv[1:], warn=console.warn), ending.in_one_line(console.log):
             app()
     except SystemExit as end:
-        if end.code == interrupts.CODE:
-            interrupts.leave()
+        if end.code == ending.CODE:
+            ending.leave()
         raise
     except NotDueError as reason:
         console.log(f"not due: {reason}")

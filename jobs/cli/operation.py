@@ -17,7 +17,7 @@ from jobs.cli.options import Conf, Json, OutPage, TablesRoot, file_to_write
 
 if TYPE_CHECKING:
     from jobs.operate.status import CacheStatus, Status
-    from jobs.operate.stewards import Figures
+    from prefetch.steward.figures import Figures
 
 
 def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) -> None:
@@ -25,7 +25,7 @@ def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, a
 
     Exit code 1 if there is an alarm.
     """
-    from jobs.operate import prometheus
+    from jobs.operate import prometheus, samples
     from jobs.operate import status as job
 
     settings, now_s = options.load(conf, tables=tables), int(time.time())
@@ -36,7 +36,7 @@ def status(html: OutPage = None, conf: Conf = None, tables: TablesRoot = None, a
         files.write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     found = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
-        prometheus.leave(Path(settings.metrics.folder), "state", job.samples(found))
+        prometheus.leave(Path(settings.metrics.folder), "state", samples.of_status(found))
     if as_json:
         console.show(found, as_json=True)
     else:
@@ -114,9 +114,10 @@ def unlock(conf: Conf = None, tables: TablesRoot = None, as_json: Json = False) 
 
     Shows who held it. A local folder needs no unlocking.
     """
-    from jobs.operate import unlocking as job
+    from jobs.store.tables import Tables
 
-    console.show(job.run(options.load(conf, tables=tables)), as_json=as_json)
+    at = Tables(options.load(conf, tables=tables).tables.root)
+    console.show({"tables": at.root, "held_by": at.unlock("pull")}, as_json=as_json)
 
 
 def package(

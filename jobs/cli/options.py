@@ -1,4 +1,4 @@
-"""Options that mean the same in every command."""
+"""Options that mean the same in every command; `--quiet` and `--verbose`, which every command has."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import logging
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from features.common.errors import InputError
+from jobs.cli import console
 
 if TYPE_CHECKING:
     from jobs.settings.tree import Settings
+
 
 _log = logging.getLogger(__name__)
 
@@ -124,3 +126,52 @@ def load(conf: Path | None, *, tables: str | None = None) -> Settings:
     where = conf or os.environ.get("CACHECAST_CONF") or "no file: the defaults"
     _log.info("settings from %s; tables at %s", where, settings.tables.root)
     return settings
+
+
+ROOMS = ("jobs", "models", "prefetch", "replay", "features")
+
+
+class _ToTerminal(logging.Handler):
+    """What the rooms log, as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        console.log(self.format(record))
+
+
+def add_verbosity(command: Any) -> None:
+    """Give `command`, or every command of a group, the options."""
+    for one in getattr(command, "commands", {}).values() or [command]:
+        one.params.extend(_verbosity())
+
+
+def _hush(*, quiet: bool) -> None:
+    console.is_quiet = quiet
+
+
+def _explain(*, verbose: bool) -> None:
+    handler = _ToTerminal()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+    for room in ROOMS:
+        logger = logging.getLogger(room)
+        logger.setLevel(logging.INFO if verbose else logging.NOTSET)
+        logger.handlers = [handler] if verbose else []
+
+
+def _verbosity() -> list[Any]:
+    app = typer.Typer()
+    app.command()(_both)
+    return [one for one in typer.main.get_command(app).params if one.name in ("quiet", "verbose")]
+
+
+def _both(
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", help="show neither progress nor notes", callback=_hush, expose_value=False),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="say what is read and written", callback=_explain, expose_value=False),
+    ] = False,
+) -> None:
+    """Carry the options; typer makes them of a signature only."""

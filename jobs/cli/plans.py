@@ -88,10 +88,11 @@ def push(
         raise InputError("--resume continues every plan in the journal; leave out --as-of")
     from jobs.operate import due as times
     from jobs.push import push as job
+    from jobs.push import status as questions
 
     settings, as_of_s = options.load(conf, tables=tables), parsing.moment(as_of)
     if status or cancel:
-        found = (job.status if status else job.cancel)(settings, cache=cache, as_of_s=as_of_s)
+        found = (questions.status if status else job.cancel)(settings, cache=cache, as_of_s=as_of_s)
         console.show(found, as_json=as_json)
         return
     if as_of_s is None and not resume:
@@ -99,7 +100,7 @@ def push(
     if if_current and as_of_s is not None:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if as_of_s is not None and dry_run:
-        console.show(job.dry_run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+        console.show(questions.dry_run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
         return
     with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
         summary = (
@@ -110,7 +111,7 @@ def push(
             )
         )
     console.show(summary, as_json=as_json)
-    is_over = as_of_s is not None and job.is_over(settings, cache=cache, as_of_s=as_of_s)
+    is_over = as_of_s is not None and questions.is_over(settings, cache=cache, as_of_s=as_of_s)
     end_push(cache, summary, is_over=is_over)
 
 
@@ -174,16 +175,16 @@ def outcomes(
 
     Of one plan (--as-of) or of a day's plans (--day); without either, shows what was accounted so far.
     """
-    from jobs.outcomes import earned, history, items
+    from jobs.outcomes import history
 
     settings, as_of_s, day_s = options.load(conf, tables=tables), parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
     if as_of_s is not None:
-        console.show(items.run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+        console.show(history.of_plan(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
     elif day_s is not None:
         console.show(history.of_day(settings, cache=cache, day_s=day_s), as_json=as_json)
-        if (why := earned.tell(settings, cache=cache)) is not None:
+        if (why := history.tell(settings, cache=cache)) is not None:
             console.warn(why)
     else:
         first, last = (None if one is None else day_label(one) for one in map(parsing.day, (since, until)))

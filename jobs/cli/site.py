@@ -106,7 +106,7 @@ def up(
 
     Airflow, MLflow, the placement service, the collector and an XCache; run again, it starts what is missing.
     """
-    from jobs.local import up as job
+    from jobs.local import services as job
 
     with console.progress("up", quiet=as_json) as advance:
         answer = job.up(out, tables=tables, hdfs=hdfs, on_progress=advance)
@@ -127,7 +127,7 @@ def down(out: _Local = _LOCAL, as_json: Json = False) -> None:
 
     The folder stays.
     """
-    from jobs.local import up as job
+    from jobs.local import services as job
 
     console.show(job.down(out), as_json=as_json)
 

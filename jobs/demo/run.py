@@ -8,10 +8,10 @@ from typing import Any
 
 from features.common.times import DAY_S, day_label
 from jobs.demo import pair, summary
-from jobs.demo.caches import running
 from jobs.demo.serve import UNPROVEN, Reads, serve
 from jobs.demo.site import fresh
 from jobs.demo.steps import Demo, Screen
+from jobs.demo.xcache import running
 from jobs.ingest import pull
 from jobs.report import build
 from jobs.simulate import replay_trace, site_replay, workload

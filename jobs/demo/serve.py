@@ -15,11 +15,11 @@ from features.common.errors import ServiceError
 from features.common.names import names_of
 from features.common.progress import Advance, unwatched
 from features.schema import FILES, PREDICTIONS, RECEIPTS
-from jobs.caches.targets import target
-from jobs.demo.caches import NAME, DemoCache, read_all
+from jobs.caches.inventory import target
 from jobs.demo.steps import Demo
+from jobs.demo.xcache import NAME, DemoCache, read_all
 from jobs.ingest import pull
-from jobs.outcomes import items
+from jobs.outcomes import history
 from jobs.plan import plan
 from jobs.push import push
 from prefetch.actions import Action, ItemState
@@ -78,7 +78,7 @@ def serve(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         records = pull.run(
             demo.settings, source="xcache_gstream", path=str(cache.gstream), day_s=demo.as_of_s
         )
-        earned = items.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
+        earned = history.of_plan(demo.settings, cache=NAME, as_of_s=demo.as_of_s)
     return {
         "plan": planned,
         "push": pushed,

@@ -9,11 +9,11 @@ from typing import Any
 from features.common.units import format_bytes
 from features.schema import OUTCOMES, PLANS
 from jobs import text
-from jobs.demo.caches import NAME
 from jobs.demo.pair import Pair, Side
 from jobs.demo.serve import UNPROVEN
 from jobs.demo.side import Seen
 from jobs.demo.steps import Demo, Screen
+from jobs.demo.xcache import NAME
 from jobs.report.build import answers
 from jobs.text import Row, as_row, chosen, percent
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from features.common.errors import StaleInputError
+from features.common.times import day_label, parse_as_of
 from features.results import PROMOTIONS
 from jobs.store.tables import Tables
 from models.evaluation.promotion import Comparison
@@ -92,3 +95,58 @@ def serving(tables: Tables, *, region: str) -> Serving | None:
         next((one for one in promoted if one.model_version == last.champion), None),
         next((one for one in may_evict if one.model_version == last.steward), None),
     )
+
+
+class Versions(NamedTuple):
+    """The versions whose plans and whose order of eviction serve."""
+
+    champion: str | None
+    steward: str | None
+
+
+NO_VERSIONS = Versions(None, None)
+
+
+def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
+    """What served in order, without what was undone. A decision that promotes nothing changes nothing."""
+    found: list[Versions] = []
+    for one in decisions:
+        if one.action == "rollback":
+            found.pop()
+            continue
+        last = found[-1] if found else NO_VERSIONS
+        champion = one.model_version if one.action == "promote" else last.champion
+        steward = one.model_version if one.may_evict else last.steward
+        if (champion, steward) != last:
+            found.append(Versions(champion, steward))
+    return found
+
+
+def newest_of(served: Sequence[Versions]) -> Versions:
+    """The last of `served`; neither champion nor steward if there was none."""
+    return served[-1] if served else NO_VERSIONS
+
+
+def digests_of(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
+    """The digests of the files of versions, by what decisions recorded; the first that did counts."""
+    digests: dict[str | None, str | None] = {}
+    for one in earlier:
+        for version, digest in ((one.champion, one.champion_digest), (one.steward, one.steward_digest)):
+            if digest is not None:
+                digests.setdefault(version, digest)
+    return digests
+
+
+def after_last(tables: Tables, region: str, now_s: int) -> int:
+    """A time after that of the last decision, though a clock was set back: rows are told apart by it."""
+    decided = [key[1] for key in tables.newest(PROMOTIONS, owner=region).partitions]
+    return max([now_s, *(1 + parse_as_of(at) for at in decided)])
+
+
+def keep_decision(tables: Tables, promotion: Promotion, region: str) -> None:
+    """Write a decision as the row of its time into the table promotions."""
+    at = parse_as_of(promotion.decided_at)
+    row = dataclasses.asdict(promotion) | {
+        "comparisons": json.dumps([dataclasses.asdict(one) for one in promotion.comparisons])
+    }
+    tables.replace_rows(PROMOTIONS, [row], (day_label(at), promotion.decided_at, region))

@@ -8,14 +8,11 @@ from functools import partial
 
 from features.common.progress import Advance
 from features.results import BESIDE_A_STEWARD, CHAMPION_PLAN, LRU, S3FIFO, STEWARD
-from jobs.evaluate.record import Candidates
-from jobs.evaluate.rows import Compared
+from jobs.evaluate.record import Candidates, Compared
 from jobs.evaluate.scene import Cache, Days, Scene
-from jobs.evaluate.scores import ScoreStore
-from jobs.evaluate.walk_forward import SCORERS
+from jobs.evaluate.walk_forward import SCORERS, ScoreStore
 from jobs.plan.file_facts import facts, hours_per_byte, plan_files
-from jobs.plan.model_weight import model_weight
-from jobs.plan.planner import limits
+from jobs.plan.planner import limits, model_weight
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from models.evaluation.promotion import daily_hours

@@ -15,11 +15,19 @@ from features.common.units import duration_label
 from features.results import CHALLENGER_PLAN, STEWARD
 from features.schema import ACCESSES
 from jobs.evaluate.entrants import replayed
-from jobs.evaluate.record import NOBODY, Candidates, Evaluated, candidates, record_days, record_run
-from jobs.evaluate.rows import Compared, answer_rows, no_bounds
+from jobs.evaluate.record import (
+    NOBODY,
+    Candidates,
+    Compared,
+    Evaluated,
+    answer_rows,
+    candidates,
+    no_bounds,
+    record_days,
+    record_run,
+)
 from jobs.evaluate.scene import Days, Request, Scene, scene, trial_days
-from jobs.evaluate.scores import ScoreStore
-from jobs.evaluate.walk_forward import Workspace, score, weeks
+from jobs.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
 from jobs.report import runs
 from jobs.report.export import export_evaluation
 from jobs.settings.tree import Settings
@@ -34,7 +42,7 @@ TRIAL_TRAININGS = 2
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationAnswer:
-    """A row per capacity and policy, as of `jobs.evaluate.rows.answer_rows`.
+    """A row per capacity and policy, as of `jobs.evaluate.record.answer_rows`.
 
     `model_version`: the model that the evaluation is recorded for; None: of no model. `run_id`: of its run in
     MLflow; None: it was not recorded there.

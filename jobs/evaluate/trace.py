@@ -15,8 +15,7 @@ from features.common.times import day_label
 from features.results import STEWARD
 from jobs.evaluate.evaluate import EvaluationAnswer, write_files
 from jobs.evaluate.ready import check_days
-from jobs.evaluate.record import Evaluated, record_run
-from jobs.evaluate.rows import Compared, answer_rows, no_bounds
+from jobs.evaluate.record import Compared, Evaluated, answer_rows, no_bounds, record_run
 from jobs.evaluate.scene import capacity_bytes
 from jobs.settings.tree import MlflowSettings
 from jobs.store.traces import Beside, TraceFile

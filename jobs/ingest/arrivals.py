@@ -14,8 +14,7 @@ from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import duration_label
 from features.results import ARRIVALS
 from features.schema import ACCESSES, REJECTS
-from jobs.settings.arrivals import ArrivalSettings
-from jobs.settings.sources import CATALOGUES
+from jobs.settings.sources import CATALOGUES, ArrivalSettings
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables, read_partitions

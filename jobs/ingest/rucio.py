@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from features.common.errors import ConfigError
-from jobs.settings.rucio import RucioSettings
+from jobs.settings.sources import RucioSettings
 from jobs.store.user_cache import user_cache
 from prefetch.rucio.session import Access, Session
 

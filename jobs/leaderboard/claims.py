@@ -12,7 +12,7 @@ import pydantic
 
 from features.common.faults import validated
 from features.results import LRU
-from jobs.leaderboard.forecasts import Errors
+from jobs.leaderboard.parts import Errors
 from jobs.report.leaderboard_page import CEILINGS
 from jobs.settings.layers import read_file
 from jobs.settings.values import Section, Share

@@ -9,8 +9,17 @@ import urllib.request
 from pathlib import Path
 
 from features.common.errors import ServiceError
-from jobs.local.java import jars
 from jobs.spark.java import java
+from jobs.store.user_cache import user_cache
+
+
+def jars(name: str, *, n: int, script: str) -> Path:
+    """The folder of the `n` jars called `name`. Raises ServiceError if not all are there."""
+    folder = user_cache(name)
+    if len(list(folder.glob("*.jar"))) != n:
+        raise ServiceError(f"{folder} does not hold the {n} jars: fetch them with conf/deploy/{script}")
+    return folder
+
 
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError
 
@@ -181,3 +183,19 @@ def _written(file: Path) -> tuple[int, int]:
         return int(pid), int(begun)
     except (OSError, ValueError):
         return 0, 0
+
+
+PORTS: Final = range(15_000, 32_000)
+"""Below those that Linux gives to outgoing connections, which would take one before its server starts."""
+
+
+def free_ports(n_ports: int) -> list[int]:
+    """So many TCP ports of loopback that nobody listens at; nothing keeps other servers from taking them."""
+    with contextlib.ExitStack() as stack:
+        ports: list[int] = []
+        while len(ports) < n_ports:
+            tried = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):  # taken
+                tried.bind(("127.0.0.1", secrets.choice(PORTS)))
+                ports.append(int(tried.getsockname()[1]))
+        return ports

@@ -1,22 +1,27 @@
-"""What a local deployment runs, in the order of its start."""
+"""The services of a local deployment in the order of their start, and how each shows that it works."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
-from features.common.errors import ServiceError
+from features.common.errors import InputError, ServiceError
+from features.common.progress import Advance
 from jobs.local import hdfs
-from jobs.local.health import airflow_part, answers, takes_datagrams, writes
-from jobs.local.process import Service
-from jobs.local.site import CACHE, LocalSite, write_private
-from jobs.local.xrootd import Daemon, prepared
+from jobs.local.daemon import Daemon
+from jobs.local.process import Service, Services, ServiceState
+from jobs.local.site import CACHE, LocalSite, found, opened, write_private
+from jobs.local.xrootd import available, prepared
+from jobs.store.locks import exclusive
 
 _LOCAL = "http://127.0.0.1"
 _DAGS = Path(__file__).parents[2] / "dags"
@@ -156,3 +161,95 @@ def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service
 
 def _xrootd(name: str, daemon: Daemon) -> Service:
     return Service(name, daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}", daemon.answers)
+
+
+_TIMEOUT_S = 5.0
+_FIGURES_S = 300.0
+
+
+def answers(port: int, path: str) -> Callable[[], bool]:
+    """Whether an HTTP server says 200 there."""
+
+    def look() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_TIMEOUT_S) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
+    return look
+
+
+def airflow_part(port: int, part: str) -> Callable[[], bool]:
+    """Whether Airflow's API server says that its scheduler, triggerer or dag_processor lives."""
+
+    def look() -> bool:
+        url = f"http://127.0.0.1:{port}/api/v2/monitor/health"
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+                return bool(json.load(reply)[part]["status"] == "healthy")
+        except (OSError, ValueError, KeyError):
+            return False
+
+    return look
+
+
+def takes_datagrams(port: int) -> Callable[[], bool]:
+    """Whether somebody listens on the UDP port, by the kernel's table: a probe might take the port itself."""
+    return lambda: any(
+        int(line.split()[1].rpartition(":")[2], 16) == port
+        for table in (Path("/proc/net/udp"), Path("/proc/net/udp6"))
+        if table.exists()
+        for line in table.read_text().splitlines()[1:]
+    )
+
+
+def writes(file: Path) -> Callable[[], bool]:
+    """Whether a service has written its figures to `file` in the last minutes."""
+
+    def look() -> bool:
+        try:
+            return time.time() - file.stat().st_mtime < _FIGURES_S
+        except OSError:
+            return False
+
+    return look
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """What `down` ended."""
+
+    out: str
+    processes: int
+
+
+def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
+    """Start what is not running, in order; each is healthy before the next.
+
+    `tables` and `hdfs` say where the tables are, the first time: elsewhere, or on an HDFS of its own.
+    Raises InputError, ServiceError, and ConflictError if another one is at work.
+    """
+    if hdfs and tables is not None:
+        raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
+    xrootd = available() is None
+    site = opened(out, tables=tables, xrootd=xrootd, hdfs=hdfs)
+    with exclusive(site.run / ".lock", "up"):
+        return _started(site, xrootd=xrootd, on_progress=on_progress)
+
+
+def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[ServiceState]:
+    on_progress(0, 1, "databases")
+    prepare_airflow(site)
+    keeper, states = Services(site.run), []
+    wanted = list(services(site, xrootd=xrootd))
+    for n_done, service in enumerate(wanted):
+        on_progress(n_done, len(wanted), service.name)
+        states.append(keeper.start(service))
+    return states
+
+
+def down(out: Path) -> Ended:
+    """End what `up` has started in `out`, and nothing else; files stay."""
+    site = found(out)
+    return Ended(str(site.out), len(Services(site.run).stop()))

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from features.common.errors import InputError
-from jobs.local.ports import free_ports
+from jobs.local.process import free_ports
 from jobs.settings.layers import SECRETS
 from prefetch.journal.journal import Journal
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from features.common.redaction import without_login
 from jobs.operate import services
-from jobs.operate.probes import Check, accepts, answers
+from jobs.operate.services import Check, accepts, answers
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.spark.java import java
 from jobs.store.tables import Tables

@@ -6,9 +6,8 @@ from features.common.errors import NotDueError
 from features.common.times import as_of_label
 from jobs.ingest.arrivals import shortfalls
 from jobs.settings.tree import Settings
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
-from jobs.store.trainings import trained
+from jobs.store.trainings import named, trained
 from models.serving.names import CANDIDATE, CHAMPION
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from features.common.errors import InputError
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
-from jobs.overview.sources import Sources, Unknown
+from jobs.overview.state import Sources, Unknown
 from jobs.placement.current_plans import current_plan
 from jobs.plan.cache_state import Moment, last_moment
 from jobs.plan.plan import Judged, explained_by, judge

@@ -1,26 +1,27 @@
-"""The state of a region, its caches, stewards and models, each part by itself."""
+"""The state of a region, its caches, stewards and models, each part by itself: one may be unknown."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from features.common.errors import StaleInputError
+from features.common.errors import CachecastError, StaleInputError
 from features.common.times import DAY_S, day_label
 from features.results import PROMOTIONS
 from jobs.caches import steward_days
 from jobs.evaluate.decisions import Serving, serving
-from jobs.operate import status, stewards
-from jobs.operate.alarms import Alarm
-from jobs.overview.sources import Sources, Unknown
+from jobs.operate import status
+from jobs.operate.alarms import Alarm, cache_alarms, silence
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from jobs.text import Row
 from prefetch.journal.journal import Journal
 from prefetch.placement.pages import Heard
-from prefetch.steward.figures import Figures
+from prefetch.steward.figures import Figures, read
 
 SHOWN_DAYS = 7
 """Days of a steward that are shown."""
@@ -91,16 +92,16 @@ def _cache(
     def found() -> tuple[status.CacheStatus, Sequence[Alarm]]:
         with contextlib.closing(Journal(settings.push.journal)) as journal:
             one = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
-        return one, tuple(status.cache_alarms(one, settings, now_s=now_s))
+        return one, tuple(cache_alarms(one, settings, now_s=now_s))
 
     since = day_label(now_s - (SHOWN_DAYS - 1) * DAY_S)
-    steward = sources.known(f"steward {name}", lambda: stewards.figures(settings.steward, name), now_s=now_s)
+    steward = sources.known(f"steward {name}", lambda: read(settings.steward.figures(name)), now_s=now_s)
     return CacheState(
         settings.caches[name],
         heard,
         sources.known(f"cache {name}", found, now_s=now_s),
         steward,
-        stewards.silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
+        silence(steward, now_s=now_s) if isinstance(steward, Figures) else None,
         sources.known(
             f"days {name}",
             lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
@@ -131,3 +132,45 @@ def _there(tables: Tables) -> Tables:
             "there are no tables here; run the service with the settings ([tables] root) of the commands"
         )
     return tables
+
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unknown:
+    """A source that cannot be used now; `since_s`: when it was last, or the first question."""
+
+    since_s: float
+    why: str
+
+
+class Sources:
+    """Remembers when each source could last be used."""
+
+    def __init__(self, began_s: float) -> None:
+        self._began_s = began_s
+        self._known_s: dict[str, float] = {}
+        self._logged: dict[str, str] = {}
+
+    def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
+        """What `read` finds in the source `name`, or why nothing.
+
+        An error that no one foresaw is logged with its traceback, once until the source answers again or
+        fails otherwise: the page names its type only.
+        """
+        try:
+            found = read()
+        except CachecastError as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001  a damaged file may fail anywhere: the rest is shown all the same
+            why = f"it cannot be read ({type(error).__name__}); the service's log says more"
+            if self._logged.get(name) != why:
+                self._logged[name] = why
+                _log.exception("operator's page: the source %r cannot be read", name)
+        else:
+            self._logged.pop(name, None)
+            self._known_s[name] = now_s
+            return found
+        return Unknown(self._known_s.get(name, self._began_s), why)

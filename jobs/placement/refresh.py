@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 import numpy as np
@@ -19,8 +19,8 @@ from jobs.placement.current_plans import acting_plan, packed, rows_of
 from jobs.placement.serve import rates
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store import commits
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
+from jobs.store.trainings import named
 from models.serving.names import CHAMPION
 from prefetch.actions import Action
 from prefetch.placement.build import Holding, Supply, fraction, placed, snapshot_of
@@ -63,58 +63,37 @@ class _Demand:
 
 
 def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
-    """Refresh the data of the placement service; raises as `refresh`."""
-    caches = list(settings.caches.values())
-    n_nodes = {site: sum(c.at_site == site for c in caches) for site in {c.at_site for c in caches}}
-    with closing(Database(settings.serve.database)) as database:
-        return refresh(
-            Tables(settings.tables.root),
-            database=database,
-            caches=caches,
-            rates_bytes_s=rates(settings.serve, n_nodes),
-            region=settings.region.name,
-            as_of_s=as_of_s,
-            horizon_s=settings.plan.horizon,
-            min_reads=settings.serve.min_reads,
-        )
+    """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
-
-def refresh(
-    tables: Tables,
-    *,
-    database: Database,
-    caches: Sequence[CacheSettings],
-    rates_bytes_s: Mapping[str, float],
-    region: str,
-    as_of_s: int,
-    horizon_s: int,
-    min_reads: float,
-) -> PlacementSummary:
-    """Place every dataset that is predicted or held at `as_of_s`, and store it for the service.
-
-    `rates_bytes_s`: rate at which one dataset may be read at each site. Nothing later than `as_of_s` is used.
-    Raises ConfigError, StaleInputError, ServiceError.
+    Nothing later than `as_of_s` is used. Raises ConfigError, StaleInputError, ServiceError.
     """
+    tables, caches, region = (
+        Tables(settings.tables.root),
+        list(settings.caches.values()),
+        settings.region.name,
+    )
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
     inventories = [rows_of(one, list(one.partitions)) for one in newest]
     champion = named(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
-    predictions = _predictions(tables, region, as_of_s, horizon_s)
+    predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
     files = _files(tables, predictions, [*inventories, *plans])
     holdings = _holdings(files["did"], inventories, plans)
-    demand = _Demand(as_of_s, horizon_s, min_reads)
-    snapshot = _snapshot(files, holdings, demand, _supply(caches, rates_bytes_s), caches)
+    demand = _Demand(as_of_s, settings.plan.horizon, settings.serve.min_reads)
+    snapshot = _snapshot(files, holdings, demand, _supply(settings), caches)
     data = dump(snapshot)
     plan_documents = {
         cache.name: packed(plan, cache.name, as_of_s)
         for cache, plan in zip(caches, plans, strict=True)
         if plan.num_rows
     }
+    with closing(Database(settings.serve.database)) as database:
+        refreshed = database.refresh(data, snapshot.as_of, plan_documents)
     return PlacementSummary(
         as_of=snapshot.as_of,
-        refresh=database.refresh(data, snapshot.as_of, plan_documents),
+        refresh=refreshed,
         datasets=snapshot.dataset_keys.size,
         nowhere=int((snapshot.placed[:, 0] == NOWHERE).sum()),
         files=files.num_rows,
@@ -263,8 +242,9 @@ def _with_datasets(one: Holding, dataset_of_file: IntArray, n_files: int, n_data
     )
 
 
-def _supply(caches: Sequence[CacheSettings], rates_bytes_s: Mapping[str, float]) -> Supply:
-    capacities = site_capacities(caches)
+def _supply(settings: Settings) -> Supply:
+    capacities = site_capacities(settings.caches.values())
     sites = tuple(sorted(capacities))
     weights = tuple(float(sum(capacities[site].values())) for site in sites)
-    return Supply(sites, weights, tuple(rates_bytes_s[site] for site in sites))
+    read_rates = rates(settings.serve, {site: len(capacities[site]) for site in sites})
+    return Supply(sites, weights, tuple(read_rates[site] for site in sites))

@@ -1,11 +1,12 @@
-"""The state of a cache at a decision time, in the planner's types."""
+"""A cache at a decision time in the planner's types: inventory, inflow, and what its origins may deliver."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,11 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import StaleInputError
 from features.common.names import parse_name
-from features.common.times import parse_as_of
-from features.schema import CONTENTS, PLANS
+from features.common.times import DAY_S, day_label, parse_as_of
+from features.common.units import duration_label, format_bytes
+from features.schema import ACCESSES, CONTENTS, PLANS
 from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
-from jobs.plan.inflow import Inflows, inflows
-from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import PlanSettings
 from jobs.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.store.tables import Tables, read_partitions
@@ -27,7 +27,9 @@ from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
 from prefetch.plan.rules import belongs
+from prefetch.push.origins import Sources
 from prefetch.target import Held
+from replay.origins import first_fit
 from replay.planner import CacheState, peak_inflow, sure_inflow
 
 UNKNOWN_SCOPE = "unknown"
@@ -162,3 +164,73 @@ def known_files(
     )
     budget = origin_bytes(origins, moment.tries, plan=plan, as_of_s=as_of_s, cycle_s=cycle_s)
     return files, budget
+
+
+MOST_BYTES_PER_S = 125 * 10**9
+"""No cache's network brings more, 1 Tbit/s; records may claim anything."""
+
+
+class Inflows(NamedTuple):
+    """Bytes that came in `by_cycle`, oldest first; `fault`: what was claimed and cannot be, None: nothing."""
+
+    by_cycle: list[int]
+    fault: str | None = None
+
+
+def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
+    """What came in during each cycle of the day before `as_of_s`.
+
+    Without a record of that day, or if what they claim is implausible: one cycle of the `assumed` share of
+    the capacity.
+    """
+    unknown = Inflows([int(assumed * cache.capacity)])
+    if not tables.exists(ACCESSES):
+        return unknown
+    day_s = max(DAY_S, cycle_s)
+    rows = tables.read_arrow(
+        ACCESSES,
+        since=day_label(as_of_s - day_s),
+        until=day_label(as_of_s),
+        columns=["cache", "accessed_at", "known_at", "bytes_missed"],
+    )
+    kind = rows.schema.field("known_at").type
+    since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))
+    of_cache = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
+    recent = pc.and_(pc.greater_equal(rows["accessed_at"], since), pc.less(rows["accessed_at"], until))
+    rows = rows.filter(pc.and_(pc.and_(of_cache, recent), pc.is_valid(rows["bytes_missed"])))
+    if not rows.num_rows:
+        return unknown
+    ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6
+    cycle = (ago_s / cycle_s).astype(np.int64)
+    bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
+    missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
+    if (most := int(missed.max())) > MOST_BYTES_PER_S * cycle_s:
+        return unknown._replace(fault=_inflow_fault(most, cycle_s))
+    return Inflows(missed[::-1].astype(np.int64).tolist())
+
+
+def _inflow_fault(most: int, cycle_s: int) -> str:
+    return (
+        f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
+        "more than any network brings; the plan goes by [plan] assumed_inflow instead"
+    )
+
+
+NO_LIMIT = 2**62
+_HOUR_S = 3600
+
+
+def origin_bytes(
+    origins: Sequence[str], tries: Sequence[Try], *, plan: PlanSettings, as_of_s: int, cycle_s: int
+) -> IntArray | None:
+    """Bytes that each of `origins` may deliver in the cycle from `as_of_s`; None: there is no limit.
+
+    `tries`: attempts of earlier pushes, oldest first. An origin that pushes leave alone delivers nothing.
+    """
+    seen = Sources(plan.source_limits, (one for one in tries if one.at_s < as_of_s))
+    per_hour = [source.per_hour for source in plan.sources]
+    limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)
+    fits = first_fit(pa.array(origins, pa.string()), [source.hosts for source in plan.sources])
+    budget: IntArray = limit[fits]
+    budget[[seen.leaves(origin, as_of_s) for origin in origins]] = 0
+    return budget if (budget < NO_LIMIT).any() else None

@@ -17,13 +17,12 @@ from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.arrivals import shortfalls
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
-from jobs.plan.model_weight import MODEL_COLUMNS, model_of
-from jobs.plan.planner import planner
+from jobs.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey
-from jobs.store.promotions import named, unproven_because
 from jobs.store.tables import Tables
+from jobs.store.trainings import named, unproven_because
 from models.serving.names import CHAMPION, Named
 from prefetch.actions import Action
 from prefetch.plan import Judgement
@@ -95,9 +94,10 @@ def run(settings: Settings, *, cache: str, as_of_s: int, force: bool = False) ->
 
 
 def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:
-    """Why one file would be planned or not; nothing is written. Raises as `explain_item`."""
+    """Why one file would be planned or not; nothing is written. Raises as `explained_by`."""
     tables = _predicted(settings, cache, as_of_s)
-    return explain_item(tables, settings, moment_of(settings, cache, as_of_s), item=item)
+    moment = moment_of(settings, cache, as_of_s)
+    return explained_by(judge(tables, settings, moment), moment, item=item)
 
 
 def _predicted(settings: Settings, cache: str, as_of_s: int) -> Tables:
@@ -139,11 +139,6 @@ def make(tables: Tables, settings: Settings, moment: Moment, *, force: bool = Fa
     short = shortfalls(tables, region=region, as_of_s=as_of_s - as_of_s % every_s)
     judged = dataclasses.replace(judged, faults=(*judged.faults, *short))
     return _summary(judged, key, unproven_because(judged.model, champion))
-
-
-def explain_item(tables: Tables, settings: Settings, moment: Moment, *, item: str) -> Explanation:
-    """Why file `item` (a did or a name) is planned or not; nothing is written. Raises as `explained_by`."""
-    return explained_by(judge(tables, settings, moment), moment, item=item)
 
 
 def explained_by(judged: Judged, moment: Moment, *, item: str) -> Explanation:

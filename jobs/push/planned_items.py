@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from features.common.errors import StaleInputError
 from features.schema import PLANS
 from jobs.plan.file_facts import facts
-from jobs.plan.model_weight import MODEL_COLUMNS, model_of
+from jobs.plan.planner import MODEL_COLUMNS, model_of
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from models.serving.names import Named

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import closing, contextmanager
 
-import pyarrow.compute as pc
+import pyarrow as pa
 
+from features.common.errors import ConflictError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
-from jobs.caches.inventory import check_planned_evictions
-from jobs.caches.targets import target
-from jobs.push.planned_items import PlannedItems, planned, planned_items
-from jobs.push.receipts import are_written, write_receipts
-from jobs.push.status import PushStatus, journal_status
+from features.schema import RECEIPTS, arrow_schema
+from jobs.caches.inventory import check_planned_evictions, target
+from jobs.push.planned_items import PlannedItems, planned_items
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.store.promotions import named, unproven_because
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
+from jobs.store.trainings import named, unproven_because
 from models.serving.names import CHAMPION
 from prefetch.actions import ItemState
+from prefetch.databases import pages
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.tables import PROMOTED, UNPROVEN
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push
 from prefetch.push.renewals import UNMEASURED_S
 from prefetch.target import CacheTarget
-
-
-@dataclasses.dataclass(frozen=True)
-class DryRun:
-    """What a push would do: items per action, and the bytes it would fetch.
-
-    `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
-    """
-
-    cache: str
-    as_of: str
-    items: dict[str, int]
-    prefetch_bytes: int
-    unproven: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,31 +94,6 @@ def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSumma
         return push_rest(work, on_progress=on_progress)
 
 
-def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
-    """Count the items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
-    tables, name = Tables(settings.tables.root), settings.cache(cache).name
-    plan = planned_items(tables, name, as_of_s, UNPROVEN)
-    actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
-    fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
-    why = _unproven(tables, plan, settings.region.name)
-    return DryRun(name, as_of_label(as_of_s), actions, fetched, why)
-
-
-def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
-    """Whether the time of all items of a plan has passed, so that none is pushed any more."""
-    rows = planned(Tables(settings.tables.root), settings.cache(cache).name, as_of_s, ["expires_at"])
-    last = pc.max(rows["expires_at"]).as_py()
-    return last is not None and last.timestamp() <= time.time()
-
-
-def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
-    """The progress of a cache's pushes, of one plan or of all."""
-    chosen = settings.cache(cache)
-    with closing(Journal(settings.push.journal)) as journal:
-        limits = push_limits(settings, chosen)
-        return journal_status(journal, limits, cache=chosen.name, as_of_s=as_of_s, now_s=time.time())
-
-
 def cancel(settings: Settings, *, cache: str, as_of_s: int | None) -> Cancelled:
     """Cancel the unfinished items of all plans for a cache, or of one plan."""
     name, began_s = settings.cache(cache).name, time.time()
@@ -194,7 +155,7 @@ def admitted(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
     if the journal has the plan already, or if an operator insists (`unproven`). Else what needs no model; and
     nothing while another plan of that time stands, which it would replace.
     """
-    why = _unproven(work.tables, plan, work.region)
+    why = unproven_plan(work.tables, plan, work.region)
     if why is None:
         return Admitted(dataclasses.replace(plan, basis=PROMOTED), {}, None)
     # What was recorded under a promotion stays what it was when there is another champion, or none.
@@ -208,7 +169,7 @@ def admitted(work: Work, plan: PlannedItems, *, unproven: bool) -> Admitted:
     return Admitted(plan.known(), plan.of_models(), why)
 
 
-def _unproven(tables: Tables, plan: PlannedItems, region: str) -> str | None:
+def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
     """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
     if not plan.of_models():
         return None
@@ -266,3 +227,49 @@ def prune(work: Work) -> int:
             write_receipts(*plan)
         n_items += work.journal.pruning.forget(work.cache, as_of_s, before_s=before_s, now_s=now_s)
     return n_items
+
+
+_WRITE_ATTEMPTS = 5
+_ROWS_AT_ONCE = 5000
+
+
+def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
+    """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
+
+    Raises ConflictError if other pushers of the plan commit first, time after time.
+    """
+    key = MomentKey.at(as_of_s, cache)
+    for attempt in range(1, _WRITE_ATTEMPTS + 1):
+        rows = _in_journal(journal, cache, as_of_s)
+        # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
+        if journal.pruning.pruned_at_s(cache, as_of_s) is not None:
+            return
+        try:
+            tables.replace_partition(RECEIPTS, rows, key)
+            return
+        except ConflictError:
+            # Another pusher of the same plan committed first. The journal is newer than both.
+            if attempt == _WRITE_ATTEMPTS:
+                raise
+
+
+def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:
+    """Whether the receipts table agrees with the journal about one plan."""
+    key = MomentKey.at(as_of_s, cache)
+    if not tables.exists(RECEIPTS) or key not in tables.snapshot(RECEIPTS).partitions:
+        return False
+    columns = ["item_id", "state", "updated_at"]
+    written = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache, columns=columns)
+    known = _in_journal(journal, cache, as_of_s).select(columns)
+    written, known = (rows.sort_by("item_id") for rows in (written, known))
+    return all(written[name].equals(known[name]) for name in columns)
+
+
+def _in_journal(journal: Journal, cache: str, as_of_s: int) -> pa.Table:
+    """The receipts of one plan as columns: as Python rows, a million of them would take some GB."""
+    schema = arrow_schema(RECEIPTS)
+    batches = (
+        pa.RecordBatch.from_pylist(rows, schema)
+        for rows in pages(journal.reports.receipts(cache, as_of_s), _ROWS_AT_ONCE)
+    )
+    return pa.Table.from_batches(batches, schema)

@@ -14,7 +14,7 @@ from features.common.errors import ConfigError
 from features.common.names import parse_name
 from jobs.caches.inventory import check_withdrawals, verified
 from jobs.ingest.rucio import session
-from jobs.settings.rucio import RucioSettings
+from jobs.settings.sources import RucioSettings
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.plan import Treatment, treatments

@@ -1,13 +1,36 @@
-"""The progress of a cache's pushes, as its journal knows it; the cache itself is not asked."""
+"""Questions about a cache's pushes, answered from the tables and the journal; the cache is not asked."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import time
+from contextlib import closing
+
+import pyarrow.compute as pc
 
 from features.common.times import as_of_label
+from jobs.push.planned_items import planned, planned_items
+from jobs.push.push import push_limits, unproven_plan
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
 from prefetch.journal.journal import Journal
-from prefetch.push.attempt import PushLimits
+from prefetch.journal.tables import UNPROVEN
 from prefetch.push.push import sources_seen
+
+
+@dataclasses.dataclass(frozen=True)
+class DryRun:
+    """What a push would do: items per action, and the bytes it would fetch.
+
+    `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
+    """
+
+    cache: str
+    as_of: str
+    items: dict[str, int]
+    prefetch_bytes: int
+    unproven: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,20 +53,37 @@ class PushStatus:
     sources: tuple[str, ...]
 
 
-def journal_status(
-    journal: Journal, limits: PushLimits, *, cache: str, as_of_s: int | None, now_s: float
-) -> PushStatus:
-    """The progress at `now_s` of one plan, or of all plans for a cache."""
-    sources = sources_seen(journal, cache, limits, now_s).states(now_s)
-    oldest_s = journal.reports.oldest_s(cache)
-    return PushStatus(
-        cache=cache,
-        as_of=None if as_of_s is None else as_of_label(as_of_s),
-        items={state: n for state, n in journal.reports.counts(cache, as_of_s).items() if n},
-        oldest=None if oldest_s is None else as_of_label(oldest_s),
-        pins=len(journal.pins.standing(cache, now_s=now_s)),
-        faults=journal.reports.faults(cache, as_of_s),
-        last_errors=tuple(journal.reports.last_errors(cache, as_of_s)),
-        pusher=journal.leases.holder(cache, now_s=now_s),
-        sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
-    )
+def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
+    """Count the items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
+    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+    plan = planned_items(tables, name, as_of_s, UNPROVEN)
+    actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
+    fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
+    why = unproven_plan(tables, plan, settings.region.name)
+    return DryRun(name, as_of_label(as_of_s), actions, fetched, why)
+
+
+def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:
+    """Whether the time of all items of a plan has passed, so that none is pushed any more."""
+    rows = planned(Tables(settings.tables.root), settings.cache(cache).name, as_of_s, ["expires_at"])
+    last = pc.max(rows["expires_at"]).as_py()
+    return last is not None and last.timestamp() <= time.time()
+
+
+def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus:
+    """The progress of a cache's pushes, of one plan or of all. Raises ConfigError for an unknown cache."""
+    chosen, now_s = settings.cache(cache), time.time()
+    with closing(Journal(settings.push.journal)) as journal:
+        sources = sources_seen(journal, chosen.name, push_limits(settings, chosen), now_s).states(now_s)
+        oldest_s = journal.reports.oldest_s(chosen.name)
+        return PushStatus(
+            cache=chosen.name,
+            as_of=None if as_of_s is None else as_of_label(as_of_s),
+            items={state: n for state, n in journal.reports.counts(chosen.name, as_of_s).items() if n},
+            oldest=None if oldest_s is None else as_of_label(oldest_s),
+            pins=len(journal.pins.standing(chosen.name, now_s=now_s)),
+            faults=journal.reports.faults(chosen.name, as_of_s),
+            last_errors=tuple(journal.reports.last_errors(chosen.name, as_of_s)),
+            pusher=journal.leases.holder(chosen.name, now_s=now_s),
+            sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
+        )

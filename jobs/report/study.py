@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from features.common.times import day_label
 from features.common.units import format_bytes
-from jobs.report.page import Capacities, page
-from jobs.report.study_cache import cache_sections
+from jobs.report import study_plots
+from jobs.report.page import Capacities, Figure, Section, page
 from jobs.report.study_files import file_sections
 from jobs.text import count, percent
 from replay.study.study import Study
+from replay.study.use import Use
 from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE
 
 OVERRUN = 0.01
@@ -96,3 +97,150 @@ def _doubling(found: Study) -> str:
     return (
         f"Twice the capacity takes the byte hit ratio of a plain LRU from {percent(now, 1)} to {twice}{best}."
     )
+
+
+def cache_sections(found: Study) -> Sequence[Section]:
+    """Hit rate against capacity, fill level, days, origins, and WAN and CPU time saved."""
+    return [_capacity(found), _fill(found), _daily_hits(found), _origins(found), _benefit(found)]
+
+
+def _capacity(found: Study) -> Section:
+    return Section(
+        title="Hit rate against capacity",
+        note="The lines show exactly what an LRU without watermarks serves at each capacity. Triangles are a "
+        "policy that knows the future and admits everything; no policy can exceed the bound (diamonds). "
+        "Where the line is steep, more disk pays. The distance from line to diamond is what a better policy "
+        "could gain at most. A capacity picked at the top is marked here and chosen in the table; the other "
+        "parts of the page are of the cache of the study.",
+        figures=[
+            Figure(
+                study_plots.hits_against_capacity(found.curve, found.ideal),
+                "Accesses and bytes served against capacity",
+            )
+        ],
+        rows=[
+            {
+                "capacity_bytes": point.capacity_bytes,
+                "LRU byte_hit_ratio": found.curve.byte_hit_ratio_at(point.capacity_bytes),
+                "clairvoyant byte_hit_ratio": point.clairvoyant,
+                "bound byte_hit_ratio": point.bound,
+            }
+            for point in found.ideal
+        ],
+    )
+
+
+def _fill(found: Study) -> Section:
+    cache, result = found.config.cache, found.result
+    return Section(
+        title="Fill level",
+        note=f"Every {cache.purge_interval_s} s, if usage is above the high watermark, the oldest files are "
+        f"purged down to the low one. The cache held {format_bytes(result.peak_usage_bytes)} at most; "
+        f"{format_bytes(result.bypassed_bytes)} were read past it because they did not fit.",
+        figures=[
+            Figure(
+                study_plots.fill_level(
+                    result.fill.time_s,
+                    result.fill.used_bytes,
+                    capacity_bytes=cache.capacity_bytes,
+                    watermarks=(cache.low_watermark, cache.high_watermark),
+                ),
+                "Fill level over time, with both watermarks",
+            )
+        ],
+    )
+
+
+def _daily_hits(found: Study) -> Section:
+    daily = found.result.daily
+    return Section(
+        title="Hits and misses per day",
+        note="Steps are days (UTC); lines are the mean of each day and the 13 days before it. The first days "
+        "have fewer hits than a cache in service, which is never empty.",
+        figures=[
+            Figure(
+                study_plots.hits_and_misses(daily.day, daily.hits, daily.misses),
+                "Hits and misses per day, with the two-week running mean",
+            )
+        ],
+    )
+
+
+def _origins(found: Study) -> Section:
+    rows = found.origins
+    files, in_bytes = sum(row.files for row in rows), sum(row.footprint_bytes for row in rows)
+    shares = {
+        "files": [row.files / files for row in rows],
+        "bytes of files": [row.footprint_bytes / max(1, in_bytes) for row in rows],
+    }
+    return Section(
+        title="Origins",
+        note="Where the files came from at their first access, by the regions of the configuration; hosts "
+        "that match none are unknown. Distant origins with many bytes gain most from a cache.",
+        figures=[
+            Figure(
+                study_plots.grouped_shares([row.region for row in rows], shares),
+                "Shares of files and bytes by origin",
+            )
+        ],
+        rows=[
+            {
+                "region": row.region,
+                "round trip, ms": row.rtt_ms,
+                "files": row.files,
+                "files_share": row.files / files,
+                "accesses": row.accesses,
+                "accessed_bytes": row.requested_bytes,
+                "WAN_saved_bytes": row.hit_bytes,
+            }
+            for row in rows
+        ],
+    )
+
+
+def _benefit(found: Study) -> Section:
+    benefit, model = found.benefit, found.config.model
+    cases = {"no cache": benefit.direct, "LRU": benefit.cached}
+    uses: dict[str, Use | None] = {"no cache": None, "LRU": found.use}
+    if benefit.by_verdict is not None:
+        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, found.chosen
+    rate = format_bytes(model.job_read_rate_bytes_s)
+    return Section(
+        title="WAN traffic and CPU time saved",
+        note=f"Based on {_basis(found)}. A job reads {rate} per second of CPU time, and a core has "
+        f"{model.hs06_per_core:g} HS06. This is a model, not a measurement.",
+        figures=[
+            Figure(
+                study_plots.hours(list(cases), [cost.hs06_hours for cost in cases.values()]),
+                "HS06-hours of the jobs, without a cache and with it",
+            )
+        ],
+        rows=[
+            {
+                "reading through": name,
+                "WAN_bytes": found.result.bytes_requested - _hit_bytes(uses[name]),
+                "CPU_efficiency_ratio": cost.cpu_efficiency,
+                "core-hours": round(cost.core_hours),
+                "HS06-hours": round(cost.hs06_hours),
+                "HS06-hours saved": round(benefit.direct.hs06_hours - cost.hs06_hours),
+            }
+            for name, cost in cases.items()
+        ],
+    )
+
+
+def _basis(found: Study) -> str:
+    model = found.config.model
+    if model.job is not None:
+        return f"DOMA's runtimes of {model.job.name} jobs relative to reading locally"
+    slower = (
+        f", a miss {percent(model.miss_slowdown)} slower than a direct read" if model.miss_slowdown else ""
+    )
+    return (
+        "the published CPU efficiencies at each origin's round-trip time, hits read from "
+        f"{found.config.tier.name}{slower}"
+    )
+
+
+def _hit_bytes(use: Use | None) -> int:
+    return 0 if use is None else int(use.hit_bytes.sum())

@@ -1,8 +1,9 @@
-"""The settings of `[serve]`: the placement service."""
+"""The settings of services: `[serve]`, the placement service, and `[steward]`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -51,3 +52,19 @@ class ServeSettings(Section):
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key go together")
         return self
+
+
+Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
+
+
+class StewardSettings(Section):
+    """The order in which stewards evict, how much stays free, and where their figures are."""
+
+    policy: Policy
+    look: Seconds
+    state: Path
+    """A folder per cache, which may belong to another account than the rest."""
+
+    def figures(self, cache: str) -> Path:
+        """What it reports of itself."""
+        return self.state / cache / f"{cache}.json"

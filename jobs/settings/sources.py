@@ -1,8 +1,12 @@
-"""The sources of `cachecast pull`; each has its reader in `jobs.ingest.sources`."""
+"""The sources of `cachecast pull`, and the settings of what is read: arrivals, queues of jobs, Rucio."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
+
+import pydantic
+
+from jobs.settings.values import HttpUrl, Pause, Seconds, Section, Share, WholeDays
 
 SourceName = Literal[
     "rucio_traces",
@@ -37,3 +41,47 @@ WITHOUT_SIZES = frozenset({"cms_tracer"})
 
 OF_CACHES = frozenset({"xcache_gstream", "xcache_cinfo"})
 """Sources that are records of the caches themselves, with the bytes served from disk."""
+
+
+class ArrivalSettings(Section):
+    """When the records of a decision time are incomplete; conf/base.toml explains the keys."""
+
+    usual_share: Share
+    least: int = pydantic.Field(ge=1)
+    weeks: int = pydantic.Field(ge=1, le=52)
+    delay: Pause
+    rejected: Share
+    max_age: Seconds
+    incomplete: Literal["note", "skip"]
+
+
+class QueueSettings(Section):
+    """How queues of jobs are queried, and how long their entries are valid."""
+
+    stale: Seconds
+    timeout: Seconds
+    token: pydantic.SecretStr
+
+
+class RucioSettings(Section):
+    """The Rucio server, if any, and how to log in there."""
+
+    url: HttpUrl
+    auth_url: HttpUrl
+    account: str
+    auth_type: Literal["userpass", "x509", "x509_proxy", "oidc"]
+    vo: str
+    username: str
+    password: pydantic.SecretStr
+    client_cert: str
+    client_key: str
+    client_proxy: str
+    ca_cert: str
+    timeout: Seconds
+    attempts: int = pydantic.Field(gt=0, le=20)
+    in_use: WholeDays
+    broker: str
+    broker_username: str
+    broker_password: pydantic.SecretStr
+    withdraw_share: Share
+    topic: str = pydantic.Field(pattern="^/(topic|queue)/[A-Za-z0-9._-]+$")

@@ -20,15 +20,11 @@ from features.common.faults import of_keys
 from features.common.redaction import secrets_of
 from features.common.units import duration_label
 from jobs.settings.airflow import AirflowSettings
-from jobs.settings.arrivals import ArrivalSettings
 from jobs.settings.features import FeatureSettings
 from jobs.settings.layers import layered
 from jobs.settings.plan import PlanSettings
-from jobs.settings.queue import QueueSettings
-from jobs.settings.rucio import RucioSettings
-from jobs.settings.serve import ServeSettings
-from jobs.settings.sources import SourceName
-from jobs.settings.steward import StewardSettings
+from jobs.settings.serve import ServeSettings, StewardSettings
+from jobs.settings.sources import ArrivalSettings, QueueSettings, RucioSettings, SourceName
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.settings.values import Bytes, Name, Pattern, Pause, Seconds, Section, Watermarks, checked
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from features.common.errors import InputError
 from features.common.times import day_label
 from jobs.settings.tree import Settings
@@ -17,13 +19,14 @@ def loaded(
     first_day_s: int | None,
     last_day_s: int | None,
     site: str | None,
+    keep: Sequence[str] = (),
 ) -> LoadedTrace:
     """The accesses of `trace`; or those of days in the tables, after the history that warms the caches.
 
-    Raises InputError, StaleInputError.
+    `keep`: columns to keep beside the accesses. Raises InputError, StaleInputError.
     """
     if trace is not None:
-        return trace.load()
+        return trace.load(keep=keep)
     first_s, last_s = days_of_tables(first_day_s, last_day_s)
     return from_tables(
         Tables(settings.tables.root),
@@ -32,6 +35,7 @@ def loaded(
         demand_sources=settings.sources.demand,
         site=site,
         history_s=settings.features.spec.history_s,
+        keep=keep,
     )
 
 

@@ -1,4 +1,4 @@
-"""Replay of a trace: policies and the bound at several capacities."""
+"""Replay of a trace: policies, those that drive a steward, and the bound, at several capacities."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, InputError
 from features.common.progress import Advance
-from features.results import LRU
+from features.results import LRU, STEWARD
 from jobs.report.export import export_replay
 from jobs.settings.tree import MlflowSettings
-from jobs.simulate.stewards import steward_policies
 from jobs.store.traces import BESIDE, NOTHING_BESIDE, Beside, TraceFile, sizes
+from replay.access_context import story
 from replay.config import CacheConfig
 from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
 from replay.kernels.tally import HOUR_S
 from replay.planner import Planner
 from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
+from replay.policies.learned import Order
 from replay.read import LoadedTrace
 from replay.read.scores import read_scores
-from replay.steward.policies import STEWARDS
+from replay.steward.delayed_cache import NO_DELAY, XCACHE
+from replay.steward.policies import AHEAD, AUTO, LEARNED, STEWARDS, steward_policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,7 @@ def record_run(
     mlflow: MlflowSettings, answer: ReplayAnswer, *, title: str, params: Mapping[str, object]
 ) -> str:
     """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError."""
-    from jobs.report import runs  # noqa: PLC0415  it loads MLflow, which few replays need
+    from jobs.report import runs  # it loads MLflow, which few replays need
 
     def files(folder: Path) -> None:
         for file in (runs.PAGE, runs.TABLE):
@@ -204,4 +206,49 @@ def summary(at: Standings, policy: str, footprint_bytes: int) -> dict[str, objec
         "byte_gap_closed": None if gap is None else gap.closed,
         "object_gap_closed": at.hits_gap_closed(policy),
         "seconds": result.seconds,
+    }
+
+
+def steward_policies(
+    names: Sequence[str],
+    loaded: LoadedTrace,
+    beside: Beside,
+    capacities: Sequence[int],
+    *,
+    from_s: int | None,
+    as_xcache: bool,
+    block_bytes: int | None = None,
+    on_progress: Advance,
+) -> dict[str, Policy | PartPolicy]:
+    """Those of `names` that drive a steward.
+
+    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
+    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
+    ConfigError, InputError, SchemaError.
+    """
+    wanted = [name for name in names if name in STEWARDS]
+    if not wanted:
+        return {}
+    learns = any(STEWARDS[name] == LEARNED for name in wanted)
+    if learns and from_s is None:
+        what = f"{STEWARD} learns from the accesses before --from; give it, or choose {AUTO}"
+        raise ConfigError("--policy", what)
+    if block_bytes is not None and AHEAD in wanted:
+        raise ConfigError("--policy", f"{AHEAD} fetches whole files; leave out --block-size")
+    given = {role: name for role, name in beside._asdict().items() if name is not None}
+    same = {role: role for role in BESIDE if role in loaded.details.column_names}
+    told = story(loaded, **(same | given))
+    learned: dict[int, list[Order]] = {}
+    if from_s is not None and (learns or AUTO in wanted):
+        from models.learning.order import Learning
+
+        orders = Learning(loaded.trace, told, capacities).orders(from_s, on_progress)
+        learned = dict(zip(capacities, orders, strict=True))
+    if learns and not all(learned.values()):
+        raise InputError(
+            "there are too few accesses before --from to learn from; count from later, or choose " + AUTO
+        )
+    delays = XCACHE if as_xcache else NO_DELAY
+    return {
+        name: steward_policy(name, told, learned, delays=delays, block_bytes=block_bytes) for name in wanted
     }

@@ -11,10 +11,9 @@ from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
-from jobs.plan.model_weight import MODEL_COLUMNS, model_of
-from jobs.plan.planner import planner
+from jobs.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.settings.tree import Settings
-from jobs.simulate.accesses import days_of_tables
+from jobs.simulate.accesses import days_of_tables, loaded
 from jobs.simulate.replay_trace import (
     Caches,
     ReplayAnswer,
@@ -26,7 +25,7 @@ from jobs.simulate.replay_trace import (
 )
 from jobs.store.keys import Key
 from jobs.store.tables import Tables
-from jobs.store.traces import from_tables, sizes
+from jobs.store.traces import sizes
 from replay.contest import PLAN, Row, Standings, standings
 
 
@@ -51,16 +50,8 @@ def run(
     tables, region, cycle_s = Tables(settings.tables.root), settings.region.name, settings.features.cycle
     tables.check_writable(REPLAYS)
     caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
-    loaded = from_tables(
-        tables,
-        since_s=first_s,
-        until_s=last_s,
-        demand_sources=settings.sources.demand,
-        site=site,
-        history_s=settings.features.spec.history_s,
-        keep=caches.keep,
-    )
-    trace, shared = loaded.trace, None
+    accesses = loaded(settings, None, first_day_s=first_s, last_day_s=last_s, site=site, keep=caches.keep)
+    trace, shared = accesses.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
         version = _version(tables, region, first_s)
@@ -68,7 +59,7 @@ def run(
             tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
         )
     chosen = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, chosen, count_from_s=first_s, on_progress=on_progress)
+    own = own_policies(caches, accesses, chosen, count_from_s=first_s, on_progress=on_progress)
     replayed = standings(
         trace,
         [
@@ -80,7 +71,7 @@ def run(
         on_done=on_progress,
     )
     key = day_label(last_s), region
-    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), loaded.notes)
+    return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), accesses.notes)
 
 
 def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:

@@ -13,8 +13,8 @@ from features.common.errors import CachecastError, ServiceError
 from features.common.times import as_of_label
 from features.common.units import duration_label
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
+from jobs.store.trainings import named
 from models.serving.names import STEWARD
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from features.common.errors import ConfigError
 from features.common.times import as_of_label
 from features.common.units import format_bytes
 from features.schema import FILES
-from jobs.caches.targets import target
+from jobs.caches.inventory import target
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.signals import Stopped, until_signalled
 from jobs.steward.days import Days

@@ -1,20 +1,24 @@
-"""Commits of a table: snapshots, and their files, of which only one writer can create each number."""
+"""Commits of a table, of which only one writer can create each number; snapshots, and the rows of files."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
+
 from features.common import strict_json
 from features.common.errors import SchemaError
-from features.schema import Table
-from jobs.store.filesystems import Store
+from features.schema import Table, arrow_schema
+from jobs.store.filesystems import Store, store_at
 from jobs.store.keys import Key
 
 COMMITS = "_commits"
+_log = logging.getLogger(__name__)
 _COMMIT = re.compile(r"(\d{12})\.json")
 
 
@@ -106,11 +110,13 @@ def _partition(files: Sequence[StagedFile]) -> Partition:
 
 
 def snapshot_id(table: Table, partitions: Mapping[Key, Partition]) -> str:
+    """The id of a snapshot with these partitions, as hex: equal content has an equal id."""
     rows = [[list(key), part.digest, part.n_rows] for key, part in sorted(partitions.items())]
     return hashlib.sha256(json.dumps([table.name, rows]).encode()).hexdigest()
 
 
 def dump(snapshot: Snapshot) -> str:
+    """The content of a commit file, which `load` reads."""
     rows = [
         {"key": list(key), **dataclasses.asdict(part)} for key, part in sorted(snapshot.partitions.items())
     ]
@@ -134,8 +140,36 @@ def load(table: Table, store: Store, number: int) -> Snapshot:
 
 
 def commit_name(number: int) -> str:
+    """The name of the file of commit `number`, relative to the table's folder."""
     return f"{COMMITS}/{number:012d}.json"
 
 
 def commit_numbers(store: Store) -> list[int]:
+    """The numbers of a table's commits, ascending; empty without one."""
     return sorted(int(match[1]) for name in store.names(COMMITS) if (match := _COMMIT.fullmatch(name)))
+
+
+def read_partitions(
+    snapshot: Snapshot, chosen: Mapping[Key, Partition], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
+    table, store = snapshot.table, store_at(snapshot.root)
+    schema = arrow_schema(table)
+    wanted = list(columns) if columns is not None else [*schema.names, *table.partition]
+    if unknown := [name for name in wanted if name not in {*schema.names, *table.partition}]:
+        raise SchemaError(f"table {table.name} has no columns {unknown}")
+    n_rows = sum(part.n_rows for part in chosen.values())
+    found = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
+    _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *found)
+    types = {**{f.name: f.type for f in schema}, **dict.fromkeys(table.partition, pa.string())}
+    stored = [name for name in wanted if name not in table.partition]
+    pieces = [pa.schema([(name, types[name]) for name in wanted]).empty_table()]
+    for key, part in chosen.items():
+        for name in part.files:
+            path = f"{part.path}/{name}"
+            piece = store.read_parquet(path, columns=stored, schema=schema)
+            n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
+            constant = {n: pa.repeat(pa.scalar(v), n_rows) for n, v in zip(table.partition, key, strict=True)}
+            arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in wanted}
+            pieces.append(pa.table(arrays))
+    return pa.concat_tables(pieces)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from features.common.errors import ConflictError, SchemaError
+from features.common.errors import ConflictError
 from features.schema import Table, arrow_schema
 from jobs.store.commits import (
     COMMITS,
@@ -33,6 +33,7 @@ from jobs.store.commits import (
     dump,
     load,
     partitions_of,
+    read_partitions,
     snapshot_id,
 )
 from jobs.store.filesystems import Store, store_at
@@ -264,32 +265,6 @@ class Tables:
 def new_folder() -> str:
     """The name of a fresh folder for data files of a table; nothing reads them until they are committed."""
     return f"data-{uuid.uuid4().hex}"
-
-
-def read_partitions(
-    snapshot: Snapshot, chosen: Mapping[Key, Partition], columns: Sequence[str] | None = None
-) -> pa.Table:
-    """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
-    table, store = snapshot.table, store_at(snapshot.root)
-    schema = arrow_schema(table)
-    wanted = list(columns) if columns is not None else [*schema.names, *table.partition]
-    if unknown := [name for name in wanted if name not in {*schema.names, *table.partition}]:
-        raise SchemaError(f"table {table.name} has no columns {unknown}")
-    n_rows = sum(part.n_rows for part in chosen.values())
-    found = (len(chosen), n_rows, table.name, snapshot.number, snapshot.root)
-    _log.info("read %d partitions, %d rows of table %s at commit %d, %s", *found)
-    types = {**{f.name: f.type for f in schema}, **dict.fromkeys(table.partition, pa.string())}
-    stored = [name for name in wanted if name not in table.partition]
-    pieces = [pa.schema([(name, types[name]) for name in wanted]).empty_table()]
-    for key, part in chosen.items():
-        for name in part.files:
-            path = f"{part.path}/{name}"
-            piece = store.read_parquet(path, columns=stored, schema=schema)
-            n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
-            constant = {n: pa.repeat(pa.scalar(v), n_rows) for n, v in zip(table.partition, key, strict=True)}
-            arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in wanted}
-            pieces.append(pa.table(arrays))
-    return pa.concat_tables(pieces)
 
 
 def _refuse_conflict(

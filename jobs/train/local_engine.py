@@ -12,8 +12,7 @@ from features.stream import events
 from features.stream.region import Region
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Snapshot, Tables, read_partitions
-from jobs.train.carried import carried
-from jobs.train.reads import catalogue, coded_reads, not_counted
+from jobs.train.reads import carried, catalogue, coded_reads, not_counted
 from jobs.train.work import FeatureWork, LabelWork
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from features.common.errors import InputError, StaleInputError
+from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, day_label, parse_day
 from features.common.units import duration_label
@@ -29,34 +29,6 @@ class RegionOrder(NamedTuple):
 
     model: OrderModel
     rungs: HorizonTrees
-
-
-class Attempt(NamedTuple):
-    """A region's order, or the reason `why` there is none."""
-
-    order: RegionOrder | None
-    why: str | None
-
-
-def attempt(
-    tables: Tables,
-    *,
-    is_wanted: bool,
-    since_s: int,
-    until_s: int,
-    demand_sources: Mapping[str, str],
-    on_progress: Advance,
-) -> Attempt:
-    """What `learn` gives; that none is wanted, or the accesses are too few, is no error."""
-    if not is_wanted:
-        return Attempt(None, "[training] order is false")
-    try:
-        found = learn(
-            tables, since_s=since_s, until_s=until_s, demand_sources=demand_sources, on_progress=on_progress
-        )
-    except (StaleInputError, InputError) as error:
-        return Attempt(None, str(error))
-    return Attempt(found, None)
 
 
 def learn(

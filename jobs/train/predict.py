@@ -12,14 +12,13 @@ from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.keys import Key, MomentKey
-from jobs.store.promotions import named
 from jobs.store.tables import Snapshot, Tables, read_partitions
-from jobs.store.trainings import trained
+from jobs.store.trainings import named, trained
 from jobs.train.engines import Engines
 from jobs.train.ready import check_features
 from jobs.train.registry import registry
 from jobs.train.samples import feature_sample
-from jobs.train.written import Written, check_on_grid, written
+from jobs.train.work import Written, check_on_grid, written
 from models.learning.frame import arrow_matrix
 from models.parallel import each
 from models.serving.drift import Drift, drifts
@@ -110,7 +109,7 @@ def _write(
     base = tables.head(PREDICTIONS)
     chosen = {key: features.partitions[key] for key in keys}
     if not engines.is_local(sum(part.n_rows for part in chosen.values())):
-        from jobs.train.spark_scoring import staged  # noqa: PLC0415  Spark is loaded where it is used
+        from jobs.train.spark_engine import staged  # noqa: PLC0415  Spark is loaded where it is used
 
         files = staged(engines.spark(), tables, features, chosen, models)
         return tables.commit(PREDICTIONS, files, cover=keys, base=base)

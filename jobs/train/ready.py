@@ -17,7 +17,7 @@ from jobs.store.keys import MomentKey
 from jobs.store.missing_table import no_access
 from jobs.store.tables import Snapshot, Tables
 from jobs.train.engines import Engines
-from jobs.train.written import check_on_grid
+from jobs.train.work import check_on_grid
 from models.serving.names import model_name, no_model
 
 _SQLITE = "sqlite:///"

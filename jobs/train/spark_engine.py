@@ -7,23 +7,39 @@ driver commits.
 
 from __future__ import annotations
 
+import dataclasses
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from features.schema import DORMANT, FILES, STATES, Table
+from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
 from features.stream.parts import part_of
 from jobs.store.keys import Key
-from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
-from jobs.train.exchange import Piece, Source, sent, sources
+from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 from jobs.train.spark_parts import FILES as CATALOGUE
-from jobs.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts, Written
+from jobs.train.spark_parts import (
+    HITS,
+    READS,
+    STATE,
+    FeatureParts,
+    LabelParts,
+    Piece,
+    Source,
+    Written,
+    sent,
+    sources,
+)
 from jobs.train.work import FeatureWork, LabelWork
+from models.serving.scoring import RegionModels
 
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 ROWS_PER_PART = 1_000_000
 """Reads, about, that a worker has in memory at a time."""
@@ -111,3 +127,31 @@ def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
 def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
     """The files of a table."""
     return [one.file for one in written if one.table == table.name]
+
+
+def staged(
+    spark: SparkSession,
+    tables: Tables,
+    features: Snapshot,
+    chosen: Mapping[Key, Partition],
+    models: RegionModels,
+) -> list[StagedFile]:
+    """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
+    files = list(sources(("features",), features, chosen))
+    score = _Score(tables.root, new_folder(), models)
+    return spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Score:
+    """Writes the predictions of a file of features into `folder`."""
+
+    root: str
+    folder: str
+    models: RegionModels
+
+    def __call__(self, source: Source) -> list[StagedFile]:
+        rows = self.models.table(read_partitions(source.snapshot, source.chosen))
+        # A task that runs twice writes files of different names.
+        prefix = f"part-{uuid.uuid4().hex}"
+        return Tables(self.root).stage(PREDICTIONS, self.folder, [(source.key, rows)], prefix=prefix)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from features.common.errors import ModelError
+from features.common.errors import InputError, ModelError, StaleInputError
 from features.common.progress import Advance
 from features.spec import FeatureSpec
 from jobs.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
@@ -114,19 +114,20 @@ def train_and_record(
             tags=data.tags,
             on_progress=on_progress,
         )
-        learned = order.attempt(
-            tables,
-            is_wanted=training.order,
-            since_s=learned_since_s(spec, training, at_s=until_s),
-            until_s=until_s,
-            demand_sources=demand_sources or {},
-            on_progress=on_progress,
-        )
-        bundle = trained.bundle
-        if learned.order is not None:
-            spool.add_order(learned.order.rungs)
-            bundle = dataclasses.replace(bundle, order=learned.order.model)
-        bundle = dataclasses.replace(bundle, no_order=learned.why)
+        bundle = dataclasses.replace(trained.bundle, no_order="[training] order is false")
+        if training.order:
+            try:
+                learned = order.learn(
+                    tables,
+                    since_s=learned_since_s(spec, training, at_s=until_s),
+                    until_s=until_s,
+                    demand_sources=demand_sources or {},
+                    on_progress=on_progress,
+                )
+                spool.add_order(learned.rungs)
+                bundle = dataclasses.replace(bundle, order=learned.model, no_order=None)
+            except (StaleInputError, InputError) as error:
+                bundle = dataclasses.replace(bundle, no_order=str(error))
         done = spool.finish(
             bundle,
             described(trained, bundle, data, training=training, effort=effort),

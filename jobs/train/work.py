@@ -1,4 +1,4 @@
-"""What an engine is asked for: features of a region at decision times, or labels of features."""
+"""The input of an engine: features of a region at decision times, or labels of features; and the summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from features.common.times import parse_as_of
+from features.common.errors import InputError
+from features.common.times import as_of_label, parse_as_of
 from features.schema import DORMANT, STATES, Table
 from features.spec import FeatureSpec
 from jobs.store.keys import Key, MomentKey
@@ -90,7 +91,7 @@ class FeatureWork:
 class LabelWork:
     """Labels of the files in `wanted` partitions of `features`, from what was known before `until_s`.
 
-    `hits`: did, at of the clairvoyant's hits (`jobs.train.clairvoyant_hits`); None: no label `kept`.
+    `hits`: did, at of the clairvoyant's hits (`jobs.train.features`); None: no label `kept`.
     """
 
     spec: FeatureSpec
@@ -120,3 +121,30 @@ class Engine(Protocol):
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         """Replace the labels of `work.wanted`. Raises ConflictError, StaleInputError."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A table after a step: its rows at the given as_ofs, and the snapshot that contains them."""
+
+    table: str
+    as_ofs: int
+    rows: int
+    snapshot: str
+
+
+def written(snapshot: Snapshot, as_ofs: Sequence[int]) -> Written:
+    """The summary of a table after a step."""
+    labels = {as_of_label(at) for at in as_ofs}
+    n_rows = sum(part.n_rows for key, part in snapshot.partitions.items() if key[1] in labels)
+    return Written(snapshot.table.name, len(as_ofs), n_rows, snapshot.id[:12])
+
+
+def check_on_grid(as_ofs: Sequence[int], cycle_s: int) -> None:
+    """Raise InputError unless every as_of is the start of a cycle."""
+    for at in as_ofs:
+        if at % cycle_s:
+            raise InputError(
+                f"{as_of_label(at)} is not on the grid of cycles; the last one before it is "
+                f"{as_of_label(at - at % cycle_s)}"
+            )

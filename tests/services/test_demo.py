@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from features.schema import OUTCOMES, PLANS, RECEIPTS
-from jobs.demo import habits, pair, summary
+from jobs.demo import pair, summary
 from jobs.demo.pair import Pair, Side
 from jobs.demo.side import Seen
 from jobs.store.tables import Tables
@@ -116,8 +116,8 @@ def records(demo: tuple[Path, dict[str, Any]]) -> dict[str, tuple[FileClose, ...
 def test_both_caches_served_the_same_reads_and_none_failed(
     seen: dict[str, Seen], records: dict[str, tuple[FileClose, ...]]
 ) -> None:
-    trace = habits.reads(SEED)
-    names, sizes = Counter(habits.names_read(trace)), habits.sizes(trace)
+    trace = pair.reads(SEED)
+    names, sizes = Counter(pair.names_read(trace)), pair.file_sizes(trace)
     for name, found in seen.items():
         assert (found.reads, found.failed_reads) == (names.total(), 0)
         reported = Counter(one.lfn for one in records[name])

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.service
 COMMAND = """
 import sys
 from pathlib import Path
-from jobs.cli import interrupts
+from jobs.cli import ending
 from jobs.demo import pair
 
 def advance(done, total, what):
     if done:
         print("reads", flush=True)
 
-with interrupts.in_one_line(print):
+with ending.in_one_line(print):
     pair.run(Path(sys.argv[1]), seed=1, on_progress=advance)
 """
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common.errors import ServiceError
-from jobs.store import leases
+from jobs.store import locks
 from jobs.store.filesystems.base import write_parquet
 
 
@@ -107,10 +107,10 @@ class RemoteStore(abc.ABC):
             return write_parquet(file, rows)
 
     def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
-        return leases.leased(self, name, work)
+        return locks.leased(self, name, work)
 
     def unlock(self, name: str) -> str | None:
-        return leases.broken(self, name)
+        return locks.broken(self, name)
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._folder, name) if name else self._folder

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli import console
-from jobs.cli.failures import remedy
+from jobs.cli.ending import remedy
 from jobs.cli.main import app
 from jobs.operate.status import Status
 

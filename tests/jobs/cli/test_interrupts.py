@@ -10,7 +10,7 @@ import pytest
 
 COMMAND = """
 import logging, sys, threading, time
-from jobs.cli import console, interrupts, main
+from jobs.cli import console, ending, main
 
 def app():
     threading.Thread(target=time.sleep, args=[60]).start()
@@ -42,8 +42,8 @@ def test_a_command_that_ignores_ctrl_c_goes_on() -> None:
     code = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-from jobs.cli import interrupts
-with interrupts.in_one_line(print):
+from jobs.cli import ending
+with ending.in_one_line(print):
     signal.raise_signal(signal.SIGINT)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

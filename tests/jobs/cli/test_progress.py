@@ -11,9 +11,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from features.common.progress import unwatched
-from jobs.cli import console, progress
+from jobs.cli import console
+from jobs.cli.console import Lines
 from jobs.cli.main import app
-from jobs.cli.progress import Lines
 from jobs.operate import caches as cache_list
 
 
@@ -62,8 +62,8 @@ def test_work_without_steps_tells_its_time() -> None:
 def test_without_a_terminal_lines_are_written_while_the_work_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "BRIEF_S", 0.0)
-    monkeypatch.setattr(progress, "_LOOK_S", 0.01)
+    monkeypatch.setattr(console, "BRIEF_S", 0.0)
+    monkeypatch.setattr(console, "_LOOK_S", 0.01)
     with console.progress("up") as advance:
         advance(0, 1, "mlflow")
         limit_s = time.monotonic() + 5

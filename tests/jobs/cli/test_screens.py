@@ -117,11 +117,11 @@ CASES: list[Case] = [
     (["plan", *CACHE, *NOW], "jobs.plan.plan.run", ""),
     (["plan", *CACHE, *NOW, "--explain", "f"], "jobs.plan.plan.explained", ""),
     (["push", *CACHE, *NOW], "jobs.push.push.run", ""),
-    (["push", *CACHE, "--status"], "jobs.push.push.status", ""),
+    (["push", *CACHE, "--status"], "jobs.push.status.status", ""),
     (["push", *CACHE, "--cancel"], "jobs.push.push.cancel", ""),
-    (["push", *CACHE, *NOW, "--dry-run"], "jobs.push.push.dry_run", ""),
+    (["push", *CACHE, *NOW, "--dry-run"], "jobs.push.status.dry_run", ""),
     (["outcomes", *CACHE], "jobs.outcomes.history.history", "history"),
-    (["outcomes", *CACHE, *NOW], "jobs.outcomes.items.run", ""),
+    (["outcomes", *CACHE, *NOW], "jobs.outcomes.history.of_plan", ""),
     (["outcomes", *CACHE, "--day", DAY], "jobs.outcomes.history.of_day", ""),
     (["replay", *DAYS], "jobs.simulate.site_replay.run", "replay"),
     (["replay", "--trace", "x", "--policy", "lru"], "jobs.simulate.replay_trace.run", "replay"),
@@ -147,14 +147,13 @@ CASES: list[Case] = [
     (["rucio", "sync", *CACHE], "jobs.push.rucio_sync.sync", ""),
     (["status"], "jobs.operate.status.run", ""),
     (["doctor"], "jobs.operate.doctor.run", ""),
-    (["unlock"], "jobs.operate.unlocking.run", ""),
-    (["up"], "jobs.local.up.up", ""),
-    (["down"], "jobs.local.up.down", ""),
+    (["up"], "jobs.local.services.up", ""),
+    (["down"], "jobs.local.services.down", ""),
 ]
 COMPARED = {"curve", "evaluate", "replay", "promote", "train", "doctor"}
 """Commands whose rows are read against each other: they need columns."""
-NO_SCREEN = {"serve", "collect", "steward", "package", "init", "due"}
-"""Services, commands whose answer is one fact, and one that answers with commands to copy."""
+NO_SCREEN = {"serve", "collect", "steward", "package", "init", "due", "unlock"}
+"""Services, commands whose answer is a fact or two, and one that answers with commands to copy."""
 
 
 @pytest.fixture(params=[80, 200])
@@ -215,8 +214,8 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for check in ("train.ready.to_compute", "train.ready.to_train", "train.ready.to_predict"):
         monkeypatch.setattr(f"jobs.{check}", lambda *_args, **_more: None)
     monkeypatch.setattr("jobs.evaluate.ready.to_evaluate", lambda *_args, **_more: None)
-    monkeypatch.setattr("jobs.push.push.is_over", lambda *_args, **_more: True)
-    monkeypatch.setattr("jobs.outcomes.earned.tell", lambda *_args, **_more: None)
+    monkeypatch.setattr("jobs.push.status.is_over", lambda *_args, **_more: True)
+    monkeypatch.setattr("jobs.outcomes.history.tell", lambda *_args, **_more: None)
     for written in ("replay", "fleet", "curve", "evaluation"):
         monkeypatch.setattr(f"jobs.report.export.export_{written}", lambda *_args, **_more: None)
     done = CliRunner().invoke(app, words)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import InputError
-from jobs.caches.targets import target
-from jobs.demo import caches
+from jobs.caches.inventory import target
+from jobs.demo import xcache
 from jobs.demo.site import MARKS, fresh
 from prefetch.xcache.gstream import read_capture
 
@@ -20,15 +20,15 @@ SIZE = MARKS.capacity_bytes // 10
 def test_without_a_server_a_folder_serves_purges_and_keeps_the_same_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches, "available", lambda: "no xrootd program found")
+    monkeypatch.setattr(xcache, "available", lambda: "no xrootd program found")
     site = fresh(tmp_path / "out")
     names = [f"/store/mc/x/f{i}.root" for i in range(N_FILES)]
-    with caches.running(site) as cache:
+    with xcache.running(site) as cache:
         assert "directory-backed" in cache.kind
         cache.add_files(dict.fromkeys(names, SIZE))
-        caches.read_all(cache, names)
+        xcache.read_all(cache, names)
         cache.read(names[-1])
-        configured = site.settings().cache(caches.NAME)
+        configured = site.settings().cache(xcache.NAME)
         held = target(configured)
         assert sum(file.bytes_on_disk for file in held.inventory()) == N_FILES * SIZE
         cache.purge()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from features.common.progress import unwatched
-from jobs.demo import habits, pair, summary
+from jobs.demo import pair, summary
 from jobs.demo.pair import Pair, Side
 from jobs.demo.side import Seen
 
@@ -30,11 +30,11 @@ def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
 
 
 def test_the_reads_of_a_seed_are_the_same_and_fit_pages() -> None:
-    trace = habits.reads(3)
-    names = habits.names_read(trace)
-    assert names == habits.names_read(habits.reads(3))
-    assert len(names) == habits.READS
-    assert set(names) == habits.sizes(trace).keys()
+    trace = pair.reads(3)
+    names = pair.names_read(trace)
+    assert names == pair.names_read(pair.reads(3))
+    assert len(names) == pair.READS
+    assert set(names) == pair.file_sizes(trace).keys()
     assert max(Counter(names).values()) > 1
     assert not (trace.size_bytes % 4096).any() and trace.size_bytes.min() > 0
 
@@ -42,11 +42,11 @@ def test_the_reads_of_a_seed_are_the_same_and_fit_pages() -> None:
 def test_a_plain_purge_replays_as_lru() -> None:
     """The plain cache is kept by a steward: XCache's own purge must be no other order."""
     for seed in (1, 2, 3):
-        trace = habits.reads(seed)
+        trace = pair.reads(seed)
         marks = pair.marks(trace)
         mean_bytes = (marks.low_bytes + marks.high_bytes) // 2
-        lru = habits.replay(trace, marks, "lru", mean_bytes).byte_hit_ratio
-        assert habits.replay_purge(trace, marks).byte_hit_ratio == pytest.approx(lru, abs=0.03)
+        lru = pair.replay(trace, marks, "lru", mean_bytes).byte_hit_ratio
+        assert pair.replay_purge(trace, marks).byte_hit_ratio == pytest.approx(lru, abs=0.03)
 
 
 def both(plain_wan: int, steward_wan: int) -> Pair:

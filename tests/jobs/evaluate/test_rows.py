@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from features.common.arrays import BoolArray, FloatArray
 from features.results import LRU, STEWARD
-from jobs.evaluate.rows import Compared, day_rows
+from jobs.evaluate.record import Compared, day_rows
 from jobs.evaluate.scene import fitting_cycle_s, warm_age_s
 from models.evaluation.bootstrap import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.promotion import HoursPerByte, daily_hours

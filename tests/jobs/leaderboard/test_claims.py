@@ -14,7 +14,7 @@ from features.common.errors import ConfigError
 from features.common.times import DAY_S
 from jobs.leaderboard.claims import Claim, compared, read_claims
 from jobs.leaderboard.entries import FORM, BoardTrace, Entry, opened
-from jobs.leaderboard.forecasts import Errors, cuts, errors_of, series_of
+from jobs.leaderboard.parts import Errors, cuts, errors_of, series_of
 
 HOUR_S = 3600
 CLAIM = {

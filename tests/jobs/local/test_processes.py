@@ -16,10 +16,8 @@ from typer.testing import CliRunner
 from features.common.errors import InputError, ServiceError
 from jobs.cli.main import app
 from jobs.local import site
-from jobs.local.health import takes_datagrams
 from jobs.local.process import Service, Services, ServiceState, seen
-from jobs.local.services import services
-from jobs.local.up import down
+from jobs.local.services import down, services, takes_datagrams
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -151,7 +149,7 @@ def test_up_shows_pages_to_open_in_80_columns(tmp_path: Path, monkeypatch: pytes
         ServiceState("airflow-api", web, web, "started", "123", "a.log"),
         ServiceState("collector", "UDP 127.0.0.1:45679", "", "running", "124", "c.log"),
     ]
-    monkeypatch.setattr("jobs.local.up.up", lambda *_, **__: started)
+    monkeypatch.setattr("jobs.local.services.up", lambda *_, **__: started)
     monkeypatch.setattr("jobs.cli.console.out", Console(width=80))
     answer = CliRunner().invoke(app, ["up", "--out", str(tmp_path)])
     table, beside = answer.output.split("without a page:")

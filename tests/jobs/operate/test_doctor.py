@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs.operate import doctor
-from jobs.operate.probes import Check
+from jobs.operate.services import Check
 from jobs.settings.tree import Settings
 from prefetch.xcache.heartbeat import Heartbeat
 

@@ -15,9 +15,10 @@ from features.common.times import as_of_label, parse_as_of
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
 from jobs.cli.operation import steward_line
-from jobs.operate import prometheus, stewards
+from jobs.operate import prometheus
 from jobs.operate.alarms import REMEDIES
-from jobs.operate.status import run, samples
+from jobs.operate.samples import of_status, of_steward
+from jobs.operate.status import run
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from prefetch.actions import Action, ItemState
@@ -153,7 +154,7 @@ def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settin
 
 def test_every_alarm_has_a_remedy_and_a_section() -> None:
     sections = set(re.findall(r"^### (\S+)$", (ROOT / "docs/troubleshoot.md").read_text(), re.MULTILINE))
-    names = ("jobs/operate/status.py", "prefetch/steward/keeper.py", "jobs/steward/steward.py")
+    names = ("jobs/operate/alarms.py", "prefetch/steward/keeper.py", "jobs/steward/steward.py")
     code = [(ROOT / name).read_text() for name in names]
     named = set(re.findall(r'alarm\("([a-z-]+)"|alarms\["([a-z-]+)"\]|_late\([^"]*"([a-z]+)"', "".join(code)))
     raised = {plain or of_steward or f"{late}-late" for plain, of_steward, late in named}
@@ -170,7 +171,7 @@ def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 
 def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
-    prometheus.leave(tmp_path / "prom", "state", samples(run(settings, now_s=NOW_S)))
+    prometheus.leave(tmp_path / "prom", "state", of_status(run(settings, now_s=NOW_S)))
     found = figures(tmp_path / "prom" / "cachecast-state.prom")
     assert found["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
     assert found["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
@@ -257,6 +258,6 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
     shown = steward_line(Figures(**told))
     assert shown.startswith(f"lru (cachecast-emea/3 serves since {as_of_label(NOW_S - 60)}): ")
-    metrics = {name: value for name, _, labels, value in stewards.samples(Figures(**told))}
+    metrics = {name: value for name, _, labels, value in of_steward(Figures(**told))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

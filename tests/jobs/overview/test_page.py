@@ -18,7 +18,7 @@ from features.results import PROMOTIONS
 from features.schema import CONTENTS, PLANS
 from jobs.operate import status
 from jobs.overview.page import Renderer
-from jobs.overview.sources import Sources, Unknown
+from jobs.overview.state import Sources, Unknown
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment, last_moment
 from jobs.settings.tree import Settings
@@ -141,7 +141,8 @@ def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("i", [91, 3, 100, 119])
 def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
     tables = Tables(settings.tables.root)
-    told = plan.explain_item(tables, settings, last_moment(tables, settings, "xc1"), item=lfn(i))
+    moment = last_moment(tables, settings, "xc1")
+    told = plan.explained_by(plan.judge(tables, settings, moment), moment, item=lfn(i))
     text = shown(settings, Asked("xc1", item=lfn(i))).text
     assert f"{told.action or 'Not planned'}: {' '.join(told.because.split())}" in text
     assert f"no. {told.rank}" in text or f"{told.rank} of {told.of} files" in text

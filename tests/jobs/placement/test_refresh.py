@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.placement import refresh
-from jobs.placement.serve import rates
 from jobs.plan.cache_state import is_here
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
@@ -97,10 +97,15 @@ def tables(tmp_path: Path) -> Tables:
     return tables  # fmt: skip
 
 
-def run(tables: Tables, database: Path, **more: Any) -> refresh.PlacementSummary:
-    knobs: dict[str, Any] = {"region": "default", "as_of_s": AS_OF, "horizon_s": HORIZON, "min_reads": 0.05}
-    knobs |= {"caches": CACHES, "rates_bytes_s": rates(SETTINGS.serve, {"EDGE": 2, "FAR": 1})}
-    return refresh.refresh(tables, database=Database(str(database)), **knobs | more)
+def run(
+    tables: Tables, database: Path, *, caches: Sequence[CacheSettings] = CACHES, as_of_s: int = AS_OF
+) -> refresh.PlacementSummary:
+    """The answer of the step with these settings."""
+    serve = SETTINGS.serve.model_copy(update={"database": str(database), "min_reads": 0.05})
+    plan = SETTINGS.plan.model_copy(update={"horizon": HORIZON})
+    root = SETTINGS.tables.model_copy(update={"root": tables.root})
+    own = {"serve": serve, "plan": plan, "tables": root, "caches": {one.name: one for one in caches}}
+    return refresh.run(SETTINGS.model_copy(update=own), as_of_s=as_of_s)
 
 
 def stored(database: Path) -> tuple[Snapshot, dict[str, Any]]:
@@ -225,30 +230,11 @@ def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
     assert before.dataset_keys.tobytes() == after.dataset_keys.tobytes()
 
 
-def test_the_step_finds_its_values_in_settings(tables: Tables, tmp_path: Path) -> None:
-    conf = tmp_path / "conf" / "caches"
-    conf.mkdir(parents=True)
-    for cache in CACHES:
-        words = (
-            f'site = "{cache.site}"\nkind = "xcache"\nurl = "{cache.url}"\ncapacity = "{cache.capacity}"\n'
-        )
-        (conf / f"{cache.name}.toml").write_text(f'name = "{cache.name}"\n{words}')
-    env = {"CACHECAST_SERVE__DATABASE": str(tmp_path / "p.db"), "CACHECAST_PLAN__HORIZON": "2d"}
-    settings = Settings.load(conf.parent, tables=tables.root, env=env)
-    assert refresh.run(settings, as_of_s=AS_OF).datasets == 4
-    snapshot, plans = stored(tmp_path / "p.db")
-    assert sites(snapshot, HELD) == ("EDGE",)
-    assert list(plans) == ["e1"]
-
-
 def test_without_predictions_or_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(StaleInputError, match="run predict"):
         run(tables, tmp_path / "p.db", as_of_s=AS_OF + HOUR)
     with pytest.raises(ConfigError, match="caches"):
-        refresh.refresh(
-            tables, database=Database(str(tmp_path / "p.db")), caches=[], rates_bytes_s={}, region="default",
-            as_of_s=AS_OF, horizon_s=HORIZON, min_reads=0.0,
-        )  # fmt: skip
+        run(tables, tmp_path / "p.db", caches=[])
     assert not (tmp_path / "p.db").exists()
 
 
@@ -256,7 +242,6 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
     caches = [CACHES[0], CACHES[1].model_copy(update={"capacity": 250 * GB}), CACHES[2]]
     caches += [CACHES[0].model_copy(update={"name": "e3", "capacity": 30 * GB})]
     configured = SETTINGS.model_copy(update={"caches": {one.name: one for one in caches}})
-    rates_bytes_s = rates(SETTINGS.serve, {"EDGE": 3, "FAR": 1})
     names = [f"/store/f{i}.root" for i in range(500)]
     dids = pa.array([f"cms:{name}" for name in names])
     planned: dict[str, Any] = {}
@@ -269,7 +254,7 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
     with threaded(tmp_path / "p.db", lambda: AS_OF, caches=joined) as started:
         for id in joined:
             started.beat(id)
-        run(tables, tmp_path / "p.db", caches=caches, rates_bytes_s=rates_bytes_s)
+        run(tables, tmp_path / "p.db", caches=caches)
         eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
         reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]
         assert {name: rucio_server(reply, name) for name in names} == planned

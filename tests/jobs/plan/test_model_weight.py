@@ -9,7 +9,7 @@ import pytest
 
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import CHALLENGER_PLAN, EVALUATIONS, LRU
-from jobs.plan.model_weight import model_weight
+from jobs.plan.planner import model_weight
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from models.evaluation.weight import UNPROVEN

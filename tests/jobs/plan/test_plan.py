@@ -14,9 +14,8 @@ from features.common.times import as_of_label, day_label
 from features.results import ARRIVALS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from jobs.plan import plan
-from jobs.plan.cache_state import Moment
+from jobs.plan.cache_state import Moment, origin_bytes
 from jobs.plan.file_facts import plan_files
-from jobs.plan.origin_limits import origin_bytes
 from jobs.settings.plan import RuleSettings, SourceSettings
 from jobs.settings.study import OriginSettings
 from jobs.settings.tree import CacheSettings, Settings
@@ -208,12 +207,13 @@ def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
 
 def test_a_file_is_explained_by_name_and_nothing_is_written(tables: Tables) -> None:
     moment = Moment(CACHE, [held(i) for i in range(92)], set(), AS_OF)
-    told = plan.explain_item(tables, SETTINGS, moment, item=lfn(91))
+    judged = plan.judge(tables, SETTINGS, moment)
+    told = plan.explained_by(judged, moment, item=lfn(91))
     assert (told.action, told.on_disk, told.of) == ("pin", True, 92)
     assert told.predictions == {"2d": 0.91}
     assert not tables.exists(PLANS)
     with pytest.raises(InputError, match="neither in cache"):
-        plan.explain_item(tables, SETTINGS, moment, item="/no/such.root")
+        plan.explained_by(judged, moment, item="/no/such.root")
 
 
 def test_a_plan_of_an_incomplete_decision_time_says_so(tables: Tables) -> None:

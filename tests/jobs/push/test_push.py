@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from features.common.errors import CachecastError, ConflictError, InputError, StaleInputError
 from features.common.times import as_of_label, day_label
 from features.schema import FILES, PLANS, RECEIPTS
-from jobs.caches.targets import target
+from jobs.caches.inventory import target
 from jobs.cli.main import app
 from jobs.push import push as job
 from jobs.push.planned_items import planned_items

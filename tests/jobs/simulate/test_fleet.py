@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from features.common.errors import ConfigError
-from jobs.simulate.fleet import replay_fleet
-from jobs.simulate.fleet_file import load_fleet
+from jobs.simulate.fleet import load_fleet, replay_fleet
 from replay.read import LoadedTrace
 from replay.trace import Trace
 

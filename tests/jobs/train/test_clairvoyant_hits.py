@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from features.schema import ACCESSES, arrow_schema
 from jobs.store.tables import Tables
-from jobs.train.clairvoyant_hits import clairvoyant_hits
+from jobs.train.features import clairvoyant_hits
 
 START = 1_772_323_200
 GB = 10**9

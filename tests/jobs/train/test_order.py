@@ -108,22 +108,3 @@ def test_too_little_past_is_an_error_with_the_reason(tmp_path: Path) -> None:
     plant_accesses(store, until_s=4 * HOUR)
     with pytest.raises(StaleInputError, match=r"are too few to learn from; pull more days"):
         learn(store, until_s=4 * HOUR)
-    assert "too few" in why(store, is_wanted=True)
-
-
-def test_no_order_is_learned_where_none_is_wanted(tmp_path: Path) -> None:
-    assert why(Tables(str(tmp_path)), is_wanted=False) == "[training] order is false"
-
-
-def why(store: Tables, *, is_wanted: bool) -> str:
-    """Why an attempt gives no order."""
-    found = order.attempt(
-        store,
-        is_wanted=is_wanted,
-        since_s=0,
-        until_s=4 * HOUR,
-        demand_sources={},
-        on_progress=lambda *step: None,
-    )
-    assert found.order is None
-    return str(found.why)

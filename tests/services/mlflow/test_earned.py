@@ -10,7 +10,7 @@ from planted_region import FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, away
 
 from features.schema import OUTCOMES, PLANS
 from jobs.caches import steward_days
-from jobs.outcomes import earned
+from jobs.outcomes import history
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from models.serving.mlflow_session import mlflow
@@ -43,12 +43,13 @@ def settings(local: Mlflow, tmp_path: Path) -> Settings:
 
 
 def test_outcomes_tell_a_version_what_it_earned_again_and_again(local: Mlflow, settings: Settings) -> None:
-    assert [earned.tell(settings, cache="c") for _ in range(2)] == [None, None]
+    assert [history.tell(settings, cache="c") for _ in range(2)] == [None, None]
     client = mlflow.tracking.MlflowClient(local.uri, registry_uri=local.uri)
     second = client.get_model_version(*SECOND.split("/"))
     assert "7 GB saved" in second.tags["earned.c"]
     assert (
-        "on 1 days the steward saved 10 B of WAN traffic against plain LRU (10.0%)" in second.tags["earned.c"]
+        "on 1 days the steward saved 10 B of WAN traffic against plain LRU (10.0 %)"
+        in second.tags["earned.c"]
     )
     assert str(second.description).count(second.tags["earned.c"]) == 1
     assert "earned.c" not in client.get_model_version(*FIRST.split("/")).tags
@@ -56,4 +57,4 @@ def test_outcomes_tell_a_version_what_it_earned_again_and_again(local: Mlflow, s
 
 def test_outcomes_without_mlflow_say_so(settings: Settings) -> None:
     alone = settings.model_copy(update={"mlflow": away(patience=1)})
-    assert "but not in MLflow" in str(earned.tell(alone, cache="c"))
+    assert "but not in MLflow" in str(history.tell(alone, cache="c"))

@@ -25,12 +25,11 @@ from planted_region import (
 from features.common.errors import ModelError
 from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
 from features.stream.columns import COLUMNS
-from jobs.evaluate import promote
+from jobs.evaluate import promote, verdicts
 from jobs.evaluate.decisions import Promotion, last_decision
 from jobs.settings.tree import CacheSettings, Settings
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
-from jobs.store.trainings import keep_training
+from jobs.store.trainings import keep_training, named
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
 from models.serving.mlflow_session import mlflow
 from models.serving.names import Named
@@ -127,7 +126,7 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
             max_age_s=90 * DAY,
             now_s=int(at),
             min_days=21,
-            judged=promote.plan_policies(site),
+            judged=verdicts.plan_policies(site),
         )
 
     won = decided(1, order_saving=200, hours=9.0)

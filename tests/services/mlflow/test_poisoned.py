@@ -30,9 +30,8 @@ from planted_region import (
 from features.common.errors import ModelError
 from features.results import TRAININGS
 from jobs.evaluate import promote
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
-from jobs.store.trainings import as_trained, trained
+from jobs.store.trainings import as_trained, named, trained
 from jobs.train import predict
 from models.serving.bundle_files import BUNDLE_FILE, MAX_FILE_BYTES, bundle_digest, read_bundle
 from models.serving.mlflow_session import mlflow

@@ -11,8 +11,7 @@ from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, M
 from features.common.times import as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
 from jobs.evaluate import promote
-from jobs.evaluate.record import Evaluated, candidates, record_days, record_run
-from jobs.evaluate.rows import Compared
+from jobs.evaluate.record import Compared, Evaluated, candidates, record_days, record_run
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from models.evaluation.bootstrap import gap_columns

@@ -33,7 +33,7 @@ from jobs.ingest.sources.queued_jobs import entries
 from jobs.placement.serve import server
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.simulate import workload
-from jobs.simulate.fleet_file import load_fleet
+from jobs.simulate.fleet import load_fleet
 from prefetch.databases import Database, shown
 from prefetch.journal.tables import metadata
 from prefetch.lfn import checked_lfn, path_below

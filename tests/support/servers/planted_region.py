@@ -25,9 +25,8 @@ from features.results import (
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
 from jobs.settings.tree import LearnerName, MlflowSettings, TrainingSettings
-from jobs.store.promotions import named
 from jobs.store.tables import Tables
-from jobs.store.trainings import trained
+from jobs.store.trainings import named, trained
 from jobs.train import training as train
 from jobs.train.deliver import TrainingAnswer
 from models.serving.bundle_files import bundle_digest

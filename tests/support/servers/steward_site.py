@@ -18,7 +18,7 @@ from pathlib import Path
 from daemons import NoServer
 
 from features.common.errors import ServiceError
-from jobs.local.ports import free_ports
+from jobs.local.process import free_ports
 from jobs.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal

@@ -10,7 +10,7 @@ from pathlib import Path
 from daemons import NoServer, end, free_ports, start, wait
 
 from features.common.errors import ServiceError
-from jobs.local.java import jars
+from jobs.local.hdfs import jars
 from jobs.spark.java import java
 
 _N_JARS = 8

@@ -1,4 +1,7 @@
-"""How a command ends: in one line and with exit code 130 by Ctrl-C, and always without pages of others."""
+"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct.
+
+Nothing that libraries print after the end of the work is shown.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from features.common.errors import printable
 
 CODE = 130
 """Exit code of a process that Ctrl-C has ended."""
@@ -69,3 +74,39 @@ def end_quietly() -> None:
 def _silence() -> None:
     sys.stderr.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+_NO_ROOM = (
+    "No space left on device",
+    "File too large",
+    "Disk quota exceeded",
+    "database or disk is full",
+    "No usable temporary directory",
+)
+_NO_MEMORY = (
+    "the memory does not suffice; no table is half written: choose fewer days or a smaller input, or a "
+    "machine with more memory, and run it again"
+)
+_REMEDIES = {
+    ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
+    "(`java -version`), and sound values of [spark] driver_memory and conf",
+    ("java.lang.OutOfMemoryError",): "Spark ran out of memory; no table is half written: "
+    "raise [spark] driver_memory and run it again",
+    _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
+    "Spark's temporary files (spark.local.dir) are, and run it again",
+}
+
+
+def remedy(error: Exception) -> str | None:
+    """What a person can do about `error`, in one line; None if the error is not a known one.
+
+    Known are full disks, too little memory, a missing Java, and paths that cannot be used.
+    """
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY
+    text = str(error)
+    if found := [what for words, what in _REMEDIES.items() if any(word in text for word in words)]:
+        return found[0]
+    if isinstance(error, OSError) and isinstance(path := error.filename2 or error.filename, str | bytes):
+        return printable(f"cannot use {os.fsdecode(path)}: {error.strerror}; check the path and its rights")
+    return None

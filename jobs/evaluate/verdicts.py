@@ -1,0 +1,90 @@
+"""What a region's newest evaluation says of its model: whether its plans won, and whether its order did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from features.common.errors import StaleInputError
+from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, STEWARD_PLAN
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables, read_partitions
+from jobs.text import Row
+from models.evaluation.promotion import DailyWan, Decision, decide_pair
+from models.evaluation.promotion import decide as decide_by_replay
+from models.serving.bundle import Bundle
+
+
+def plan_policies(settings: Settings) -> tuple[str, ...]:
+    """The policies that decide about plans: as plans act in the site's caches, with a steward or without."""
+    have = {cache.steward for cache in settings.caches.values()} or {False}
+    return tuple(policy for has, policy in ((False, CHALLENGER_PLAN), (True, STEWARD_PLAN)) if has in have)
+
+
+def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
+    """The as_of and the rows of the region's newest evaluation. Raises StaleInputError without rows."""
+    newest = tables.newest(EVALUATIONS, owner=region)
+    if not newest.partitions:
+        raise StaleInputError(
+            f"region {region!r} has no evaluation; run `cachecast evaluate` for its candidate first"
+        )
+    as_of = next(iter(newest.partitions))[1]
+    rows = read_partitions(newest, newest.partitions).to_pylist()
+    if not rows:
+        raise StaleInputError(f"the evaluation of region {region!r} at {as_of} is empty; evaluate again")
+    return as_of, rows
+
+
+def decide_plans(rows: Sequence[Row], rival: str | None, min_days: int, policies: Sequence[str]) -> Decision:
+    """The decision about plans, which must win by each of `policies`.
+
+    `rival`: the champion's version, None if there is none to beat; `min_days`: fewer days decide nothing.
+    """
+    judged = {row["scored_by"] for row in rows if row["policy"] == CHAMPION_PLAN}
+    if rival and judged and judged != {rival}:
+        others = ", ".join(sorted(map(str, judged)))
+        reason = f"the evaluation was against {others}, but the champion is {rival}; evaluate again"
+        return Decision(False, (reason,), ())
+    rules = {CHALLENGER_PLAN: decide_by_replay, STEWARD_PLAN: decide_pair}
+    found = [
+        rules[policy](daily_wan(rows), has_champion=rival is not None, min_days=min_days)
+        for policy in policies
+    ]
+    return Decision(
+        all(one.promote for one in found),
+        tuple(reason for one in found for reason in one.reasons),
+        tuple(compared for one in found for compared in one.comparisons),
+    )
+
+
+def daily_wan(rows: Sequence[Row]) -> list[DailyWan]:
+    """WAN bytes and core-hours by policy and day, one entry per capacity, the smallest first."""
+    wan, hours = (_days(rows, column) for column in ("wan_bytes", "core_hours"))
+    return [DailyWan(fraction, wan[fraction], hours.get(fraction, {})) for fraction in sorted(wan)]
+
+
+def _days(rows: Sequence[Row], column: str) -> dict[float, dict[str, dict[str, Any]]]:
+    """What is known of `column`, by capacity, policy and day."""
+    found: dict[float, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        if row[column] is not None:
+            policies = found.setdefault(row["capacity_fraction"], {})
+            policies.setdefault(row["policy"], {})[row["on_day"]] = row[column]
+    return found
+
+
+def with_order(plans: Decision, order: Decision) -> Decision:
+    """Plans that won beside a steward, unless the order that it followed may not evict."""
+    if order.promote or not plans.promote:
+        return plans
+    reason = "plans were judged beside a steward that followed the challenger's order, which may not evict"
+    return Decision(False, (reason, *plans.reasons), plans.comparisons)
+
+
+def of_bundle(order: Decision, bundle: Bundle) -> Decision:
+    """The decision on the order, if the challenger has one: what was replayed is the way of learning it."""
+    if bundle.order is not None or not order.promote:
+        return order
+    return Decision(
+        False, (f"the challenger has no order of eviction: {bundle.no_order}",), order.comparisons
+    )

@@ -1,0 +1,154 @@
+"""One `xrootd` process on loopback, run as an unprivileged user when started by root: xrootd refuses root.
+
+It ends with the block that starts it; where `setpriv` is installed also when the thread that started it dies.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+from features.common.errors import ServiceError
+
+SERVICE_USER = "xrootd"
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 10.0
+_COMPLAINT = re.compile(r"error|unable|cannot|invalid|in use", re.IGNORECASE)
+_N_COMPLAINTS = 5
+# Else a cache tries an origin that is away for two minutes, and then half an hour does not try it again.
+_CLIENT_SETTINGS = {
+    "XRD_CONNECTIONWINDOW": "5",
+    "XRD_CONNECTIONRETRY": "1",
+    "XRD_STREAMERRORWINDOW": "5",
+    "XRD_TIMEOUTRESOLUTION": "1",
+}
+_HANDSHAKE = struct.pack("!5i", 0, 0, 0, 4, 2012)
+
+
+class Daemon:
+    """One xrootd process; `start` returns when it answers the protocol's handshake."""
+
+    def __init__(self, role: str, folder: Path, port: int, config: str) -> None:
+        self.port = port
+        self.log = folder / f"{role}.log"
+        self._role = role
+        self._folder = folder
+        self._config = folder / f"{role}.cfg"
+        self._config.write_text(config)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id while it is meant to run, else None."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the daemon. Raises ServiceError with the end of its log if it does not answer."""
+        self._process = subprocess.Popen(
+            self.words(with_parent=True),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=os.environ | _CLIENT_SETTINGS,
+        )
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise ServiceError(
+                    f"xrootd ({self._role}) does not answer on port {self.port}: {self.complaints()}"
+                )
+            time.sleep(0.02)
+
+    def words(self, *, with_parent: bool) -> list[str]:
+        """The command that runs it; `with_parent`: it ends with the thread that starts it."""
+        options = ["-c", str(self._config), "-n", self._role, "-l", f"={self.log}", "-w", str(self._folder)]
+        return [*_asservice_user(with_parent=with_parent), "xrootd", *options]
+
+    def answers(self) -> bool:
+        """Whether a server on its port knows the protocol's handshake."""
+        return _answers(self.port)
+
+    def stop(self) -> None:
+        """End the daemon; one that is not running is no error."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def complaints(self, n_chars: int = 500) -> str:
+        """The last errors in the daemon's log, or its end, or a note that there is none."""
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()
+        except OSError:
+            return f"no log at {self.log}"
+        errors = [line for line in lines if _COMPLAINT.search(line)]
+        return "; ".join((errors or lines)[-_N_COMPLAINTS:])[-n_chars:]
+
+
+def service_user() -> str | None:
+    """The user that runs the daemons: None for whoever we are, unless we are root."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(SERVICE_USER).pw_name
+    except KeyError:
+        return None
+
+
+def _asservice_user(*, with_parent: bool) -> list[str]:
+    """The words before a command that make it the daemons' user, and perhaps end it with its parent.
+
+    Not `Popen(user=…)`: that forks where this only spawns, and a fork runs the handlers of the XRootD client
+    library, which can wait for each other for ever.
+    """
+    user = service_user()
+    if shutil.which("setpriv") is None:
+        return []
+    identity = [] if user is None else ["--reuid", user, "--regid", user, "--clear-groups"]
+    return ["setpriv", *identity, *(["--pdeathsig", "TERM"] if with_parent else [])]
+
+
+def folder_for_all(path: Path) -> None:
+    """Make a folder, and those above it that are missing, which the servers' user may enter too."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        one.chmod(0o755)  # whatever the umask
+
+
+def hand_over(folder: Path) -> None:
+    """Give `folder` to the user of the daemons, who must also be able to reach it."""
+    user = service_user()
+    if user is None:
+        return
+    for path in (folder, *folder.iterdir()):
+        shutil.chown(path, user)
+    for parent in folder.resolve().parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            raise ServiceError(
+                f"user {user} cannot enter {parent}; choose a folder outside, or chmod o+x {parent}"
+            )
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
+            connection.sendall(_HANDSHAKE)
+            return len(connection.recv(16)) > 0
+    except OSError:
+        return False
