@@ -30,9 +30,12 @@ import pyarrow.compute as pc  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 from features.schema import ACCESSES, FILES, STATES, arrow_schema  # noqa: E402
-from features.spec import FeatureSpec  # noqa: E402
-from features.stream import events, kernels, names  # noqa: E402
-from features.stream.columns import COLUMNS, HALF_LIVES_S  # noqa: E402
+from features.spec import (  # noqa: E402
+    COLUMNS,
+    HALF_LIVES_S,
+    FeatureSpec,
+)
+from features.stream import events, names, row  # noqa: E402
 from features.stream.facts import CATALOGUE  # noqa: E402
 from features.stream.region import Region  # noqa: E402
 from features.stream.state import DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, Files, new_state  # noqa: E402
@@ -110,14 +113,14 @@ def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
 
     def count(stop: int) -> None:
         states[:] = [new_state(m, d)]
-        kernels.count(states[0], files, known, 0, stop)
+        events.count(states[0], files, known, 0, stop)
 
     count(1)
     seconds = _median(lambda: count(known.item.size))
     _rate("update, one core", known.item.size, seconds, bandwidth / (2 * ROW_BYTES))
     item = np.arange(m, dtype=np.int32)
     now_s = float(START_S + 31 * DAY_S)
-    seconds = _median(lambda: kernels.written(states[0], files, item, now_s))
+    seconds = _median(lambda: row.written(states[0], files, item, now_s))
     _rate("row, one core", m, seconds, bandwidth / ROW_BYTES)
     empty = arrow_schema(FILES).empty_table().select(list(CATALOGUE))
     seconds = _median(lambda: Region(reads, empty, Stored.empty(), spec).features(int(now_s)))

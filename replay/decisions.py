@@ -9,7 +9,7 @@ import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.jit import kernel
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from features.stream.row import row
 from features.stream.state import Read, State, new_state, update
 from replay.access_context import AccessContext, check_fits

@@ -13,6 +13,7 @@ import pyarrow as pa
 from features.common.arrays import IntArray
 from features.common.errors import InputError
 from features.common.jit import kernel
+from features.common.times import as_of_label
 
 ItemArray = npt.NDArray[np.int32]
 IndexArray = npt.NDArray[np.int32]
@@ -154,3 +155,23 @@ def _check_per_access(trace: Trace) -> None:
                 f"access {row} reads {trace.read_bytes[row]} bytes of a file of "
                 f"{trace.size_bytes[trace.item[row]]}; correct or drop it"
             )
+
+
+class Window(NamedTuple):
+    """Accesses from index `first` on, at or after `count_from_s`, count; earlier ones warm the cache."""
+
+    count_from_s: int
+    first: int
+
+
+def window(trace: Trace, count_from_s: int | None) -> Window:
+    """The window from `count_from_s`; None counts every access. Raises InputError if it has no access."""
+    if count_from_s is None:
+        return Window(int(trace.time_s[0]), 0)
+    first = trace.first_at(count_from_s)
+    if first == trace.n_accesses:
+        raise InputError(
+            f"{as_of_label(count_from_s)}, from which accesses count, is after the last access at "
+            f"{as_of_label(int(trace.time_s[-1]))}; give an earlier --from"
+        )
+    return Window(max(count_from_s, int(trace.time_s[0])), first)

@@ -1,6 +1,6 @@
 """Experiment, dataset, tier and campaign from the name of a file or dataset (LFN, DID or dataset name).
 
-The rules are data, so that `sql_names` uses the same ones. The patterns mean the same in Python
+The rules are data, so that `name_parts` makes SQL of the same ones. The patterns mean the same in Python
 and Java (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
 (`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
 bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
@@ -170,3 +170,53 @@ def names_of(dids: pa.Array) -> pa.Array:
 
 def _group(match: re.Match[str], number: int) -> str | None:
     return (match[number] or None) if number else None
+
+
+# A separator: no name contains it, because it is a control character.
+_BETWEEN = "\x1f"
+# Matches nearly all names, faster than the search for unfit characters.
+_PLAIN = "^[ -~]*$"
+UNFIT_RE2 = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", UNFIT)
+
+
+def literal(text: str) -> str:
+    """`text` as an SQL literal."""
+    quoted = text.replace("'", "''").split("\0")
+    return "('" + "' || chr(0) || '".join(quoted) + "')" if len(quoted) > 1 else f"'{quoted[0]}'"
+
+
+def name_parts(name: str) -> str:
+    """The fields of `NameParts` of the column `name`, in order, as a list of texts; null for a null name.
+
+    Make it a column of its own, and get the fields with `part`; they equal those of `parse_name`.
+    """
+    unfit = (
+        f"length({name}) > {MAX_NAME_CHARS} OR "
+        f"(NOT regexp_matches({name}, '{_PLAIN}') AND regexp_matches({name}, '{UNFIT_RE2}'))"
+    )
+    rules = " ".join(f"WHEN {_fits(rule, name)} THEN {_parts_of(rule, name)}" for rule in RULES)
+    no_parts = literal(_BETWEEN * (len(NameParts._fields) - 1))
+    found = f"CASE WHEN {name} IS NULL THEN NULL WHEN {unfit} THEN {no_parts} {rules} ELSE {no_parts} END"
+    return f"string_split({found}, {literal(_BETWEEN)})"
+
+
+def part(parts: str, field: str) -> str:
+    """Field `field` of `NameParts` from the list of `name_parts`; null if the name does not contain it."""
+    return f"nullif({parts}[{NameParts._fields.index(field) + 1}], '')"
+
+
+def _fits(rule: Rule, name: str) -> str:
+    matches = f"regexp_matches({name}, {literal(rule.pattern)})"
+    return f"contains({name}, {literal(rule.holds)}) AND {matches}" if rule.holds else matches
+
+
+def _parts_of(rule: Rule, name: str) -> str:
+    """The parts of a name of `rule`: its pattern matches the whole name, so only they are left of it."""
+    parts = {
+        "experiment": rule.experiment,
+        "dataset": "".join(p if isinstance(p, str) else f"\\{p}" for p in rule.dataset),
+        "tier": f"\\{rule.tier}" if rule.tier else "",
+        "campaign": f"\\{rule.campaign}" if rule.campaign else "",
+    }
+    wanted = literal(_BETWEEN.join(parts[field] for field in NameParts._fields))
+    return f"regexp_replace({name}, {literal(rule.pattern)}, {wanted})"

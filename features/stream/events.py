@@ -16,8 +16,9 @@ import pandas as pd
 import pyarrow as pa
 
 from features.common.arrays import FloatArray, Ids, IntArray
+from features.common.jit import bare
 from features.stream.names import distinct, numbers
-from features.stream.state import task_number, user_number
+from features.stream.state import Files, Read, State, task_number, update, user_number
 
 COLUMNS = (
     *("did", "dataset", "tier", "campaign", "size_bytes", "user", "task"),
@@ -70,6 +71,14 @@ def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, Int
     n_reads = _integers(accesses["n_reads"]).astype(np.float64)
     events = Events(item[order], reader[order], n_reads[order], at[order] / MICROS, from_s[order])
     return events, order
+
+
+@bare
+def count(state: State, files: Files, events: Events, start: int, stop: int) -> None:
+    """Count the events `start` … `stop` - 1 in `state`."""
+    for i in range(start, stop):
+        n_reads, at_s, from_s = events.n_reads[i], events.at_s[i], float(events.from_s[i])
+        update(state, files, Read(events.item[i], events.reader[i], n_reads, at_s, from_s))
 
 
 def hashes(values: pa.Array) -> npt.NDArray[np.uint64]:

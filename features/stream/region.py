@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
-from features.spec import FeatureSpec
-from features.stream import kernels
-from features.stream.columns import COLUMNS
-from features.stream.events import hashes, ordered
+from features.spec import COLUMNS, FeatureSpec
+from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import (
     NEVER,
     OF_READS,
@@ -20,8 +20,10 @@ from features.stream.facts import (
     of_catalogue,
 )
 from features.stream.names import distinct, merged, numbers
+from features.stream.row import rows
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
 from features.stream.stored import ALONE, Stored
+from features.stream.texts import part_of
 
 _STEPS = 2.0**64
 
@@ -71,7 +73,7 @@ class Region:
         """Count what may be used at `as_of_s`; times never decrease."""
         start = self._n_counted
         stop = int(np.searchsorted(self._events.from_s, as_of_s, side="right"))
-        kernels.count(self._state, self._files, self._events, start, stop)
+        count(self._state, self._files, self._events, start, stop)
         self._n_counted = stop
 
     def features(self, as_of_s: int) -> pa.Table:
@@ -85,8 +87,8 @@ class Region:
         item = self._candidates(as_of_s)
         size = self._facts["size_bytes"].at(item, as_of_s)
         self._files.size_bytes[item] = size
-        rows = kernels.rows(self._state, self._files, item, float(as_of_s))
-        values: dict[str, AnyFloatArray] = dict(zip(COLUMNS, rows, strict=True))
+        numeric = rows(self._state, self._files, item, float(as_of_s))
+        values: dict[str, AnyFloatArray] = dict(zip(COLUMNS, numeric, strict=True))
         values["size_bytes"] = np.where(size < 0, np.nan, size)
         created = self._facts["created_at"].at(item, as_of_s)
         age = np.where(created < 0, np.nan, np.maximum(0, as_of_s - created))
@@ -207,3 +209,33 @@ def _mixed(hashed: np.ndarray, as_of_s: int) -> np.ndarray:
 
 def _nullable(values: AnyFloatArray) -> pa.Array:
     return pa.array(values, from_pandas=True)
+
+
+class DatasetParts(NamedTuple):
+    """The part of each row, int[n] per table; -1: a catalogue file that belongs to no dataset."""
+
+    reads: IntArray
+    files: IntArray
+    states: IntArray
+
+
+def dataset_parts(
+    reads: pa.Table, files: pa.Table, stored: Stored, n_parts: int, *, cycle_s: int
+) -> DatasetParts:
+    """Which of `n_parts` parts each row of the three tables goes to.
+
+    A file's dataset is the one that `features.stream.region` counts it in, so parts can be worked on alone.
+    """
+    columns = [stored.files["entity"], files["did"], reads["did"]]
+    dids, (of_stored, of_files, of_reads) = merged(columns)
+    from_s = usable(reads, cycle_s=cycle_s)
+    by_reads = Statements(of_reads, from_s, reads, np.argsort(from_s, kind="stable"))
+    by_catalogue = of_catalogue(files, of_files, cycle_s=cycle_s)
+    dataset, _, names = datasets(stored.statements(of_stored), by_catalogue, by_reads, len(dids))
+    alone = np.flatnonzero(dataset >= len(names))
+    own = pc.binary_join_element_wise(dids.take(pa.array(alone)), "", ALONE)
+    part = np.append(part_of(names, n_parts), -1)[np.where(dataset < len(names), dataset, -1)]
+    part[alone] = part_of(own, n_parts)
+    rows = stored.rows
+    entity = pc.coalesce(rows["dataset"], rows["entity"])
+    return DatasetParts(part[of_reads], part[of_files], part_of(entity, n_parts))

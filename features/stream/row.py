@@ -1,12 +1,15 @@
-"""The columns of one file as they are now."""
+"""The columns of one file, or of many, as they are now."""
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
-from features.common.arrays import Float32Array, FloatArray
-from features.common.jit import bare
-from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, PASS_DECAYS, PASS_HALF_LIVES_S, SHOWN_PASSES
+from features.common.arrays import Float32Array, FloatArray, Ids
+from features.common.jit import bare, kernel
+from features.spec import COLUMNS, DECAYS, GAPS, HALF_LIVES_S, PASS_DECAYS, PASS_HALF_LIVES_S, SHOWN_PASSES
 from features.stream.state import (
     D_DECAYED,
     D_FILES,
@@ -46,6 +49,10 @@ SHORTEST_PASS_S = 300.0
 _FILE_WIDTH = 5 + DECAYS + GAPS
 _DATASET_WIDTH = 7 + DECAYS + PASS_DECAYS
 _PASS_WIDTH = 6
+
+_ROWS_PER_THREAD = 4096
+_BLOCK = 64
+"""Rows that are written and then turned into columns, while they are in the processor's caches."""
 
 
 @bare
@@ -183,3 +190,28 @@ def _age_s(of: FloatArray, now_s: float) -> float:
 def _front_due_s(of: FloatArray, position: float, now_s: float) -> float:
     """Time until a pass that reads in the dataset's order comes to the file; negative: it left it out."""
     return float((position - of[FRONT]) * _age_s(of, now_s) / (of[FRONT] + 1))
+
+
+def rows(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
+    """The columns of each of `item`, no file twice, as they are at `now_s`: float32[len(COLUMNS), k]."""
+    if item.size <= _ROWS_PER_THREAD:
+        return written(state, files, item, now_s)
+    n_threads = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(n_threads) as pool:
+        parts = [pool.submit(written, state, files, part, now_s) for part in np.array_split(item, n_threads)]
+        return np.concatenate([part.result() for part in parts], axis=1)
+
+
+@kernel
+def written(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
+    """`rows` by one thread: the columns of each of `item` at `now_s`, float32[len(COLUMNS), k]."""
+    x = np.empty((len(COLUMNS), item.size), np.float32)
+    block = np.empty((_BLOCK, len(COLUMNS)), np.float32)
+    for start in range(0, item.size, _BLOCK):
+        n = min(_BLOCK, item.size - start)
+        for k in range(n):
+            row(state, files, item[start + k], now_s, block[k])
+        for column in range(len(COLUMNS)):
+            for k in range(n):
+                x[column, start + k] = block[k, column]
+    return x

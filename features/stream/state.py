@@ -8,7 +8,7 @@ import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import bare
-from features.stream.columns import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DECAYS, PASS_HALF_LIVES_S
+from features.spec import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DECAYS, PASS_HALF_LIVES_S
 
 _Code = TypeVar("_Code", int, IntArray)
 

@@ -28,7 +28,7 @@ from replay.policies import run_policy
 from replay.read import LoadedTrace
 from replay.result import Result
 from replay.steward import EvictionOrder, new_order
-from replay.steward.replayed import Replayed
+from replay.steward.policies import Replayed
 from replay.trace import Trace
 from replay.workload import generate
 

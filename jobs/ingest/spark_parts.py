@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import ACCESSES, Table
-from features.stream.parts import divided, part_of
+from features.stream.texts import divided, part_of
 from jobs.ingest import merging
 from jobs.ingest.sources import workspace
 from jobs.ingest.sources.sql import Query

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import StaleInputError
+from features.common.hosts import first_fit
 from features.common.names import parse_name
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import duration_label, format_bytes
@@ -29,7 +30,6 @@ from prefetch.plan import Files
 from prefetch.plan.rules import belongs
 from prefetch.push.origins import Sources
 from prefetch.target import Held
-from replay.origins import first_fit
 from replay.planner import CacheState, peak_inflow, sure_inflow
 
 UNKNOWN_SCOPE = "unknown"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
+from features.common.hosts import first_fit
 from features.common.times import DAY_S, day_label
 from features.schema import ACCESSES, FILES
 from jobs.settings.plan import PlanSettings
@@ -17,7 +18,6 @@ from jobs.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
 from prefetch.plan import Files, Objective, treatments
 from prefetch.plan.rules import is_control
-from replay.origins import first_fit
 from replay.study.benefit import BenefitModel, BytesRead, cost
 
 READ_SHARE_DAYS = 7

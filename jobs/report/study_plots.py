@@ -17,8 +17,7 @@ from features.common.units import format_bytes
 from jobs.report.drawing import STYLE, Plot, Point, dated
 from jobs.text import count, percent
 from replay.curve import Curve
-from replay.study.days import running_mean
-from replay.study.shapes import Lifetimes, Ranks, Sizes
+from replay.study.shapes import Lifetimes, Ranks, Sizes, running_mean
 from replay.study.study import Ideal
 
 DARK, LIGHT, WARM = "#0b6e99", "#9fb8c4", "#b5651d"

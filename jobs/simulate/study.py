@@ -16,7 +16,7 @@ from jobs.store.traces import TraceFile
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
-from replay.study.labels import Region
+from replay.study.origins import Region
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
 

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.accesses import demand
 from features.common.errors import InputError, StaleInputError
 from features.common.times import day_label
 from features.common.units import format_bytes
-from features.demand import demand
 from features.schema import ACCESSES
 from jobs.store.missing_table import no_access
 from jobs.store.sizes import catalogue
 from jobs.store.tables import Tables, read_partitions
-from replay.arrow import from_arrow
 from replay.read import LoadedTrace, read_trace
+from replay.read.assemble import from_arrow
 from replay.trace import Trace
 
 _READ = [

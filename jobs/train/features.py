@@ -49,8 +49,8 @@ def compute(
 
     A single as_of of all candidates is computed from the state of the last one (`jobs.train.states`), and its
     own is written. Several, or samples, are computed in one pass over the accesses, without writing a state.
-    Both give identical rows. `demand_sources`: see `features.demand`; None: all accesses count. A second run
-    changes nothing. The catalogue is used if there is one. Raises InputError if an as_of is off the grid,
+    Both give identical rows. `demand_sources`: see `features.accesses`; None: all accesses count. A second
+    run changes nothing. The catalogue is used if there is one. Raises InputError if an as_of is off the grid,
     StaleInputError without accesses, ConflictError if another run wrote the same as_ofs.
     """
     instants = sorted(set(as_ofs))

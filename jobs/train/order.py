@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from features.accesses import reader_kinds
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, day_label, parse_day
 from features.common.units import duration_label
 from features.schema import ACCESSES
-from features.stream.columns import COLUMNS
-from features.stream.readers import reader_kinds
+from features.spec import COLUMNS
 from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.accesses import PLACES, demand
 from features.common.errors import StaleInputError
-from features.demand import PLACES, demand
 from features.schema import ACCESSES, DORMANT, FILES, STATES, arrow_schema
 from features.stream.events import usable
 from features.stream.facts import CATALOGUE

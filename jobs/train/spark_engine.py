@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
-from features.stream.parts import part_of
+from features.stream.texts import part_of
 from jobs.store.keys import Key
 from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 from jobs.train.spark_parts import FILES as CATALOGUE

@@ -18,11 +18,9 @@ from features.common.times import parse_as_of
 from features.schema import ACCESSES, STATES, Table, arrow_schema
 from features.schema import FILES as CATALOGUE
 from features.stream import events, facts
-from features.stream.dataset_parts import dataset_parts
-from features.stream.parts import divided, part_of
-from features.stream.region import Region
+from features.stream.region import Region, dataset_parts
 from features.stream.stored import Stored
-from features.stream.texts import coded, joined
+from features.stream.texts import coded, divided, joined, part_of
 from jobs.store.keys import Key, MomentKey
 from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 from jobs.train.reads import demanded_day, not_counted, remembered, superseded

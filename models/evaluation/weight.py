@@ -7,8 +7,7 @@ import dataclasses
 from prefetch.plan import ValuePlanner
 from replay.config import CacheConfig
 from replay.engine import Run, drive
-from replay.trace import Trace
-from replay.window import window
+from replay.trace import Trace, window
 
 WEIGHTS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Weights of the models in a file's value; 0 is LRU."""

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from features.common.arrays import FloatArray
-from features.spec import FeatureSpec
-from features.stream.columns import GAPS, HALF_LIVES_S, HOUR_S
+from features.spec import GAPS, HALF_LIVES_S, HOUR_S, FeatureSpec
 from models.learning.learners import WithKnobs
 
 RECENCY = "recency"

@@ -18,7 +18,7 @@ from features.common.arrays import BoolArray, FloatArray
 from features.common.errors import InputError
 from features.common.progress import Advance
 from features.common.times import day_label
-from features.stream.columns import COLUMNS, HOUR_S
+from features.spec import COLUMNS, HOUR_S
 from models.evaluation.weight import WEIGHTS
 from models.learning.forest import forest_of
 from models.learning.learners import LightGBM

@@ -11,11 +11,11 @@ import math
 import pydantic
 import pydantic_core
 
+from features.accesses import KINDS
 from features.common.errors import InputError, ModelError, StaleInputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
-from features.stream.readers import KINDS
 from models.learning.baselines import RECENCY
 from models.learning.calibration import Knots
 from models.serving.drift import Reference
@@ -56,7 +56,7 @@ class OrderModel:
     `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`); `shares`: of the
     models in the order, the rest is recency, for capacities that are `fractions` of `footprint_bytes`, the
     bytes of all files that it learned from. Nothing known from `until_s` on was used. `readers`: the kinds of
-    readers in its training data (`features.stream.readers`).
+    readers in its training data (`features.accesses`).
     """
 
     horizons_s: tuple[int, ...]

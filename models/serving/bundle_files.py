@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from features.common.errors import ModelError
 from features.common.units import duration_label, format_bytes
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from models.learning.baselines import RECENCY, Recency
 from models.learning.learners import Scorer, Trees
 from models.learning.order import HorizonTrees, horizon_models

@@ -221,7 +221,7 @@ def _missing(version: str) -> str:
 class ServedOrder:
     """An order for one cache. `kinds`: names of the tiers that it was trained with (`replay.access_context`).
 
-    `readers`: the kinds of readers that it was told of (`features.stream.readers`).
+    `readers`: the kinds of readers that it was told of (`features.accesses`).
     """
 
     order: Order

@@ -19,8 +19,7 @@ from replay.engine import Run, drive, simulate
 from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
 from replay.result import Result
-from replay.trace import ItemArray, Trace
-from replay.window import window
+from replay.trace import ItemArray, Trace, window
 
 WARM_AGES = 3
 """So many times what a cache holds must have come in before the day: nothing is left of its beginning."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import ConfigError
-from replay.admission import refused
+from replay.config import refused
 from replay.federation.ranges import layout_of
 
 

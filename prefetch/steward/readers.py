@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
-from features.stream.readers import SESSION, TASK, USER
+from features.accesses import SESSION, TASK, USER
 from features.stream.state import task_number, user_number
 from prefetch.xcache.users import Login, Work
 
@@ -28,7 +28,7 @@ class _Session:
 
 class Readers:
     """The readers of a cache's sessions. `kinds`: those that the order has learned to tell apart, of
-    `features.stream.readers.KINDS`; without one, everyone is nobody.
+    `features.accesses.KINDS`; without one, everyone is nobody.
 
     Names are kept as hashes of 51 bits.
     """

@@ -15,8 +15,7 @@ from replay.config import CacheConfig
 from replay.engine import Run
 from replay.federation.ranges import layout_of
 from replay.result import NO_FILL, Fill, Hourly, Result
-from replay.trace import Trace
-from replay.window import Window, window
+from replay.trace import Trace, Window, window
 
 
 @dataclasses.dataclass(frozen=True)

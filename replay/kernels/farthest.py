@@ -13,7 +13,7 @@ import numpy as np
 
 from features.common.arrays import IntArray
 from features.common.jit import bare
-from replay.kernels.ahead import fetch
+from replay.kernels.accesses import fetch
 
 _WORD_BITS = 64
 _LOG2_WORD_BITS = 6

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.jit import bare
-from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, fetch
 from replay.kernels.disk import (
     ASKED,
     CHECKS,

@@ -8,7 +8,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
 from features.common.jit import bare
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from features.stream.row import row
 from features.stream.state import D_LAST, LAST, READS, Files, State
 from replay.trees.forest import Block, HorizonModels, fill, hit_rates, new_block

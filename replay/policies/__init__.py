@@ -9,21 +9,41 @@ import numpy as np
 
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
+from replay.kernels.tally import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
-from replay.policies.fifo import fifo
-from replay.policies.gdsf import gdsf
-from replay.policies.lfu import lfu
-from replay.policies.lfu_da import lfu_da
-from replay.policies.lru import lru
-from replay.policies.parts import summarise_parts
-from replay.policies.policy import Ahead, PartPolicy, Policy
+from replay.policies.frequency import gdsf, lfu, lfu_da
+from replay.policies.lru import fifo, lru
+from replay.policies.policy import Ahead, PartPolicy, Policy, Served
 from replay.policies.s3fifo import s3fifo
 from replay.policies.scores import Scores, score_policies
 from replay.policies.sieve import sieve
 from replay.policies.two_queues import two_queues
-from replay.result import NOTHING_PLACED, Result, summarise
-from replay.trace import Trace
-from replay.window import window
+from replay.result import NOTHING_PLACED, Result, summarise, tallied
+from replay.trace import Trace, Window, window
+
+
+def summarise_parts(
+    policy: str, trace: Trace, served: Served, *, capacity_bytes: int, counted: Window, seconds: float
+) -> Result:
+    """The Result of the accesses of the window `counted`."""
+    tally = empty_tally(trace.time_s[counted.first :])
+    columns = {
+        HITS: served.hit,
+        REQUESTED: served.asked_bytes,
+        HIT_BYTES: served.hit_bytes,
+        FETCHED: served.fetched_bytes,
+    }
+    for column, amount in columns.items():
+        tally.sums[:, column] = np.add.reduceat(amount[counted.first :].astype(np.int64), tally.first[:-1])
+    return tallied(
+        policy,
+        tally,
+        capacity_bytes=capacity_bytes,
+        count_from_s=counted.count_from_s,
+        peak_usage_bytes=served.peak_bytes,
+        seconds=seconds,
+    )
+
 
 __all__ = ["NAMES", "POLICIES", "PartPolicy", "Policy", "Scores", "canonical", "run_policy", "score_policies"]
 

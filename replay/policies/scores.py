@@ -11,8 +11,7 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError, InputError
 from features.common.jit import bare
-from replay.kernels.accesses import Accesses, accesses
-from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.kernels.heap import Entry, Heap, arrange, fill, no_entries, push, replace
 from replay.policies.policy import Policy
 from replay.trace import IndexArray, ItemArray, Trace

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from features.common.arrays import BoolArray
 from features.common.jit import bare
-from replay.kernels.accesses import Accesses, accesses
-from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.trace import IndexArray, Trace
 
 # A file's state; READ: since the hand last passed it.

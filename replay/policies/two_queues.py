@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from features.common.arrays import BoolArray
 from features.common.jit import bare
-from replay.kernels.accesses import Accesses, accesses
-from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.kernels.ring import COUNT, USED, Ghosts, Ring, empty_ring, forget, no_ghosts, pop, push, remember
 from replay.trace import IndexArray, Trace
 

@@ -8,11 +8,9 @@ from types import MappingProxyType
 
 from features.common.errors import InputError
 from replay.read.assemble import LoadedTrace, assemble
-from replay.read.binary import read_lcs, read_oracle_general
 from replay.read.choice import Choice, Roles, foreign_roles, house_roles, is_house
-from replay.read.kinds import LCS, ORACLE, house_parts, kind_of
+from replay.read.formats import LCS, ORACLE, house_parts, kind_of, read_csv, read_lcs, read_oracle_general
 from replay.read.source import Source, parquet
-from replay.read.text import read_csv
 from replay.read.times import UNITS
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]

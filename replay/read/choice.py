@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from features.common.arrays import BoolArray
 from features.common.errors import InputError, SchemaError
-from replay.read.bridge import Rows, array_of, narrowed, pick
 from replay.read.source import Source, column_names, refuse_twice
 from replay.read.times import Ticks
-from replay.read.values import UNKNOWN, Codes, codes_of, is_text
+from replay.read.values import UNKNOWN, Codes, Rows, array_of, codes_of, is_text, narrowed, pick
 
 SHOWN_SITES = 8
 """Sites that a message lists."""

@@ -10,10 +10,9 @@ import pyarrow as pa
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.jit import kernel
-from replay.read.bridge import Rows, array_of, narrowed, pick
 from replay.read.choice import Roles
 from replay.read.source import Source, column_names
-from replay.read.values import UNKNOWN, codes_of, encode, least, refuse_null
+from replay.read.values import UNKNOWN, Rows, array_of, codes_of, encode, least, narrowed, pick, refuse_null
 from replay.trace import ItemArray
 
 MOST_BYTES = 2.0**62

@@ -11,12 +11,10 @@ import pyarrow.compute as pc
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError, SchemaError
-from replay.read.bridge import values_of
-from replay.read.kinds import kind_of
+from replay.read.formats import kind_of, read_csv
 from replay.read.source import Source, column_names, parquet
-from replay.read.text import read_csv
 from replay.read.times import read_ticks
-from replay.read.values import encode, refuse_null
+from replay.read.values import encode, refuse_null, values_of
 from replay.trace import Trace
 
 _COLUMNS = ("as_of", "item", "score")

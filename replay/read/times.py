@@ -12,9 +12,19 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.times import DAY_S
-from replay.read.bridge import Rows, pick, valid, values_of
 from replay.read.source import Source
-from replay.read.values import UNKNOWN, is_text, least, refuse_null, texts, whole_numbers
+from replay.read.values import (
+    UNKNOWN,
+    Rows,
+    is_text,
+    least,
+    pick,
+    refuse_null,
+    texts,
+    valid,
+    values_of,
+    whole_numbers,
+)
 
 TickArray: TypeAlias = npt.NDArray[np.int64 | np.float64]
 

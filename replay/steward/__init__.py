@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from features.common.errors import ConfigError
 from replay.policies.learned import Order
 from replay.steward.auto import Auto
-from replay.steward.dataset_lru import DatasetLru
+from replay.steward.heuristics import DatasetLru, Lru, S3Fifo
 from replay.steward.learned import LearnedOrder
-from replay.steward.lru import Lru
 from replay.steward.order import EvictionOrder
-from replay.steward.s3fifo import S3Fifo
 from replay.steward.steward import Saved, Steward
 
 __all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]

@@ -10,12 +10,9 @@ import numpy as np
 
 from features.common.arrays import BoolArray
 from replay.policies.learned import Order
-from replay.steward.dataset_lru import DatasetLru
+from replay.steward.heuristics import DatasetLru, Lru, S3Fifo
 from replay.steward.learned import LearnedOrder
-from replay.steward.lru import Lru
-from replay.steward.order import EvictionOrder
-from replay.steward.s3fifo import S3Fifo
-from replay.steward.shadow import Shadow
+from replay.steward.order import EvictionOrder, Shadow
 
 LRU = "lru"
 MOST_SAMPLED = 2**17

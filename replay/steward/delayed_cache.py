@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay.policies.policy import Prefetched
-from replay.steward.lru import Lru
+from replay.steward.heuristics import Lru
 from replay.steward.reactive_prefetch import FetchingSteward
 from replay.steward.steward import Steward
 

@@ -5,18 +5,108 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from features.common.arrays import BoolArray
+import numpy as np
+
+from features.common.arrays import BoolArray, IntArray
 from features.results import STEWARD
-from replay.access_context import AccessContext
+from replay.access_context import AccessContext, check_fits
 from replay.policies.learned import Learned, Order
 from replay.policies.lru import lru
-from replay.policies.policy import PartPolicy, Policy
+from replay.policies.policy import Ahead, PartPolicy, Policy, Served
 from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.delayed_cache import NO_DELAY, Delays
-from replay.steward.planned_cache import Plans
-from replay.steward.reactive_prefetch import Fetching
-from replay.steward.replayed import InBlocks, Replayed
+from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays
+from replay.steward.learned import LearnedOrder
+from replay.steward.planned_cache import PlannedCache, Plans
+from replay.steward.reactive_prefetch import Fetching, FetchingSteward
+from replay.steward.steward import Steward
 from replay.trace import Trace
+
+
+class Replayed:
+    """The policy: `order` makes the order for a capacity. When it is late, the cache's own LRU makes room.
+
+    Files are fetched whole, as a `Policy`; `InBlocks` fetches what is read of them. `fetching`: how files are
+    fetched ahead, None: not at all. `plans`: what acts on the same cache, None: nothing.
+    """
+
+    def __init__(
+        self,
+        story: AccessContext,
+        order: Callable[[int], EvictionOrder],
+        delays: Delays = NO_DELAY,
+        fetching: Fetching | None = None,
+        plans: Plans | None = None,
+    ) -> None:
+        self._story, self._order, self._delays = story, order, delays
+        self._fetching, self._plans = fetching, plans
+
+    def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | Ahead:
+        """Replay, marking hits; the peak usage in bytes. Raises InputError."""
+        cache = self._cache(trace, capacity_bytes)
+        reader, sizes = self._story.reader.tolist(), trace.size_bytes.tolist()
+        for i, (file, now_s) in enumerate(zip(trace.item.tolist(), trace.time_s.tolist(), strict=True)):
+            hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
+        if self._fetching is None and self._plans is None:
+            return cache.peak_bytes
+        return Ahead(cache.peak_bytes, cache.came.prefetched())
+
+    def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
+        """An empty cache for the files of `trace`, with its steward. Raises InputError."""
+        check_fits(self._story, trace)
+        steward = self._steward(capacity_bytes)
+        files = self._story.files
+        sizes: list[int] = trace.size_bytes.tolist()
+        for dataset, tier, size in zip(files.dataset.tolist(), files.tier.tolist(), sizes, strict=True):
+            steward.add(dataset, tier, size)
+        if self._plans is None:
+            return DelayedCache(steward, sizes, capacity_bytes, self._delays)
+        start_s = int(trace.time_s[0])
+        return PlannedCache(steward, sizes, capacity_bytes, self._delays, self._plans, start_s=start_s)
+
+    def _steward(self, capacity_bytes: int) -> Steward:
+        order = self._order(capacity_bytes)
+        if self._fetching is None:
+            return Steward(order, capacity_bytes=capacity_bytes)
+        assert isinstance(order, LearnedOrder), "no other order knows what is likely to be read"
+        return FetchingSteward(order, capacity_bytes=capacity_bytes, fetching=self._fetching)
+
+
+class InBlocks(Replayed):
+    """The policy for files that are fetched by `block_bytes`, as far as they are read, from the beginning."""
+
+    def __init__(
+        self,
+        story: AccessContext,
+        order: Callable[[int], EvictionOrder],
+        delays: Delays = NO_DELAY,
+        *,
+        block_bytes: int,
+    ) -> None:
+        super().__init__(story, order, delays)
+        self._block_bytes = block_bytes
+
+    def serve(self, trace: Trace, capacity_bytes: int) -> Served:
+        """Replay, by the bytes that each access reads. Raises InputError."""
+        cache = self._cache(trace, capacity_bytes)
+        asked, wanted = _requests(trace, self._block_bytes)
+        had, fetched = np.empty_like(asked), np.empty_like(asked)
+        rows = (column.tolist() for column in (trace.item, trace.time_s, self._story.reader, wanted))
+        for i, (file, now_s, reader, n_bytes) in enumerate(zip(*rows, strict=False)):
+            had[i] = cache.read(file, reader, now_s, n_bytes)
+            fetched[i] = cache.fetched_bytes
+        on_disk = np.maximum(had, 0)
+        served = np.minimum(asked, on_disk)
+        is_kept = fetched >= 0
+        missing = np.where(is_kept, fetched, asked - served)
+        return Served(cache.peak_bytes, asked, served, missing, had >= wanted)
+
+
+def _requests(trace: Trace, block_bytes: int) -> tuple[IntArray, IntArray]:
+    """Bytes that each access asks for, and those of the blocks that serve it, int64[n] each."""
+    sizes = trace.size_bytes[trace.item]
+    asked = sizes if trace.read_bytes is None else trace.read_bytes
+    return asked, np.minimum(sizes, -(-asked // block_bytes) * block_bytes)
+
 
 LEARNED, AUTO, DATASET_LRU = "learned", f"{STEWARD}-auto", f"{STEWARD}-dataset-lru"
 AHEAD = f"{STEWARD}-ahead"

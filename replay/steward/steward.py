@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.times import DAY_S
-from replay.steward.lru import Lru
-from replay.steward.order import EvictionOrder
-from replay.steward.shadow import Shadow
+from replay.steward.heuristics import Lru
+from replay.steward.order import EvictionOrder, Shadow
 
 FEWEST = 1024
 """Files that there is room for at first; it doubles."""

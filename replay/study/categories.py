@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray
-from replay.study.labels import Labels
+from features.common.arrays import BoolArray, IntArray
+from features.common.names import MAX_NAME_CHARS, RULES, UNFIT_RE2
+from replay.study.origins import coded
 from replay.study.use import Use, lru_age_s, total_by
 from replay.study.verdicts import (
     CACHE,
@@ -20,6 +24,17 @@ from replay.study.verdicts import (
     never_pays,
 )
 from replay.trace import ItemArray, Trace
+
+EVERYTHING, OTHER, REST = "all", "other", "the rest"
+MAX_CATEGORIES = 20
+_SCOPE = "^[^/:]*:"
+
+
+class Labels(NamedTuple):
+    """A code per file (int32[m]) and the name of each code."""
+
+    code: ItemArray
+    names: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,3 +107,60 @@ def _summed(use: Use, code: ItemArray, labels: Labels) -> list[Sums]:
     )
     totals = (total_by(code, amount, len(labels.names)).tolist() for amount in per_file)
     return [Sums(*row) for row in zip(*totals, strict=True)]
+
+
+def categories(trace: Trace, details: pa.Table) -> Labels:
+    """Each file's category: the category in `details`, else the tier there, else the tier in its name.
+
+    `details`: one row per access, with columns category and tier if the trace has them; a file's first known
+    value counts. A file of unknown category is `other`, or `all` if every file is. All but the 20 categories
+    with most bytes requested become `the rest`.
+    """
+    known = [
+        _of_files(trace, details[column]) for column in ("category", "tier") if column in details.column_names
+    ]
+    value = pc.coalesce(*known) if known else pa.nulls(trace.n_items, pa.string())
+    if trace.names is not None and value.null_count:
+        nameless = pc.is_null(value)
+        value = pc.replace_with_mask(value, nameless, tiers_of(trace.names.filter(nameless)))
+    value = value.fill_null(EVERYTHING if value.null_count == trace.n_items else OTHER)
+    coded = value.dictionary_encode()
+    return _largest(trace, Labels(coded.indices.to_numpy().astype(np.int32), coded.dictionary.to_pylist()))
+
+
+def tiers_of(names: pa.StringArray) -> pa.StringArray:
+    """The data tier in each name or did, or null: the rules of `features.common.names` for whole columns."""
+    bare = pc.replace_substring_regex(names.cast(pa.string()), _SCOPE, "")
+    unfit = pc.match_substring_regex(bare, UNFIT_RE2)
+    fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))
+    left = pc.if_else(fit, bare, None)
+    found = pa.nulls(len(names), pa.string())
+    for rule in RULES:
+        matches = pc.match_substring_regex(left, rule.pattern).fill_null(False)
+        if rule.tier:
+            tier = pc.replace_substring_regex(left, rule.pattern, rf"\{rule.tier}")
+            found = pc.if_else(matches, tier, found)
+        left = pc.if_else(matches, None, left)
+    return pc.if_else(pc.equal(found, ""), None, found)
+
+
+def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:
+    encoded = coded(column)
+    code: IntArray = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    known = np.flatnonzero(code >= 0)[::-1]
+    of_file = np.full(trace.n_items, -1, np.int64)
+    # With repeated indices the last assignment stays, which in reversed order is the first access.
+    of_file[trace.item[known]] = code[known]
+    index = pa.array(of_file, mask=of_file < 0)
+    return encoded.dictionary.cast(pa.string()).take(index)
+
+
+def _largest(trace: Trace, labels: Labels) -> Labels:
+    if len(labels.names) <= MAX_CATEGORIES:
+        return labels
+    size = trace.size_bytes[trace.item]
+    requested = np.bincount(labels.code[trace.item], weights=size, minlength=len(labels.names))
+    kept = np.argsort(-requested, kind="stable")[:MAX_CATEGORIES]
+    renumbered = np.full(len(labels.names), MAX_CATEGORIES, np.int32)
+    renumbered[kept] = np.arange(MAX_CATEGORIES)
+    return Labels(renumbered[labels.code], [labels.names[code] for code in kept] + [REST])

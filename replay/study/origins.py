@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from features.common.hosts import first_fit
 from replay.study.benefit import SSD, BytesRead, Tier
-from replay.study.labels import UNKNOWN, Region, regions_of
 from replay.study.use import Use, total_by
 from replay.trace import ItemArray
+
+UNKNOWN = "unknown"
+
+
+class Region(NamedTuple):
+    """Origins that match `hosts` (patterns, for example `*.fr`), and their round-trip time if known."""
+
+    name: str
+    hosts: tuple[str, ...]
+    rtt_ms: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,3 +77,22 @@ def _codes(use: Use, details: pa.Table, regions: Sequence[Region]) -> tuple[Item
         return regions_of(details["origin"], regions)
     names = [region.name for region in regions] + [UNKNOWN]
     return np.full(use.trace.n_accesses, len(regions), np.int32), names
+
+
+def regions_of(origin: pa.ChunkedArray, regions: Sequence[Region]) -> tuple[ItemArray, list[str]]:
+    """The region of each access by its origin (host, host:port, URL or RSE), and the regions' names.
+
+    The first region with a matching pattern counts; case does not matter. The last name is `unknown`.
+    """
+    encoded = coded(origin)
+    of_origin = first_fit(encoded.dictionary.cast(pa.string()), [region.hosts for region in regions])
+    of_origin = np.append(of_origin, len(regions))
+    code = encoded.indices.fill_null(-1).to_numpy()
+    return of_origin[code].astype(np.int32), [region.name for region in regions] + [UNKNOWN]
+
+
+def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """The column in one chunk, encoded by one dictionary; an empty column too."""
+    is_encoded = pa.types.is_dictionary(column.type)
+    whole = (column if is_encoded else column.dictionary_encode()).unify_dictionaries().combine_chunks()
+    return whole if isinstance(whole, pa.DictionaryArray) else whole.chunk(0)

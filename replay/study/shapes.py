@@ -13,6 +13,7 @@ from replay.study.use import Use, total_by
 
 BINS_PER_DECADE = 2
 RANK_POINTS = 200
+MEAN_DAYS = 14
 HOTNESS_CLASSES = ((1, 1), (2, 2), (3, 5), (6, 10), (11, 100), (101, 1000), (1001, None))
 
 
@@ -129,3 +130,11 @@ def quadrants(use: Use, *, small_file_bytes: int, many_accesses: int) -> list[Qu
 def _quadrant(use: Use, size: str, how: str, chosen: BoolArray) -> Quadrant:
     columns = (use.accesses, use.trace.size_bytes, use.hits, use.hit_bytes)
     return Quadrant(size, how, int(chosen.sum()), *(int(column[chosen].sum()) for column in columns))
+
+
+def running_mean(per_day: IntArray, *, n_days: int = MEAN_DAYS) -> FloatArray:
+    """The mean of each day and the `n_days` - 1 before it; at the beginning, of the days there are."""
+    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(per_day)])
+    end = np.arange(1, per_day.size + 1)
+    begin = np.maximum(end - n_days, 0)
+    return np.asarray((total[end] - total[begin]) / (end - begin), np.float64)

@@ -11,8 +11,7 @@ from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, dataset_sizes, origins
 from replay.workload.config import CategoryConfig, HabitsConfig, WorkloadConfig
-from replay.workload.interest import Interest
-from replay.workload.rhythm import Rhythm
+from replay.workload.rhythm import Interest, Rhythm
 
 FAMILY = 12
 """Datasets of one group and campaign that follow each other; a session moves on within them."""

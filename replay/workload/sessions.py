@@ -16,8 +16,7 @@ from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import ONCE, Datasets, knob
 from replay.workload.community import FAMILY, PART, families, reads_per_file
 from replay.workload.config import PRODUCTION, HabitsConfig, WorkloadConfig
-from replay.workload.interest import Interest
-from replay.workload.rhythm import Rhythm
+from replay.workload.rhythm import Interest, Rhythm
 from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
 
 _PRODUCTION_DAYS = 0.25

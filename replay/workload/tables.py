@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import ONCE, Catalogue
 from replay.workload.config import ANALYSIS, PRODUCTION, WorkloadConfig
-from replay.workload.interest import SETTLE_DAYS
 from replay.workload.names import EVENT_ID, DatasetNames, file_names, hex_ids, padded
 from replay.workload.reads import PackedReads
+from replay.workload.rhythm import SETTLE_DAYS
 from replay.workload.tasks import Tasks
 
 ROWS_AT_ONCE = 1 << 20

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from replay.workload.catalogue import DORMANT, ONCE, REREAD, Datasets, knob
 from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
-from replay.workload.interest import SETTLE_DAYS
-from replay.workload.rhythm import Rhythm
+from replay.workload.rhythm import SETTLE_DAYS, Rhythm
 
 PRODUCER = -1
 """The user of passes by production."""

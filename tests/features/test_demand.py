@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from local_engines import LOCAL
 
+from features.accesses import demand
 from features.common.errors import StaleInputError
-from features.demand import demand
 from features.spec import FeatureSpec
 from jobs.ingest import pull_input
 from jobs.ingest.local_engine import LocalEngine

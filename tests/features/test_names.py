@@ -9,8 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from features.common import sql_names
-from features.common.names import NameParts, parse_name
+from features.common.names import NameParts, name_parts, parse_name, part
 
 ATLAS = "mc16_13TeV.364253.Sherpa_222_NNPDF30NNLO_lllv.deriv.DAOD_EXOT7.e5916_s3126_r9364_p4252"
 GOLDEN = {
@@ -143,8 +142,8 @@ def test_duckdb_agrees() -> None:
     names = [*GOLDEN, *ODD]
     with duckdb.connect() as database:
         database.register("given", pa.table({"name": [*names, None]}))
-        text = f"SELECT name, {sql_names.name_parts('name')} AS parts FROM given"
-        fields = ", ".join(sql_names.part("parts", field) for field in NameParts._fields)
+        text = f"SELECT name, {name_parts('name')} AS parts FROM given"
+        fields = ", ".join(part("parts", field) for field in NameParts._fields)
         rows = database.sql(f"SELECT name, {fields} FROM ({text})").fetchall()
     found = {row[0]: NameParts(*row[1:]) for row in rows}
     assert found.pop(None) == NameParts()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import InputError, SchemaError
-from replay.arrow import from_arrow
+from replay.read.assemble import from_arrow
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 

@@ -11,8 +11,8 @@ import pytest
 
 from replay.config import CacheConfig
 from replay.study.benefit import SSD, BenefitModel
-from replay.study.categories import never_paying, refused
-from replay.study.labels import Region, categories
+from replay.study.categories import categories, never_paying, refused
+from replay.study.origins import Region
 from replay.study.study import StudyConfig, study
 from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE, Sums, Thresholds, judged
 from replay.trace import Trace

@@ -20,7 +20,7 @@ from prefetch.steward.readers import Readers
 from prefetch.steward.watch import CacheDisk
 from prefetch.xcache.captures import FolderReader
 from replay.steward import Steward
-from replay.steward.lru import Lru
+from replay.steward.heuristics import Lru
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from replay.trees.forest import (
     NAN_RIGHT,
     PART,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from features.common.sql_names import literal
+from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.site import Site

@@ -8,12 +8,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from features.common.sql_names import literal
+from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.cms import is_one_of
 from jobs.ingest.sources.site import Site
-from replay.admission import expression
+from replay.config import expression
 
 _NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
 _OURS = "^(?:cc[0-9]{1,3}|ask)[.]"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from features.common.errors import SchemaError
-from features.common.sql_names import literal
+from features.common.names import literal
 from jobs.ingest.sources import sql
 
 csv.field_size_limit(2**31 - 1)

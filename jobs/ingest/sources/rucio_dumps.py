@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from features.common.errors import InputError, SchemaError
-from features.common.sql_names import literal, name_parts, part
+from features.common.names import literal, name_parts, part
 from features.schema import FILES
 from jobs.ingest.sources import sql
 

@@ -6,7 +6,7 @@ DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state c
 
 from __future__ import annotations
 
-from features.common.sql_names import literal
+from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.ingest.sources import rucio_events, sql, urls
 from jobs.ingest.sources.site import Site

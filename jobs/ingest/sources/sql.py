@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from features.common.sql_names import literal, name_parts, part
+from features.common.names import literal, name_parts, part
 from features.schema import ACCESSES, Table
 from jobs.ingest.sources.site import Site
-from replay.admission import expression
+from replay.config import expression
 
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"

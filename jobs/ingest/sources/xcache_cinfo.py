@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from features.common.input_files import InputFile
-from features.common.sql_names import literal
+from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.ingest.sources import sql, urls
 from jobs.ingest.sources.decoded import Earlier

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
-from features.common.sql_names import literal
+from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES
 from jobs.ingest import merging

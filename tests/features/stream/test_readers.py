@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from features.stream.readers import reader_kinds
+from features.accesses import reader_kinds
 
 ROWS = {
     "popularity": ("alice", None, "cms"),

@@ -14,8 +14,8 @@ from stream_oracle import Known, Read
 from stream_oracle import row as expected_row
 
 from features.common.jit import bare, kernel
+from features.spec import COLUMNS
 from features.stream import state as kernels
-from features.stream.columns import COLUMNS
 from features.stream.row import row
 from features.stream.state import Files, State, new_state, task_number, update, user_number
 

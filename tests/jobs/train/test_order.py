@@ -12,7 +12,7 @@ from planted_accesses import FILE_BYTES, plant_accesses, small_models
 import models.learning.order
 from features.common.errors import StaleInputError
 from features.schema import ACCESSES
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from jobs.store.tables import Tables
 from jobs.train import order
 from models.learning.order import CAPACITY_FRACTIONS

@@ -13,7 +13,7 @@ from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Opened, Packet
 from prefetch.xcache.users import Login, Work
 from replay.steward import Steward
-from replay.steward.lru import Lru
+from replay.steward.heuristics import Lru
 
 T = 1_700_000_000
 BLOCK = 128 * 1024

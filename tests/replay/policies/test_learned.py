@@ -7,7 +7,7 @@ import pytest
 from ladders import one_split
 
 from features.common.errors import InputError
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from features.stream.state import Files
 from replay.access_context import AccessContext
 from replay.decisions import decisions

@@ -14,7 +14,7 @@ from replay.access_context import AccessContext
 from replay.policies.learned import Order
 from replay.steward import new_order
 from replay.steward.auto import OrderChooser
-from replay.steward.replayed import Replayed
+from replay.steward.policies import Replayed
 from replay.trace import Trace
 
 DAY_S = 86400

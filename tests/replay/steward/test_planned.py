@@ -18,7 +18,7 @@ from replay.result import Result
 from replay.steward import new_order
 from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
 from replay.steward.planned_cache import Plans
-from replay.steward.replayed import Replayed
+from replay.steward.policies import Replayed
 from replay.trace import Trace
 
 KEYS = (

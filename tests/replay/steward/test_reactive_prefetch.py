@@ -15,8 +15,8 @@ from replay.result import Result
 from replay.steward import new_order
 from replay.steward.delayed_cache import NO_DELAY, Delays
 from replay.steward.learned import LearnedOrder
+from replay.steward.policies import Replayed
 from replay.steward.reactive_prefetch import Fetching, FetchingSteward
-from replay.steward.replayed import Replayed
 from replay.trace import Trace
 from replay.trees.forest import HorizonModels
 

@@ -15,8 +15,7 @@ from replay.policies.learned import Learned, Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
 from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
-from replay.steward.policies import STEWARDS, steward_policy
-from replay.steward.replayed import InBlocks, Replayed
+from replay.steward.policies import STEWARDS, InBlocks, Replayed, steward_policy
 from replay.trace import Trace
 
 HOUR_S, DAY_S = 3600, 86_400.0

@@ -24,7 +24,7 @@ from planted_region import (
 
 from features.common.errors import ModelError
 from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
-from features.stream.columns import COLUMNS
+from features.spec import COLUMNS
 from jobs.evaluate import promote, verdicts
 from jobs.evaluate.decisions import Promotion, last_decision
 from jobs.settings.tree import CacheSettings, Settings

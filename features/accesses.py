@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,3 +25,26 @@ def demand(accesses: pa.Table, sources: Mapping[str, str]) -> pa.Table:
     if EVERYWHERE in sources:
         wanted = pc.fill_null(wanted, sources[EVERYWHERE])
     return accesses.filter(pc.fill_null(pc.equal(wanted, accesses["source"]), True))
+
+
+TASK: Final = "task"
+USER: Final = "user"
+SESSION: Final = "session"
+KINDS: Final = (TASK, USER, SESSION)
+LEAST_SHARE: Final = 0.1
+"""A kind that names the readers of fewer accesses than this share is not one of a table's kinds."""
+_OF_SESSIONS: Final = ("xrootd_fstream", "osdf_accesses")
+"""Sources whose column `user` is the session of a server."""
+
+
+def reader_kinds(accesses: pa.Table) -> tuple[str, ...]:
+    """The kinds of `KINDS`, in their order, that occur in rows with the columns user, task and source.
+
+    An access has the kind of its task, else of its user; a session is a user of a source that knows no name.
+    """
+    has_task, has_user = pc.is_valid(accesses[TASK]), pc.is_valid(accesses[USER])
+    of_session = pc.is_in(accesses["source"], value_set=pa.array(_OF_SESSIONS, pa.string()))
+    user = pc.and_not(has_user, has_task)
+    found = {TASK: has_task, USER: pc.and_not(user, of_session), SESSION: pc.and_(user, of_session)}
+    least = LEAST_SHARE * accesses.num_rows
+    return tuple(kind for kind in KINDS if (pc.sum(found[kind]).as_py() or 0) > least)

@@ -8,8 +8,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray
 from features.common.jit import bare
-from replay.kernels.accesses import Accesses, accesses
-from replay.kernels.ahead import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.kernels.heap import Entry, Heap, fill, no_entries, push, replace
 from replay.trace import IndexArray, Trace
 
@@ -103,3 +102,31 @@ def _least(heap: Heap, count: int, files: Files) -> int:
         if heap.tie[0] == files.last[file]:
             return file
         replace(heap, count, Entry(files.key[file], int(files.last[file]), file))
+
+
+def lfu(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Evict the file with the fewest accesses since it came in, on a tie the least recently used.
+
+    Returns the peak usage in bytes.
+    """
+    return least_valuable(
+        trace, capacity_bytes, Value(by_size=False, ageing=False, newcomer_may_go=False), hit
+    )
+
+
+def lfu_da(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Evict the smallest L + accesses since the file came in; L is the key of the last victim.
+
+    Returns the peak usage in bytes.
+    """
+    return least_valuable(
+        trace, capacity_bytes, Value(by_size=False, ageing=True, newcomer_may_go=False), hit
+    )
+
+
+def gdsf(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Insert, then evict the smallest L + accesses · 1e6 / size, which may be the new file itself.
+
+    L is the key of the last victim; a file of 0 bytes counts as 1. Returns the peak usage in bytes.
+    """
+    return least_valuable(trace, capacity_bytes, Value(by_size=True, ageing=True, newcomer_may_go=True), hit)
