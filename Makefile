@@ -60,6 +60,8 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	CACHECAST_XROOTD_VERSIONS="$$(xrootd -v 2>&1 | tr -d v) $(XROOTD_VERSIONS)" $(BIN)/python -m pytest -m xrootd
 	@conf/deploy/system.sh postgresql
 	@conf/deploy/hdfs.sh
+	@conf/deploy/helm.sh
+	$(BIN)/python bench/chart.py
 	$(BIN)/python bench/drill.py --minutes $(DRILL_MINUTES)
 	$(BIN)/python bench/notebooks.py
 	$(BIN)/python bench/api_docs.py

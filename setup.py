@@ -68,6 +68,7 @@ setup(
         "verify": [  # what `make verify` and `make docs` need beside dev
             "atheris>=3; platform_machine == 'x86_64'",  # bench/fuzz.py; there are no wheels for others
             "ipykernel>=7",
+            "kubernetes-validate>=1.37",  # bench/chart.py: the schemas of Kubernetes
             "nbclient>=0.10",
             "nbformat>=5.10",
             "pdoc>=16,<17",
