@@ -1,4 +1,4 @@
-"""Start Spark's executor as the entrypoint of Spark's own image does: in ours, Spark is a package of Python."""
+"""Start Spark's executor as the entrypoint of Spark's own image does: in ours, Spark is a Python package."""
 
 import os
 import re
