@@ -31,10 +31,9 @@ def bounded(session: requests.Session) -> requests.Session:
     One that does not raises EndlessError, as does one that is compressed: that is not asked for. The clock
     starts when a request was sent.
     """
-    if not isinstance(session.adapters.get("https://"), _Adapter):
-        session.headers["Accept-Encoding"] = "identity"
+    if not isinstance(session.adapters.get("https://"), Adapter):
         for scheme in ("http://", "https://"):
-            session.mount(scheme, _Adapter())
+            session.mount(scheme, Adapter())
     return session
 
 
@@ -91,8 +90,8 @@ class _HttpsPool(HTTPSConnectionPool):
     ConnectionCls = _Https
 
 
-class _Adapter(HTTPAdapter):
-    """Without a proxy, and with one that speaks HTTP."""
+class Adapter(HTTPAdapter):
+    """What gives a session answers as of `bounded`; without a proxy, and with one that speaks HTTP."""
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
@@ -104,8 +103,9 @@ class _Adapter(HTTPAdapter):
             found.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
         return found
 
-    def send(self, *args: Any, **options: Any) -> requests.Response:
-        answer = super().send(*args, **options)
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        request.headers["Accept-Encoding"] = "identity"
+        answer = super().send(request, *args, **options)
         if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
             answer.close()
             raise EndlessError("the answer is compressed, although nobody asked for that")

@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from features.common import deadline
 from features.common.errors import ModelError
 from features.common.units import duration_label, format_bytes
 from features.spec import COLUMNS
@@ -25,8 +26,8 @@ from replay.trees.forest import HorizonModels
 
 BUNDLE_FOLDER, BUNDLE_FILE = "bundle", "bundle.json"
 ORDER_FOLDER = "order"
-MAX_FILE_BYTES = 512 << 20
-"""Of one file: 10 000 trees of 31 leaves take about a tenth."""
+MAX_FILE_BYTES = deadline.MOST_BYTES
+"""Of one file: 10 000 trees of 31 leaves take about a fifth."""
 MAX_BUNDLE_BYTES = 2 << 30
 _MAX_FILES = 400
 _NAME = re.compile(rf"{BUNDLE_FILE}|(?:{ORDER_FOLDER}/)?\d{{1,9}}[a-z]\.lgb")
@@ -130,8 +131,3 @@ def _file_digest(path: Path) -> str:
         while block := stream.read(_BLOCK_BYTES):
             found.update(block)
     return found.hexdigest()
-
-
-def relative(path: str) -> str:
-    """MLflow's path of an artifact, relative to the bundle."""
-    return str(PurePosixPath(path).relative_to(BUNDLE_FOLDER))

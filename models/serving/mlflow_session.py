@@ -26,6 +26,7 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 import requests
 import sqlalchemy.exc
 import tenacity
+from google.protobuf.json_format import ParseError
 
 with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     warnings.simplefilter("ignore")
@@ -43,13 +44,18 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
         Run,
     )
     from mlflow.exceptions import MlflowException
-    from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+    from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, RESOURCE_DOES_NOT_EXIST, ErrorCode
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
     from mlflow.tracking import MlflowClient
+    from mlflow.utils import request_utils
 
+from features.common import deadline
 from features.common.errors import ServiceError, StaleInputError
 from features.common.redaction import secrets_of, without_login, without_secrets
 
 __all__ = [
+    "ArtifactRepository",
     "Dataset",
     "DatasetInput",
     "InputTag",
@@ -63,6 +69,7 @@ __all__ = [
     "Run",
     "check_place",
     "connect",
+    "get_artifact_repository",
     "in_time",
     "mlflow",
     "patiently",
@@ -80,6 +87,17 @@ _OWN_LOGIN = ("s3", "gs", "wasbs", "abfss", "hdfs")
 """Stores of files with a login of their own: none gets MLflow's."""
 _SERVER_FAULT = 500
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+_SAME_TIME = ("IntegrityError", "UniqueViolation")
+"""Errors of MLflow's database where two made the same row at the same time."""
+_UNREADABLE = (ParseError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+"""MLflow's client believes that every answer is one of MLflow's."""
+
+
+class _Adapter(deadline.Adapter, request_utils.TCPKeepAliveHTTPAdapter):
+    """MLflow's own connections, with answers that end."""
+
+
+request_utils.TCPKeepAliveHTTPAdapter = _Adapter  # type: ignore[misc]  # MLflow's sessions take this one
 
 
 class MlflowUnavailable(ServiceError):
@@ -90,13 +108,14 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
     """Return a client and the id of `experiment`, which is created if needed.
 
     MLflow's global tracking URI becomes `uri`. `artifacts`: a folder for the files of a new experiment, used
-    with a SQLite `uri` only. Raises ServiceError within about ten seconds if a server does not answer.
+    with a SQLite `uri` only. Raises ServiceError, within about ten seconds if a server does not answer, and
+    if the experiment was deleted in MLflow.
     """
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with service_errors(uri):
         if uri.startswith(("http://", "https://")):
-            _check_health(f"{uri.rstrip('/')}/health")
+            in_time(lambda: _check_health(f"{uri.rstrip('/')}/health"), within_s=2 * _HEALTH_TIMEOUT_S)
         mlflow.set_tracking_uri(uri)
         mlflow.set_registry_uri(uri)
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -104,6 +123,7 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
             client = cast("MlflowClient", _InTime(client))
         found: Experiment | None = client.get_experiment_by_name(experiment)
         if found is not None:
+            _check_active(uri, found)
             return client, str(found.experiment_id)
         folder = None if uri.startswith(("http://", "https://")) else Path(artifacts).resolve().as_uri()
         return client, str(client.create_experiment(experiment, artifact_location=folder))
@@ -156,6 +176,15 @@ def check_place(uri: str, artifact_uri: str) -> None:
         )
 
 
+def _check_active(uri: str, experiment: Experiment) -> None:
+    if experiment.lifecycle_stage != "active":
+        raise ServiceError(
+            f"MLflow at {without_login(uri)}: its experiment {str(experiment.name)[:100]!r} was deleted; "
+            f"restore it (`mlflow experiments restore --experiment-id {experiment.experiment_id}`), or name "
+            "another ([mlflow] experiment)"
+        )
+
+
 def _check_health(url: str) -> None:
     with requests.get(url, timeout=_HEALTH_TIMEOUT_S, stream=True, allow_redirects=False) as answer:
         answer.raise_for_status()
@@ -169,15 +198,29 @@ def service_errors(uri: str, missing: str | None = None) -> Iterator[None]:
     except MlflowException as error:
         if missing is not None and error.error_code == _NOT_FOUND:
             raise StaleInputError(missing) from None
-        unavailable = error.get_http_status_code() >= _SERVER_FAULT  # type: ignore[no-untyped-call]
-        kind = MlflowUnavailable if unavailable else ServiceError
+        kind = MlflowUnavailable if _may_pass(error) else ServiceError
         message = without_secrets(error.message, *_secrets(uri))
         raise kind(f"MLflow at {without_login(uri)}: {message}") from None
     except (requests.RequestException, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
         message = without_secrets(str(error), *_secrets(uri))
+        if isinstance(error, requests.HTTPError) and error.response.status_code < _SERVER_FAULT:
+            raise ServiceError(f"MLflow at {without_login(uri)} refuses: {message}") from None
         raise MlflowUnavailable(
             f"MLflow at {without_login(uri)} does not answer: {message}; is it running?"
         ) from None
+    except _UNREADABLE as error:
+        raise ServiceError(
+            f"MLflow at {without_login(uri)} gives an answer that cannot be read ({type(error).__name__}); "
+            "is [mlflow] uri that of an MLflow server?"
+        ) from None
+
+
+def _may_pass(error: MlflowException) -> bool:
+    """Whether a later try may succeed: the server fails, or another one made the same thing just now."""
+    if error.error_code == ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+        return True
+    failed: bool = error.get_http_status_code() >= _SERVER_FAULT  # type: ignore[no-untyped-call]
+    return failed or any(words in error.message for words in _SAME_TIME)
 
 
 def patiently(work: Callable[[], T], *, patience_s: float) -> T:

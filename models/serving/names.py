@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
-from features.common.errors import StaleInputError
+from features.common.errors import ServiceError, StaleInputError
 
 CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
 """Aliases: of the newest training, of the promoted plans, and of the promoted order of eviction."""
@@ -26,6 +27,16 @@ class Named:
 def model_name(region: str) -> str:
     """The registered model's name."""
     return f"cachecast-{region}"
+
+
+def version_name(model: str, number: object) -> str:
+    """A version as tables and pages name it: `cachecast-emea/3`.
+
+    Raises ServiceError unless `number`, which MLflow said, is a number.
+    """
+    if not re.fullmatch("[0-9]{1,18}", str(number)):
+        raise ServiceError(f"MLflow gives {str(number)[:40]!r} as the version of {model}, which is no number")
+    return f"{model}/{number}"
 
 
 def no_model(region: str, aliases: Sequence[str]) -> StaleInputError:

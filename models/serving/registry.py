@@ -26,19 +26,19 @@ from models.serving.bundle_files import (
     read_about,
     read_bundle,
     read_order,
-    relative,
 )
 from models.serving.card import with_section
 from models.serving.mlflow_session import (
     FILES_S,
+    ArtifactRepository,
     MlflowException,
     check_place,
     connect,
+    get_artifact_repository,
     in_time,
-    mlflow,
     service_errors,
 )
-from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model
+from models.serving.names import CHAMPION, STEWARD, Named, model_name, no_model, version_name
 from models.serving.scoring import RegionModels
 from replay.policies.learned import Order
 
@@ -70,7 +70,7 @@ class Registry:
                 if error.error_code == "INVALID_PARAMETER_VALUE":  # how MLflow says: no such alias
                     return None
                 raise
-        return f"{name}/{found.version}"
+        return version_name(name, found.version)
 
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
         """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if it is gone."""
@@ -189,28 +189,33 @@ class Registry:
                 run_id = str(self._client.get_model_version(name, number).run_id)
                 place = str(self._client.get_run(run_id).info.artifact_uri)
                 check_place(self.uri, place)
-                sizes = self._listing(run_id)
-            if not sizes:
-                raise StaleInputError(_missing(version))
-            check_listing(sizes)
-            with service_errors(self.uri, _missing(version)):
                 # By its place: to a run's number the server might give another answer now.
-                fetch = partial(
-                    mlflow.artifacts.download_artifacts,
-                    artifact_uri=f"{place}/{BUNDLE_FOLDER}",
-                    dst_path=scratch,
-                    tracking_uri=self.uri,
-                )
-                in_time(fetch, within_s=FILES_S)
-            yield Path(scratch) / BUNDLE_FOLDER
+                files = get_artifact_repository(f"{place}/{BUNDLE_FOLDER}", tracking_uri=self.uri)
+                n_files = in_time(partial(_fetch, files, Path(scratch)), within_s=FILES_S)
+            if not n_files:
+                raise StaleInputError(_missing(version))
+            yield Path(scratch)
 
-    def _listing(self, run_id: str) -> dict[str, int]:
-        """Sizes of a run's files in the bundle and the folders in it; a folder deeper counts as a file."""
-        sizes: dict[str, int] = {}
-        for top in self._client.list_artifacts(run_id, BUNDLE_FOLDER):
-            inside = self._client.list_artifacts(run_id, top.path) if top.is_dir else [top]
-            sizes |= {relative(one.path): int(one.file_size or 0) for one in inside}
-        return sizes
+
+def _fetch(files: ArtifactRepository, folder: Path) -> int:
+    """Copy a bundle into `folder`, file by file as listed; the number of its files.
+
+    A folder that is fetched whole could hold other files now, and each could be longer than was listed.
+    """
+    sizes: dict[str, int] = {}
+    for top in files.list_artifacts():
+        inside = files.list_artifacts(top.path) if top.is_dir else [top]
+        sizes |= {str(one.path): int(one.file_size or 0) for one in inside}
+    if sizes:
+        check_listing(sizes)
+    for name, size in sizes.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        files._download_file(name, str(folder / name))  # type: ignore[no-untyped-call]
+        if (found := (folder / name).stat().st_size) != size:
+            raise ModelError(
+                f"MLflow lists {size} bytes of {name} and sends {found}; find out who changed it"
+            )
+    return len(sizes)
 
 
 def _missing(version: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import math
 import shutil
 import subprocess
 import time
@@ -12,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from features.common.errors import ServiceError, bounded, printable
+from features.common.redaction import without_login
 from features.common.times import DAY_S
 from models.serving.mlflow_session import (
     Dataset,
@@ -30,7 +34,13 @@ _PARENT, _SOURCE, _COMMIT = "mlflow.parentRunId", "mlflow.source.name", "mlflow.
 _PARAMS_AT_ONCE, _METRICS_AT_ONCE = 100, 1000
 """Most that MLflow takes in a request."""
 _DIGEST_CHARS = 36
-_PARAM_CHARS = 6000
+_TEXT_CHARS = 6000
+"""Of a parameter or a tag in MLflow."""
+_NAME_CHARS = 250
+_MOST_RUNS = 100_000
+"""That are written together."""
+_ABANDONED_S = DAY_S
+"""A run is written within minutes, at the end of the work; one that runs longer was killed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +102,10 @@ def write(
     """Write `run` and those nested in it; what an earlier try left under `written_id` is deleted first.
 
     `made_by`: the command, as MLflow's source of the run; `makes`: makes the model of the run with this id
-    and returns the model's id, where there was none before. Raises MLflow's errors, and ServiceError if its
-    files would go elsewhere.
+    and returns the model's id, where there was none before. A run that cannot be written to its end is
+    `FAILED`. Raises MLflow's errors, and ServiceError if its files would go elsewhere.
     """
+    _end_abandoned(place)
     delete_runs(place, written_id)
     common = {ID_TAG: written_id, _SOURCE: made_by}
     if (sha := code_version().get("git_sha")) is not None:
@@ -103,22 +114,50 @@ def write(
 
 
 def delete_runs(place: Place, written_id: str) -> None:
-    """Delete the runs that were written together."""
+    """Delete the runs that were written together. Raises ServiceError if MLflow goes on listing them."""
+    deleted: set[str] = set()
     while found := place.client.search_runs([place.experiment_id], f"tags.`{ID_TAG}` = '{written_id}'"):
         for run in found:
+            if run.info.run_id in deleted or len(deleted) >= _MOST_RUNS:
+                raise ServiceError(f"MLflow at {without_login(place.uri)} still lists runs that were deleted")
             place.client.delete_run(run.info.run_id)
+            deleted.add(run.info.run_id)
+
+
+def _end_abandoned(place: Place) -> None:
+    """Let runs that were written by a command that was killed say so: `KILLED`."""
+    before_ms = int((time.time() - _ABANDONED_S) * 1000)
+    is_running = f"attributes.status = 'RUNNING' AND attributes.start_time < {before_ms}"
+    for run in place.client.search_runs([place.experiment_id], f"{is_running} AND tags.`{ID_TAG}` LIKE '%'"):
+        place.client.set_terminated(run.info.run_id, "KILLED")
 
 
 def _write(
     place: Place, run: Run, common: Mapping[str, str], makes: Callable[[str], str] | None = None
 ) -> Written:
-    client = place.client
-    made = client.create_run(
-        place.experiment_id, tags={**common, **run.tags, KIND_TAG: run.kind}, run_name=run.name
+    tags = {name: _text(value) for name, value in run.tags.items()}
+    made = place.client.create_run(
+        place.experiment_id,
+        tags={**common, **tags, KIND_TAG: run.kind},
+        run_name=_text(run.name, _NAME_CHARS),
     )
     run_id = str(made.info.run_id)
+    try:
+        written = _fill(place, run, run_id, common, makes)
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is raised
+            place.client.set_terminated(run_id, "FAILED")
+        raise
+    place.client.set_terminated(run_id)
+    return written
+
+
+def _fill(
+    place: Place, run: Run, run_id: str, common: Mapping[str, str], makes: Callable[[str], str] | None
+) -> Written:
+    client = place.client
     check_place(place.uri, str(client.get_run(run_id).info.artifact_uri))
-    params = [Param(key, value[:_PARAM_CHARS]) for key, value in run.params.items()]
+    params = [Param(key, _text(value)) for key, value in run.params.items()]
     model_id = run.model_id if makes is None else makes(run_id)
     points = list(_points(run, model_id))
     for start in range(0, len(params), _PARAMS_AT_ONCE):
@@ -132,14 +171,20 @@ def _write(
     if run.folder is not None:
         client.log_artifacts(run_id, str(place.root / run.folder))
     nested = tuple(_write(place, child, {**common, _PARENT: run_id}) for child in run.children)
-    client.set_terminated(run_id)
     return Written(run_id, model_id, nested)
 
 
+def _text(value: str, most_chars: int = _TEXT_CHARS) -> str:
+    """`value` as every database keeps it: names of files may hold any bytes."""
+    return bounded(printable(value), most_chars)
+
+
 def _points(run: Run, model_id: str | None) -> Iterator[Metric]:
+    """The figures of `run` that are numbers."""
     now_ms = int(time.time() * 1000)
     for name, value in run.metrics.items():
-        yield Metric(name, value, now_ms, 0, model_id=model_id)
+        if math.isfinite(value):
+            yield Metric(name, value, now_ms, 0, model_id=model_id)
     for name, values in run.days.items():
         for step, value in enumerate(values):
             yield Metric(name, value, (run.first_day_s + step * DAY_S) * 1000, step)

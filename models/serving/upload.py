@@ -8,7 +8,7 @@ import json
 from models.serving.bundle_files import BUNDLE_FOLDER, bundle_digest
 from models.serving.card import CARD_FILE, CARD_FOLDER
 from models.serving.mlflow_session import LoggedModelOutput, check_place, connect, service_errors
-from models.serving.names import CANDIDATE, model_name
+from models.serving.names import CANDIDATE, model_name, version_name
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, MODEL_TAG, UNTIL_TAG
 from models.serving.runs import ID_TAG, Place, delete_runs, write
 from models.serving.spool import Training
@@ -84,10 +84,11 @@ def _register(place: Place, training: Training, run_id: str, model_id: str) -> s
         description=(training.folder / CARD_FOLDER / CARD_FILE).read_text(),
         model_id=model_id,
     )
+    version = version_name(name, made.version)
     registered = json.dumps([{"name": name, "version": made.version}])
     client.set_logged_model_tags(model_id, {_VERSIONS: registered})
     client.set_registered_model_alias(name, CANDIDATE, made.version)
-    return f"{name}/{made.version}"
+    return version
 
 
 def _delete_remains(place: Place, training: Training) -> None:

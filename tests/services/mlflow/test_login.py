@@ -78,9 +78,7 @@ def test_without_a_login_nothing_is_read_or_written(server: Asked, monkeypatch: 
     assert "another-secret-3" not in str(told.value)
 
 
-def test_a_reader_reads_a_model_and_moves_nothing(
-    server: Asked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_reader_reads_a_model_and_moves_nothing(server: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     login(monkeypatch, OWNER)
     known = Registry(server.url, "", "cachecast")
     client = mlflow.tracking.MlflowClient(server.url, registry_uri=server.url)
@@ -94,12 +92,8 @@ def test_a_reader_reads_a_model_and_moves_nothing(
     login(monkeypatch, READER)
     known = Registry(server.url, "", "cachecast")
     assert known.version_at("emea", "champion") == f"{MODEL}/1"
-    (read,) = known._listing(run.info.run_id)
-    assert read == "bundle.json"
-    found = mlflow.artifacts.download_artifacts(
-        run_id=run.info.run_id, artifact_path="bundle", dst_path=str(tmp_path), tracking_uri=server.url
-    )
-    assert (Path(found) / "bundle.json").read_text() == "a bundle"
+    with known._bundle(f"{MODEL}/1") as folder:
+        assert (folder / "bundle.json").read_text() == "a bundle"
     with pytest.raises(ServiceError, match="403"):
         known.point("champion", f"{MODEL}/1", tags={})
     with pytest.raises(ServiceError, match="403"):

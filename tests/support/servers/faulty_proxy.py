@@ -6,11 +6,12 @@ import http.client
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+Lie = Callable[[str, str], int | Iterable[bytes] | None]
 _OWN_HEADERS = {"transfer-encoding", "content-length", "connection", "server", "date"}
 
 
@@ -18,6 +19,7 @@ class FaultyProxy:
     """`url` stands before the server. `faults`: what the next requests meet, then all pass.
 
     `pass`; a status as `503`; `cut`: half an answer; `slow`: `slow_s` of silence. `paths`: what was asked.
+    `lie`: by method and path with its query, what is answered in the server's place: a status, or pieces.
     """
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
@@ -25,6 +27,7 @@ class FaultyProxy:
         self.faults: deque[str] = deque()
         self.slow_s = 3.0
         self.paths: list[str] = []
+        self.lie: Lie = lambda _method, _path: None
 
 
 @contextmanager
@@ -41,8 +44,16 @@ def before(upstream: str) -> Iterator[FaultyProxy]:
             sent = self.rfile.read(length) if length else None
             if fault == "slow":
                 time.sleep(proxy.slow_s)
-            if fault.isdigit():
-                self.send_error(int(fault))
+            lie = int(fault) if fault.isdigit() else proxy.lie(self.command, self.path)
+            if isinstance(lie, int):
+                self.send_error(lie)
+                return
+            if lie is not None:
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.end_headers()
+                for piece in lie:
+                    self.wfile.write(piece)
                 return
             connection = http.client.HTTPConnection(host, port, timeout=60)
             connection.request(self.command, self.path, sent, dict(self.headers.items()))
@@ -59,7 +70,7 @@ def before(upstream: str) -> Iterator[FaultyProxy]:
             connection.close()
             self.close_connection = True
 
-        do_GET = do_POST = do_PUT = do_DELETE = _forward
+        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _forward
 
         def log_message(self, format: str, *args: object) -> None:
             pass
