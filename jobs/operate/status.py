@@ -126,7 +126,7 @@ def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *,
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
     contents, plan, push = (tables.newest(table, owner=cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
-    pins = journal.pins.standing(cache.name, now_s=now_s)
+    pins = journal.reports.pins(cache.name, now_s=now_s)
     return CacheStatus(
         cache=cache.name,
         capacity_bytes=cache.capacity,

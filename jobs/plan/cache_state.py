@@ -75,7 +75,7 @@ def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
     """The names that are pinned in the cache, and the latest attempts of its pushes."""
     with contextlib.closing(Journal(settings.push.journal)) as journal:
-        pins = journal.pins.standing(cache, now_s=as_of_s)
+        pins = journal.reports.pins(cache, now_s=as_of_s)
         return {pin.name for pin in pins}, journal.reports.tries(
             cache, since_s=as_of_s - settings.plan.reconsider_source
         )

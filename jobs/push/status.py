@@ -81,7 +81,7 @@ def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus
             as_of=None if as_of_s is None else as_of_label(as_of_s),
             items={state: n for state, n in journal.reports.counts(chosen.name, as_of_s).items() if n},
             oldest=None if oldest_s is None else as_of_label(oldest_s),
-            pins=len(journal.pins.standing(chosen.name, now_s=now_s)),
+            pins=len(journal.reports.pins(chosen.name, now_s=now_s)),
             faults=journal.reports.faults(chosen.name, as_of_s),
             last_errors=tuple(journal.reports.last_errors(chosen.name, as_of_s)),
             pusher=journal.leases.holder(chosen.name, now_s=now_s),

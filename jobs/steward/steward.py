@@ -131,7 +131,7 @@ def kept(
     )
 
     def lists(times_s: Sequence[float]) -> Lists:
-        pins = [pin.name for at_s in times_s for pin in journal.pins.standing(cache.name, now_s=at_s)]
+        pins = [pin.name for at_s in times_s for pin in journal.reports.pins(cache.name, now_s=at_s)]
         return Lists(set(pins), journal.reports.evictions(cache.name, now_s=times_s[0]))
 
     with Keeper(

@@ -19,22 +19,24 @@ BLOCK_DAYS = 7
 BOUNDED_DAYS = 2 * BLOCK_DAYS
 """Fewer days have no bounds: every resample of them is made of nearly the same days."""
 
+CONFIDENCE = 0.95
+"""Of each bound."""
 RESAMPLES = 4000
+_SEED = 1
 DRAWN_AT_ONCE = 1 << 22
 """Days of resamples in memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A mean with one-sided bounds: the true one is above `lower`, or below `upper`, at this confidence.
+    """A mean with one-sided bounds: the true one is above `lower`, or below `upper`, each with `CONFIDENCE`.
 
-    None: there are too few days to tell.
+    The bounds are None where there are too few days.
     """
 
     mean: float
     lower: float | None
     upper: float | None
-    confidence: float
 
 
 def few_days(n_days: int) -> str | None:
@@ -42,36 +44,19 @@ def few_days(n_days: int) -> str | None:
     return None if n_days >= BOUNDED_DAYS else f"{TOO_FEW_DAYS}: {n_days} count, bounds need {BOUNDED_DAYS}"
 
 
-def mean_interval(
-    days: npt.ArrayLike,
-    *,
-    block: int = BLOCK_DAYS,
-    confidence: float = 0.95,
-    seed: int = 1,
-    resamples: int = RESAMPLES,
-) -> Interval:
+def mean_interval(days: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval:
     """The mean of `days` (one number per day, in order) with one-sided percentile bounds.
 
     Fewer than `BOUNDED_DAYS` have none. `block`: number of days drawn together. Raises ValueError without
     days or with a block below 1.
     """
     values = np.asarray(days, dtype=np.float64)
-    ratio = ratio_interval(
-        values, np.ones_like(values), block=block, confidence=confidence, seed=seed, resamples=resamples
-    )
+    ratio = ratio_interval(values, np.ones_like(values), block=block)
     assert ratio is not None  # a number of days is never 0
     return ratio
 
 
-def ratio_interval(
-    above: npt.ArrayLike,
-    below: npt.ArrayLike,
-    *,
-    block: int = BLOCK_DAYS,
-    confidence: float = 0.95,
-    seed: int = 1,
-    resamples: int = RESAMPLES,
-) -> Interval | None:
+def ratio_interval(above: npt.ArrayLike, below: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval | None:
     """The sum of `above` over that of `below` (one number per day each), with bounds as in `mean_interval`.
 
     None if `below` sums to 0 over all days, or over the days of a resample. Raises as `mean_interval`.
@@ -83,12 +68,12 @@ def ratio_interval(
         return None
     mean = float(top.sum() / bottom.sum())
     if few_days(len(top)):
-        return Interval(mean, None, None, confidence)
-    above_sums, below_sums = _sums(np.stack([top, bottom]), block, seed, resamples)
+        return Interval(mean, None, None)
+    above_sums, below_sums = _sums(np.stack([top, bottom]), block)
     if not below_sums.all():
         return None
-    lower, upper = np.quantile(above_sums / below_sums, [1 - confidence, confidence])
-    return Interval(mean, float(lower), float(upper), confidence)
+    lower, upper = np.quantile(above_sums / below_sums, [1 - CONFIDENCE, CONFIDENCE])
+    return Interval(mean, float(lower), float(upper))
 
 
 def gap_columns(gap: Gap | None) -> dict[str, float | None]:
@@ -105,16 +90,16 @@ def gap_columns(gap: Gap | None) -> dict[str, float | None]:
     }
 
 
-def _sums(series: FloatArray, block: int, seed: int, resamples: int) -> FloatArray:
-    """The sum of each resample of each series (float64[k, n] in), float64[k, resamples].
+def _sums(series: FloatArray, block: int) -> FloatArray:
+    """The sum of each resample of each series (float64[k, n] in), float64[k, RESAMPLES].
 
     Resamples are drawn some at a time: a trace may span a million days.
     """
     n = series.shape[1]
-    draw, at_once = np.random.default_rng(seed), max(1, DRAWN_AT_ONCE // n)
+    draw, at_once = np.random.default_rng(_SEED), max(1, DRAWN_AT_ONCE // n)
     parts = [
-        series[:, _drawn(draw, n, min(block, n), min(at_once, resamples - done))].sum(axis=2)
-        for done in range(0, resamples, at_once)
+        series[:, _drawn(draw, n, min(block, n), min(at_once, RESAMPLES - done))].sum(axis=2)
+        for done in range(0, RESAMPLES, at_once)
     ]
     return np.concatenate(parts, axis=1)
 

@@ -105,17 +105,14 @@ def calibration_error(curve: tuple[ReliabilityBin, ...]) -> float:
 
 
 def reliability(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
-    weights: npt.ArrayLike | None = None,
-    n_bins: int = N_BINS,
+    labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> tuple[ReliabilityBin, ...]:
-    """Bins of equal weight by rising probability. Equal probabilities share a bin, so there may be fewer."""
+    """Ten bins of equal weight by rising probability; fewer where equal probabilities share a bin."""
     y, p, w = _checked(labels, probabilities, weights)
     _, inverse = np.unique(p, return_inverse=True)
     mass = np.bincount(inverse, w)
     middle = np.cumsum(mass) - mass / 2
-    of_value = np.minimum((middle / mass.sum() * n_bins).astype(int), n_bins - 1)
+    of_value = np.minimum((middle / mass.sum() * N_BINS).astype(int), N_BINS - 1)
     bins = of_value[inverse]
     return tuple(
         ReliabilityBin(

@@ -25,12 +25,11 @@ from features.results import (
     STEWARD_CHAMPION,
     STEWARD_PLAN,
 )
-from models.evaluation.bootstrap import mean_interval
+from models.evaluation.bootstrap import CONFIDENCE, mean_interval
 from replay.result import Result
 from replay.trace import Trace
 
 MIN_DAYS = 21
-CONFIDENCE = 0.95
 
 Days = Mapping[str, int]
 """WAN bytes by day (`2026-03-01`)."""
@@ -150,7 +149,7 @@ def _compared(replay: DailyWan, policy: str, rival: str) -> Comparison:
     mine, theirs = replay.wan_bytes[policy], replay.wan_bytes[rival]
     days = sorted(mine)
     saved = np.array([theirs[day] - mine[day] for day in days], dtype=np.float64)
-    found = mean_interval(saved, confidence=CONFIDENCE)
+    found = mean_interval(saved)
     total = sum(theirs.values())
     return Comparison(
         against=rival,
@@ -179,7 +178,7 @@ def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> Comparison:
     bytes_saved = _compared(replay, policy, rival)
     mine, theirs = replay.core_hours[policy], replay.core_hours[rival]
     saved = np.array([theirs[day] - mine[day] for day in sorted(mine)], dtype=np.float64)
-    found, most = mean_interval(saved, confidence=CONFIDENCE), bytes_saved.upper_bytes
+    found, most = mean_interval(saved), bytes_saved.upper_bytes
     return dataclasses.replace(
         bytes_saved,
         won=found.lower is not None and found.lower > 0 and most is not None and most >= 0,

@@ -56,7 +56,7 @@ class Registry:
     def __init__(self, uri: str, artifacts: str, experiment: str) -> None:
         """Connect. Raises ServiceError within about ten seconds if a server does not answer."""
         self.uri = uri
-        self._client, self._experiment_id = connect(uri, artifacts, experiment)
+        self._client, _ = connect(uri, artifacts, experiment)
 
     def version_at(self, region: str, alias: str) -> str | None:
         """The version that `alias` points to, as `cachecast-emea/3`; None if there is none."""

@@ -66,10 +66,8 @@ def slices(
     return found
 
 
-def holdings(
-    sample: Sample, scores: FloatArray, fractions: Sequence[float] = CAPACITY_FRACTIONS
-) -> list[Holding]:
-    """Precision and recall by capacity; each as_of fills a cache of its own.
+def holdings(sample: Sample, scores: FloatArray) -> list[Holding]:
+    """Precision and recall for each of `CAPACITY_FRACTIONS`; each as_of fills a cache of its own.
 
     Equal scores keep the order of the rows. Rows of unknown size are left out; the list is empty if all are.
     """
@@ -80,7 +78,7 @@ def holdings(
     size = sample.x["size_bytes"].to_numpy(dtype=np.float64)
     filled = _filled(size, scores, sample.as_of)
     found = []
-    for fraction in fractions:
+    for fraction in CAPACITY_FRACTIONS:
         held = filled <= fraction
         reads_held = _share(sample.reads * held, sample.reads)
         for weighting, w in _weightings(sample).items():

@@ -70,6 +70,7 @@ def n_blocks_of(size_bytes: int) -> int:
 
 
 _ABANDONED_S = 3600
+_READ_TIMEOUT_S = 60.0
 
 
 class DirectoryTarget:
@@ -152,11 +153,11 @@ class DirectoryTarget:
                 if held is not None:
                     yield held
 
-    def read(self, name: str, *, timeout_s: float = 60.0) -> bool:
+    def read(self, name: str) -> bool:
         """Read `name` as a job would; True if it was here, else it is fetched first."""
         path = path_below(self.namespace, name)
         hit = self._has(path)
-        size = path.stat().st_size if hit else self._fetch(name, path, timeout_s)
+        size = path.stat().st_size if hit else self._fetch(name, path, _READ_TIMEOUT_S)
         self._used(path)
         self._record(name, size, hit=size if hit else 0, missed=0 if hit else size)
         return hit

@@ -13,7 +13,6 @@ from __future__ import annotations
 from prefetch.databases import Database
 from prefetch.journal.items import Item, Receipt
 from prefetch.journal.lease import Leases
-from prefetch.journal.pins import Pins
 from prefetch.journal.plans import Plans
 from prefetch.journal.pruning import Pruning
 from prefetch.journal.reports import Reports
@@ -28,7 +27,7 @@ class Journal:
     """The journal at `url`: an SQLAlchemy URL, or the path of an SQLite file.
 
     Its parts: `plans` (recorded, cancelled, expired), `pruning` (old ones deleted), `leases` (who may push),
-    `pins` and `reports` (queries). Their methods raise ServiceError if the database is unavailable, or
+    `reports` (queries). Their methods raise ServiceError if the database is unavailable, or
     `must_exist` and there is no journal: none is made then.
     """
 
@@ -42,8 +41,7 @@ class Journal:
             must_have=items.name if must_exist else None,
         )
         self.plans, self.pruning = Plans(self._database), Pruning(self._database)
-        self.leases = Leases(self._database)
-        self.pins, self.reports = Pins(self._database), Reports(self._database)
+        self.leases, self.reports = Leases(self._database), Reports(self._database)
 
     def make(self) -> None:
         """Make the journal, if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from features.schema import RECEIPTS
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
-from prefetch.journal.items import Try
+from prefetch.journal.items import Item, Try, item_of
 from prefetch.journal.tables import (
     CLOCK_SLACK_S,
     COUNTED,
@@ -28,6 +28,8 @@ from prefetch.journal.tables import (
 )
 
 _ROWS_AT_ONCE = 5000
+_MOST_ERRORS = 3
+_DECIDES = (Action.PIN, Action.UNPIN, Action.EVICT)
 
 
 class Reports:
@@ -66,11 +68,11 @@ class Reports:
         with self._database.reading() as connection:
             return {row.fault: row.n_items for row in connection.execute(query.where(*failed))}
 
-    def last_errors(self, cache: str, as_of_s: int | None = None, *, n: int = 3) -> list[str]:
-        """The errors of tries noted last, newest first."""
+    def last_errors(self, cache: str, as_of_s: int | None = None) -> list[str]:
+        """The errors of the last tries that failed, at most three, the newest first."""
         query = sa.select(items.c.error).where(*of_plan(cache, as_of_s), items.c.fault.is_not(None))
         with self._database.reading() as connection:
-            return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(n)))
+            return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(_MOST_ERRORS)))
 
     def changed_plans(self, cache: str, *, since_s: float) -> list[int]:
         """The times of the plans with an item that changed since `since_s`."""
@@ -131,7 +133,7 @@ class Reports:
         """Number of items that no promotion covers and that stand: undone or fetched, and in their time.
 
         So are those that failed, until their plan is replaced or cancelled: a steward goes on with evictions
-        that failed, and another push may. Pins that stand are those of `Pins.standing`.
+        that failed, and another push may. Pins that stand are those of `pins`.
         """
         failed = sa.and_(
             items.c.state == ItemState.FAILED,
@@ -142,6 +144,39 @@ class Reports:
         query = sa.select(sa.func.count()).where(items.c.cache == cache, is_unproven, *stands)
         with self._database.reading() as connection:
             return int(connection.scalar(query) or 0)
+
+    def pins(self, cache: str, *, now_s: float) -> list[Item]:
+        """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""
+        return [item_of(row, row["attempts"]) for row in self._standing_pins(cache, now_s)]
+
+    def due_pins(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
+        """Pins that stand and were not renewed for `touch_every_s`, by rank."""
+        standing = self._standing_pins(cache, now_s)
+        since_s, until_s = now_s - touch_every_s, now_s + CLOCK_SLACK_S
+        due = [row for row in standing if not since_s < (row["renewed_at_s"] or 0.0) <= until_s]
+        return [item_of(row, row["attempts"]) for row in due]
+
+    def _standing_pins(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
+        """As far back as the oldest pin that has not expired: what was decided before does not matter."""
+        no_future = items.c.as_of_s <= now_s + CLOCK_SLACK_S
+        done = (items.c.cache == cache, items.c.state == ItemState.DONE, no_future)
+        stands = (*done, items.c.action == Action.PIN, items.c.expires_at_s > now_s)
+        oldest = sa.select(sa.func.min(items.c.as_of_s)).where(*stands).correlate(None).scalar_subquery()
+        newest_first = (items.c.as_of_s.desc(), generation_of.desc(), (items.c.action == Action.PIN).desc())
+        turn = sa.func.row_number().over(partition_by=items.c.name, order_by=newest_first).label("turn")
+        decisions = (
+            sa.select(items, turn)
+            .where(*done, items.c.action.in_(_DECIDES), items.c.as_of_s >= oldest)
+            .subquery()
+        )
+        decided = decisions.c
+        query = (
+            sa.select(decisions)
+            .where(decided.turn == 1, decided.action == Action.PIN, decided.expires_at_s > now_s)
+            .order_by(decided.rank, decided.item_id)
+        )
+        with self._database.reading() as connection:
+            return connection.execute(query).mappings().all()
 
     def receipts(self, cache: str | None = None, as_of_s: int | None = None) -> Iterator[dict[str, Any]]:
         """Rows as `features.schema.RECEIPTS`, `cache` and `as_of_s`: of a cache or all, of a plan or all.

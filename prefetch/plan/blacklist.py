@@ -1,9 +1,9 @@
-"""Rules of a site as XRootD's blacklist: what a cache never admits, whoever asks for it.
+"""A site's rules as XRootD's blacklist: files that a cache never admits, whoever asks for them.
 
-`libXrdBlacklistDecision` reads a file of patterns when the server starts, one a line, and hands each to
-fnmatch(3) with FNM_PATHNAME: there `*` and `?` match no slash. In rules they do, so one of their patterns
-becomes a line per depth (`?` stays). A line that begins with `#` is a pattern like any other; as paths begin
-with a slash it matches none.
+`libXrdBlacklistDecision` reads a file of patterns, one per line, when the server starts, and matches paths by
+fnmatch(3) with FNM_PATHNAME: there `*` and `?` match no slash. In rules `*` does, so a pattern of a rule
+becomes one line for each depth; `?` stays as it is. A line that begins with `#` is a pattern too, and matches
+no path.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from prefetch.plan.rules import Rule
 
 DEPTH = 16
-"""Slashes of the longest path that a line is made for."""
+"""Most slashes of a path that a line is made for."""
 
 MOST_LINES = 2000
-"""Of one pattern: a cache tries every line at every open."""
+"""Most lines of one pattern: a cache tries every line at every open."""
 
 LIBRARY = "libXrdBlacklistDecision.so"
 
@@ -31,7 +31,10 @@ _HASHED = "[0-9a-f][0-9a-f]/[0-9a-f][0-9a-f]"
 
 @dataclasses.dataclass(frozen=True)
 class Blacklist:
-    """Lines for the library, and the rules that no line can say, each with the reason."""
+    """Lines for the library, and rules that it cannot express.
+
+    `n_rules`: rules that the lines express; `left_out`: the others, each with the reason.
+    """
 
     lines: tuple[str, ...]
     n_rules: int
@@ -39,10 +42,11 @@ class Blacklist:
 
 
 def blacklist(rules: Sequence[Rule]) -> Blacklist:
-    """The rules to `never` cache among `rules`, as lines.
+    """The rules with the action `never` as lines.
 
-    Left out is what a list without exceptions cannot say: a rule behind one of another kind, which takes
-    files from it, and one that asks for several kinds of patterns at once. The plan still evicts those files.
+    A list without exceptions cannot express all of them. Left out is a rule behind one of another action,
+    which may except files from it, and a rule with several kinds of patterns. The plan still evicts those
+    files.
     """
     lines: dict[str, None] = {}
     left_out, n_rules = [], 0

@@ -23,9 +23,10 @@ def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, wanted: B
 
 
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
-    """The head of `order` up to `limit` / (1 + `slack`) bytes, and those `placed` before up to `limit`.
+    """The first of `order`: up to `limit` / (1 + `slack`) bytes, and beyond these, up to `limit`, what is
+    `placed`.
 
-    A file that is placed already thus keeps its place until it has fallen well behind those that get one.
+    So a file that an earlier plan placed keeps its place until it is well behind those that would get one.
     """
     inside = head(order, size_bytes, limit)
     n_best = head(order, size_bytes, int(limit / (1 + slack))).size
@@ -35,14 +36,14 @@ def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int,
 
 
 def head(order: IntArray, size_bytes: IntArray, limit: int) -> IntArray:
-    """The longest head of `order` whose sizes sum to at most `limit`."""
+    """The first of `order` whose sizes sum to at most `limit` bytes."""
     return order[: int(np.searchsorted(np.cumsum(size_bytes[order]), limit, side="right"))]
 
 
 def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit: IntArray) -> IntArray:
-    """`order` without what goes beyond its group's limit, counted in that order.
+    """`order` without the files that exceed the limit of their group, in bytes, counted in that order.
 
-    `group`: code per index, below 0: of no group, never over; `limit`: bytes per code.
+    `group`: a code per index, below 0: in no group and not limited; `limit`: bytes per code.
     """
     code = group[order]
     by_group = np.argsort(code, kind="stable")
@@ -58,7 +59,7 @@ def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit:
 
 
 def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
-    """Bytes of each dataset (by code) that are worth caching: `fraction` of those of its candidates."""
+    """Bytes of each dataset (by code) that are worth caching: `fraction` of the bytes of its candidates."""
     code = files.dataset[scores.item]
     member = code >= 0
     size = np.zeros(1 + int(files.dataset.max(initial=-1)), np.int64)
@@ -75,14 +76,14 @@ def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
 
 
 class Wanted(NamedTuple):
-    """Candidates to fetch: where `wanted`, ranked by `key`; `as_whole`: with its whole dataset."""
+    """Which candidates to fetch, bool[n], and the `key` that ranks them; `as_whole`: as a whole dataset."""
 
     wanted: BoolArray
     key: FloatArray
     as_whole: BoolArray
 
     def order(self, candidates: ScoredFiles, files: Files) -> IntArray:
-        """The wanted by `key`; datasets that go as one stay together, their likeliest files first."""
+        """Indices of the wanted files, highest key first. Files fetched as a whole dataset stay together."""
         index = np.flatnonzero(self.wanted)
         unit = np.where(self.as_whole, files.dataset[candidates.item], -1)[index]
         keys = (candidates.item, -candidates.last_use_s, -candidates.density)
@@ -90,17 +91,17 @@ class Wanted(NamedTuple):
 
 
 def by_the_file(candidates: ScoredFiles, wanted: BoolArray) -> Wanted:
-    """Each wanted file for itself, by its own density."""
+    """The wanted files one by one, each ranked by its own density."""
     return Wanted(wanted, candidates.density, np.zeros(wanted.size, np.bool_))
 
 
 def completed(
     candidates: ScoredFiles, files: Files, usable: BoolArray, wanted: BoolArray, bonus: float
 ) -> Wanted:
-    """What is wanted, by which density, if a whole dataset is worth a share of `bonus` more than its files.
+    """The wanted files, and the rest of their datasets where a whole dataset is worth more.
 
-    A dataset with a wanted file is fetched as one: all its usable candidates, at their mean density and the
-    bonus. It stays by the file where its best file alone is worth more than that.
+    A whole dataset is worth (1 + `bonus`) times the mean density of its usable files. A dataset with a wanted
+    file is fetched whole, ranked by that, unless its best file alone is worth more.
     """
     code = files.dataset[candidates.item]
     n = 1 + int(code.max(initial=-1))
@@ -120,7 +121,7 @@ def completed(
 def whole(
     order: IntArray, candidates: ScoredFiles, files: Files, as_whole: BoolArray, limit: int
 ) -> IntArray:
-    """The head of `order` within `limit` bytes, without the dataset that the limit would cut in two."""
+    """The first of `order` within `limit` bytes, without a whole dataset that the limit would cut."""
     chosen = head(order, candidates.size_bytes, limit)
     rest = order[chosen.size :]
     if not rest.size or not as_whole[rest[0]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.arrays import IntArray
 from features.common.units import duration_label, format_bytes
 from prefetch.actions import ACTIONS, Action
 from prefetch.plan.items import Cause, Plan
@@ -36,7 +37,7 @@ _ENDS = {
 
 
 def reasons(plan: Plan, *, horizon_s: int) -> pa.StringArray:
-    """One sentence per item of `plan`, in its order; `horizon_s`: that of its probabilities."""
+    """A sentence for each item of `plan`, in its order; `horizon_s`: the horizon of its probabilities."""
     chance = pc.binary_join_element_wise(
         _chances(plan), pa.scalar(f" chance of a read within {duration_label(horizon_s)}"), ""
     )
@@ -82,7 +83,7 @@ def _chances(plan: Plan) -> pa.StringArray:
     return percents.take(pa.array(np.clip(np.rint(plan.probability * 100), 0, 100).astype(np.int64)))
 
 
-def _coded(codes: np.ndarray[tuple[int], np.dtype[np.int64]], words: dict[int, str]) -> pa.StringArray:
+def _coded(codes: IntArray, words: dict[int, str]) -> pa.StringArray:
     """The words of each code; none for the others."""
     table = [words.get(code, "") for code in range(max(len(Cause), len(Action)))]
     return pa.array(table, pa.string()).take(pa.array(codes))
@@ -90,11 +91,11 @@ def _coded(codes: np.ndarray[tuple[int], np.dtype[np.int64]], words: dict[int, s
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What is known of one file at a plan boundary, and what came of it.
+    """One file in a plan: what is known of it, and what is done with it.
 
-    `action` None: nothing is asked for; `because` says why in words. `rank` is the file's place by value per
-    byte (1 is best) among `of` files: those on disk, or the candidates that are not. `predictions`: chance of
-    a read by horizon. `limits`: what bounds each list.
+    `action`: None if nothing is done; `because`: the reason, in words. `rank` is the file's place by value
+    per byte (1 is best) among `of` files: those on disk, or the candidates that are not. `predictions`:
+    chance of a read by horizon. `limits`: the bound of each list, in words.
     """
 
     on_disk: bool
@@ -109,7 +110,7 @@ class Explanation:
 
 
 def explain(judged: Judgement, item: int) -> Explanation:
-    """Why file `item` (its dense id) is in the plan of `judged`, or is not."""
+    """Why file `item` (a dense id) is in the plan of `judged` or not."""
     case, plan = judged.case, judged.plan
     disk_at, absent_at = (np.flatnonzero(v.item == item) for v in (case.disk, case.candidates))
     valued, at = (case.disk, disk_at) if disk_at.size else (case.candidates, absent_at)
@@ -152,9 +153,7 @@ def _limits(judged: Judgement) -> dict[str, str]:
     return bounds | {"prefetch from": f"{judged.case.limits.min_prefetch_probability:.0%} chance"}
 
 
-def _left_out(
-    judged: Judgement, valued: ScoredFiles, at: np.ndarray[tuple[int], np.dtype[np.int64]], item: int
-) -> str:
+def _left_out(judged: Judgement, valued: ScoredFiles, at: IntArray, item: int) -> str:
     """Why nothing is asked for: the first thing that stands in the way."""
     case = judged.case
     files, limits = case.files, case.limits

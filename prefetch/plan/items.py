@@ -14,7 +14,7 @@ from replay.planner import Actions
 
 
 class Cause(enum.IntEnum):
-    """What put an item into the plan; each has words in `prefetch.plan.explain`."""
+    """Why an item is in the plan; `prefetch.plan.explain` has the words."""
 
     VALUE = 0
     PIN_RULE = 1
@@ -29,7 +29,7 @@ class Cause(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """A bound of a plan: `what` it is, in an operator's words."""
+    """A bound of a plan in bytes; `what` names it for an operator."""
 
     n_bytes: int
     what: str
@@ -44,10 +44,10 @@ def least(*limits: Limit) -> Limit:
 class Plan:
     """A plan's items, best first within each action.
 
-    `action`: `Action.code`; `rank`: from 1 within its action; `cause`: codes of `Cause`; `probability`:
-    of a read within the horizon that is shown; `value`: what that is expected to save, in the objective's
-    unit; `size_bytes`: on disk, or to fetch; `n_jobs`: queued jobs that are known to read it. `bound_by`: per
-    action what kept more from being planned.
+    `action`: `Action.code`; `rank`: from 1 within its action; `cause`: codes of `Cause`; `probability`: of a
+    read within the horizon that is shown; `value`: what that is expected to save, in the objective's unit;
+    `size_bytes`: on disk, or to fetch; `n_jobs`: queued jobs that are known to read it. `bound_by`: for each
+    action the limit that kept more from being planned.
     """
 
     item: IntArray
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def needs_model(self) -> BoolArray:
-        """Which items the models chose; a rule of the site, or queued jobs, put the others here."""
+        """Which items the models chose, bool[n]; rules of the site and queued jobs chose the others."""
         by_rule = np.isin(self.cause, (Cause.PIN_RULE, Cause.NEVER_RULE))
         by_rule |= (self.cause == Cause.UNPLANNED) & (self.action == Action.UNPIN.code)
         held = np.isin(self.action, (Action.PIN.code, Action.PREFETCH.code))
@@ -76,7 +76,7 @@ class Plan:
         return chosen
 
     def of(self, action: Action) -> IntArray:
-        """Items of one action, best first."""
+        """File ids of one action's items, best first."""
         return self.item[np.flatnonzero(self.action == action.code)]
 
     def bytes_of(self, action: Action) -> int:

@@ -9,9 +9,9 @@ from prefetch.plan.items import Limit, least
 from replay.planner import CacheState
 
 FREE_FOR_ARRIVALS = 0.2
-"""At least this share of the capacity stays free of pins (the purge must always find candidates).
+"""Share of the capacity that is never pinned, so that the purge always finds files to remove.
 
-No plan makes more room than this for arrivals, beside what a purge makes.
+A plan frees at most this share below the low watermark for arrivals.
 """
 
 HOUR_S, DAY_S = 3600, 86400
@@ -42,7 +42,7 @@ class PlanLimits:
     evicts: bool = True
 
     def pin(self, state: CacheState) -> Limit:
-        """Most bytes that may be pinned: under the low watermark, less what arrives in a cycle."""
+        """Most bytes to pin: what fits under the low watermark beside a cycle's arrivals and open files."""
         low = int(state.low_watermark * state.capacity_bytes)
         arrivals = max(0, state.peak_inflow_bytes) + int(state.bytes_on_disk[state.is_open].sum())
         most = most_pinned_bytes(state.capacity_bytes, state.low_watermark)
@@ -64,7 +64,7 @@ class PlanLimits:
         return least(*limits, *self.wan(state))
 
     def wan(self, state: CacheState) -> list[Limit]:
-        """What the WAN leaves for prefetches in this cycle; empty: it does not bound them."""
+        """The bound by WAN bytes or quiet hours in this cycle; empty if there is none."""
         quiet_s = self.quiet_s(state.as_of_s)
         if self.wan_bytes_per_hour is not None:
             demand = max(0, state.inflow_bytes) * quiet_s // self.cycle_s
@@ -73,7 +73,7 @@ class PlanLimits:
         return [] if quiet_s else [Limit(0, "not in the quiet hours")]
 
     def quiet_s(self, as_of_s: int) -> int:
-        """Seconds of the cycle that begins at `as_of_s` that fall in the quiet hours."""
+        """How many seconds of the cycle from `as_of_s` are in the quiet hours."""
         if self.quiet_hours is None:
             return self.cycle_s
         begin, end = (hour * HOUR_S for hour in self.quiet_hours)
@@ -91,8 +91,9 @@ class PlanLimits:
 def room_for_arrivals(state: CacheState) -> int:
     """Bytes that a plan keeps free under the high watermark for what arrives until the next one.
 
-    Down to the low watermark, where the cache's own purge ends, for a cycle that one a day exceeds; below it
-    only for what is sure to come, up to a share of the capacity. So a wrong inflow empties no cache.
+    For the largest usual inflow it goes down to the low watermark, where the cache's own purge ends. Below
+    that it goes only for what is sure to come, and by at most `FREE_FOR_ARRIVALS`: a wrong inflow empties no
+    cache.
     """
     low, high = (int(mark * state.capacity_bytes) for mark in (state.low_watermark, state.high_watermark))
     most_below = int(FREE_FOR_ARRIVALS * state.capacity_bytes)
@@ -100,7 +101,7 @@ def room_for_arrivals(state: CacheState) -> int:
 
 
 def within(inflow_bytes: int, most: int) -> int:
-    """An inflow of 0 to `most` bytes, whatever was recorded."""
+    """`inflow_bytes`, bounded to 0 … `most`."""
     return min(max(0, int(inflow_bytes)), most)
 
 

@@ -37,11 +37,11 @@ NO_ROOM_NEEDED = Limit(0, "there is room enough")
 BY_A_STEWARD = Limit(0, "the cache's steward makes the room")
 
 FORBIDDEN, ELSEWHERE = -2.0, -1.0
-"""Keys below any density: files that a rule keeps out go first, then those of another server."""
+"""Eviction keys below any density: files that a rule keeps out go first, then those of another server."""
 
 
 class Choice(NamedTuple):
-    """One list: places in `case.disk` or `case.candidates`, best first (of evictions the worst).
+    """One list: indices into `case.disk` or `case.candidates`, best first; evictions begin with the worst.
 
     `cause`: codes of `Cause`, one per place; `is_cut`: `limit` left some out.
     """
@@ -86,7 +86,9 @@ class Case:
         return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
-        """Files that may be placed here at all."""
+        """Which files this cache may hold, bool[n]: by rules, control group, federation and
+        `read_once_below`.
+        """
         files, item = self.files, valued.item
         may = (files.treatment[item] == Treatment.PLANNED) | (files.treatment[item] == Treatment.PIN)
         read_once = valued.longest < self.limits.read_once_below
@@ -95,7 +97,7 @@ class Case:
 
 
 def pins(case: Case) -> Choice:
-    """Pins, of files on disk: first by rule, then by value; earlier pins stay while their rank is near."""
+    """The pins: files on disk, by rule first, then by value. An earlier pin stays while its rank is near."""
     disk, by_rule = case.disk, case.held_by_rule
     limit = case.limits.pin(case.state)
     wanted = by_rule | (case.usable(disk) & (disk.density > 0))
@@ -109,7 +111,7 @@ def pins(case: Case) -> Choice:
 
 
 def eviction_order(case: Case, pinned: IntArray) -> IntArray:
-    """Places in `case.disk` that may be evicted, worst first: not `pinned` ones, open files or controls."""
+    """Indices into `case.disk` of what may be evicted, worst first; not `pinned`, open or control files."""
     disk, files, treatment = case.disk, case.files, case.treatment
     may_go = (treatment == Treatment.PLANNED) | (treatment == Treatment.NEVER)
     may_go &= ~case.state.is_open & ~files.is_control[disk.item]
@@ -120,10 +122,10 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
 
 
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
-    """Evictions: what makes room, unless the purge would choose the same, and what a rule keeps out.
+    """The evictions: files that make room, the worst first, and those that a rule keeps out.
 
-    But for the rule, never more bytes than the room needed. The cache's own purge takes the files used least
-    recently, and only when it must.
+    Files that make room sum to at most the bytes needed. They are left to the cache's own purge if they are
+    the files used least recently, which it would choose too.
     """
     needed, size = case.limits.evict_bytes(case.state, prefetch_bytes), case.disk.size_bytes
     goes = np.arange(order.size) < head(order, size, needed).size
@@ -138,7 +140,7 @@ def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> Choice:
 
 
 def fetches(case: Case, order: IntArray) -> Choice:
-    """Prefetches, of candidates: likely files worth more than what they displace, the head of `order`."""
+    """The prefetches: likely candidates, worth more than the files of `order` that they displace."""
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
     worth_it = case.usable(candidates) & (candidates.density > _displaced_density(case, order, limit))
@@ -156,7 +158,7 @@ def fetches(case: Case, order: IntArray) -> Choice:
 
 
 def unpins(case: Case, pinned: IntArray) -> IntArray:
-    """Places in `case.disk` that an earlier plan holds and this one does not."""
+    """Indices into `case.disk` of files that an earlier plan pinned and this one does not."""
     lost = case.state.pinned.copy()
     lost[pinned] = False
     return np.flatnonzero(lost)
@@ -174,7 +176,7 @@ def rows(case: Case, pinned: Choice, evicted: Choice, fetched: Choice) -> list[P
 
 
 def affordable(case: Case, order: IntArray) -> IntArray:
-    """`order` without what origins may not deliver now, and beyond the fraction of a dataset that pays."""
+    """`order` without files beyond what their origin may deliver, or what pays of their dataset."""
     files, limits, candidates = case.files, case.limits, case.candidates
     if limits.origin_bytes is not None:
         origin = files.origin[candidates.item]

@@ -25,7 +25,7 @@ from replay.planner import Actions, CacheState
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judgement:
-    """A plan with what it was made from: the case, the horizon that is shown, and the lists."""
+    """A plan with what it was made from: the case, the index of the horizon that is shown, and the lists."""
 
     case: Case
     shown: int
@@ -35,7 +35,7 @@ class Judgement:
 
     @property
     def horizon_s(self) -> int:
-        """The horizon of the probabilities shown."""
+        """The horizon of the probabilities shown, s."""
         return self.case.scores.horizons_s[self.shown]
 
     @functools.cached_property
@@ -67,13 +67,13 @@ class ValuePlanner:
 
     @property
     def beside_a_steward(self) -> ValuePlanner:
-        """The same, but for a cache whose steward makes the room."""
+        """The same planner for a cache whose steward makes the room: it evicts only what a rule keeps out."""
         return dataclasses.replace(self, limits=dataclasses.replace(self.limits, evicts=False))
 
     def actions(self, state: CacheState) -> Actions:
         """What to do with a cache in `state`: the actions of `plan`, from the candidates that may be fetched.
 
-        The others, most of all files, only matter for explanations and for datasets that are fetched whole.
+        All other candidates matter only for explanations, and for datasets that are fetched whole.
         """
         limits = self.limits
         least = 0.0 if limits.dataset_bonus > 0 else limits.min_prefetch_probability
@@ -84,7 +84,9 @@ class ValuePlanner:
         return self.judge(state).plan
 
     def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:
-        """The same with what it was made from; `least`: of absent files only those that are so likely."""
+        """The plan with what it was made from. `least`: the lowest probability of a candidate that is looked
+        at.
+        """
         scores, files = self.scores_at(state.as_of_s), self.files
         age_s = eviction_age_s(state, self.limits.cycle_s)
         shown = shown_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)

@@ -1,6 +1,6 @@
-"""The plan of a prefill: files that are known to be read soon are fetched now, and held where they are there.
+"""The plan of a prefill: files that a job is known to read soon are fetched, or pinned if they are on disk.
 
-It drives nothing out: the cache's own purge and the next plan make room, and both know these files.
+It evicts nothing: the cache's own purge and the next plan make room, and both know these files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from features.common.arrays import IntArray
+from features.common.arrays import BoolArray, IntArray
 from prefetch.actions import Action
 from prefetch.plan.choice import best_first, head
 from prefetch.plan.items import Limit, Plan, joined, least
@@ -21,17 +21,18 @@ ROOM = Limit(0, "what may be pinned, less what is")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prefill:
-    """A prefill's plan: pins of what is on disk, prefetches of the rest. `left_out`: files by why."""
+    """A prefill's plan: pins of files on disk, prefetches of the others. `left_out`: number of files per
+    reason.
+    """
 
     plan: Plan
     left_out: dict[str, int]
 
 
 def prefill(case: Case) -> Prefill:
-    """What to fetch and hold of the scored files of `case`, within its pin, WAN and origin limits.
+    """Pins and prefetches of the scored files of `case`, within its pin, WAN and origin limits.
 
-    What is pinned already, of other files, counts against the room. Control group, rules and the federation
-    hold as in any plan.
+    Pins of other files count against the limit. Control group, rules and federation apply as in any plan.
     """
     asked_there = np.isin(case.disk.item, case.scores.item)
     others = case.state.pinned & ~asked_there
@@ -48,7 +49,7 @@ def prefill(case: Case) -> Prefill:
     return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
 
 
-def _within(case: Case, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: Limit) -> Choice:
+def _within(case: Case, wanted: BoolArray, limit: Limit) -> Choice:
     order = best_first(case.disk.density, case.disk.last_use_s, case.disk.item, wanted)
     chosen = head(order, case.disk.size_bytes, limit.n_bytes)
     return Choice(chosen, case.disk.cause[chosen], limit, chosen.size < order.size)
@@ -81,9 +82,7 @@ def _left_out(case: Case, pinned: Choice, fetched: Choice) -> dict[str, int]:
     return {words: n for words, n in counts.items() if n}
 
 
-def _chosen(
-    case: Case, item: IntArray, pinned: Choice, fetched: Choice
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _chosen(case: Case, item: IntArray, pinned: Choice, fetched: Choice) -> BoolArray:
     taken = np.concatenate([case.disk.item[pinned.places], case.candidates.item[fetched.places]])
-    chosen: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isin(item, taken)
+    chosen: BoolArray = np.isin(item, taken)
     return chosen

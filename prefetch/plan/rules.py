@@ -19,7 +19,9 @@ from replay.federation.ranges import layout_of
 
 
 class Treatment(enum.IntEnum):
-    """What becomes of a file: `PLANNED` by its value; `EXCLUDED`: left to the cache's own LRU."""
+    """How a file is treated: planned by its value, left to the cache's own LRU, always pinned, or never
+    cached.
+    """
 
     PLANNED = 0
     EXCLUDED = 1
@@ -38,7 +40,7 @@ _USER = re.compile(r"[A-Za-z0-9._*?-]{1,64}")
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Files that fit every kind of pattern given (and any pattern of a kind), and what is done with them.
+    """What is done with files that match one pattern of every kind that is given.
 
     `action`: include, exclude, pin (while it is on disk) or never. In patterns `*` is any text and `?` any
     character; `names` match without scope, `users` the owner of a user or group area. Raises ConfigError.
@@ -61,7 +63,7 @@ class Rule:
                 raise ConfigError("plan.rules", f"{user!r} is no user; letters, digits and . _ - * ? only")
 
     def matches(self, dids: pa.StringArray, tiers: pa.StringArray) -> BoolArray:
-        """Which of the files the rule is about, bool[n]."""
+        """Which of the files match the rule, bool[n]."""
         found: BoolArray = np.ones(len(dids), np.bool_)
         if self.tiers:
             found &= refused(tiers.fill_null(""), self.tiers, len(dids))
@@ -73,7 +75,7 @@ class Rule:
 
     @property
     def words(self) -> str:
-        """The rule as one reads it in an explanation."""
+        """The rule as an explanation shows it, for example `pin tier AOD`."""
         kinds = (("tier", self.tiers), ("name", self.names), ("user", self.users))
         wanted = " and ".join(f"{kind} {' or '.join(patterns)}" for kind, patterns in kinds if patterns)
         return f"{self.action} {wanted}"
@@ -84,7 +86,7 @@ def treatments(
 ) -> tuple[IntArray, IntArray]:
     """Codes of `Treatment` and the place of the rule that decided (-1: none), int64[n] each.
 
-    The first rule that matches counts. Where there are rules to include, what no rule is about is excluded.
+    The first rule that matches counts. Where a rule includes files, a file that no rule matches is excluded.
     """
     rule: IntArray = np.full(len(dids), -1, np.int64)
     for place, one in enumerate(rules):
@@ -107,17 +109,19 @@ def _in_areas(dids: pa.StringArray, users: tuple[str, ...]) -> BoolArray:
 
 
 _KEY = "cachecastcontrol"
-"""16 characters; the group must stay the same for as long as outcomes are compared against it."""
+"""16 characters. Never change them: outcomes are compared with the same group for years."""
 
 
 def is_control(dids: Sequence[str], share: float) -> BoolArray:
-    """Which of `dids` (scope:name) are in the control group of about `share` of all names, bool[n]."""
+    """Which of `dids` (scope:name) are in the control group, chosen by hash: about `share` of all, bool[n]."""
     hashed = pd.util.hash_array(np.asarray(dids, dtype=object), hash_key=_KEY, categorize=False)
     chosen: BoolArray = hashed < np.uint64(min(int(share * 2**64), 2**64 - 1))
     return chosen
 
 
 def belongs(names: Iterable[str], capacities: Mapping[str, float], server: str) -> BoolArray:
-    """Whether each of `names` belongs to `server`, bool[n]; `capacities`: of all servers by name."""
+    """Whether `server` is the one where Rucio looks for each of `names`, bool[n]; `capacities`: all servers'
+    bytes.
+    """
     mine: BoolArray = layout_of(capacities).owners_of(names) == server
     return mine

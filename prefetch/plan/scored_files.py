@@ -1,4 +1,4 @@
-"""Files with what the plan needs to judge them: those on disk, and candidates that are not."""
+"""Files with their predictions and values: those on disk, and candidates that are not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from replay.planner import CacheState
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScoredFiles:
-    """One entry per file. `size_bytes`: on disk, or to fetch; `last_use_s`: see `last_use_s` and `Scores`.
+    """One entry per file. `size_bytes`: on disk, or to fetch; `last_use_s`: s since 1970, or NEVER_S.
 
-    `value`: expected to be saved within the horizon that is shown; `density`: the order of the plan, value
-    per second and byte, blended with recency.
-    `cause`: codes of `Cause`, why it is worth so; `longest`: probability within the longest horizon;
-    `n_jobs`: queued jobs that are known to read it.
+    `probability`: of a read within the horizon that is shown; `longest`: within the longest; `value`:
+    expected saving within the horizon that is shown, in the objective's unit; `density`: value per second and
+    byte, blended with recency, which ranks the files of a plan; `cause`: codes of `Cause`; `n_jobs`: queued
+    jobs that are known to read it.
     """
 
     item: IntArray
@@ -61,8 +61,9 @@ def absent(
     model_weight: float = 1.0,
     least: float = 0.0,
 ) -> ScoredFiles:
-    """The candidates that are not on disk and have at least the probability `least` at the horizon `shown`;
-    of models without weight only what queued jobs will read.
+    """The candidates that are not on disk, with a probability of at least `least` at the horizon `shown`.
+
+    With a `model_weight` of 0 only those that queued jobs will read.
     """
     is_here = np.zeros(files.n, np.bool_)
     is_here[state.item] = True
@@ -96,10 +97,10 @@ def on_disk(
 ) -> ScoredFiles:
     """The files on disk.
 
-    One that was used since the scores were made keeps its own, with its new last use. One without a score
-    that was used within `recent_s` before them, or since, is judged by its siblings: the mean of its
-    dataset's files that were read, else of its tier's, else of all. Another without a score is worth nothing:
-    nobody read it for longer than candidates are kept. What queued jobs will read is judged by that.
+    A file with a score keeps it, with its last use as of now. A file without one that was used within
+    `recent_s` before the scores, or later, gets the mean of the files of its dataset that were read, or else
+    of its tier, or else of all. Any other file without a score is worth nothing: nobody read it for longer
+    than candidates are kept. Files that queued jobs will read count as such.
     """
     entry = places(scores, files.n)[state.item]
     n_jobs, last_use_s = np.append(scores.queued, 0)[entry], state.last_access_s

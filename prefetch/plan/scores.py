@@ -14,7 +14,7 @@ UNKNOWN = -1
 NEVER_S = -(2**60)
 """The last read of a file that was never read."""
 KEPT = 4
-"""Scores whose derived columns stay in memory: several caches plan by the same ones."""
+"""So many scores keep their derived columns in memory, as several caches plan by the same ones."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Scores:
 
     @functools.cached_property
     def never_falling(self) -> FloatArray:
-        """`probability` made never to fall from one horizon to the next, as each model knows only its own."""
+        """`probability`, raised where it would fall from one horizon to the next, float64[k, n]."""
         return np.maximum.accumulate(self.probability, axis=0)
 
     @functools.cached_property
@@ -62,7 +62,7 @@ class Scores:
 
 @functools.lru_cache(maxsize=KEPT)
 def places(scores: Scores, n_files: int) -> IntArray:
-    """int64[n_files]: the entry of each dense file id in `scores`, or -1."""
+    """The entry of each dense file id in `scores`, int64[n_files]; UNKNOWN where there is none."""
     place = np.full(n_files, UNKNOWN, np.int64)
     place[scores.item] = np.arange(scores.item.size)
     return place
@@ -70,12 +70,12 @@ def places(scores: Scores, n_files: int) -> IntArray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Files:
-    """What a planner knows of each file beside predictions; arrays by dense id.
+    """What a planner knows of each file apart from predictions; arrays by dense id.
 
-    `is_control`: never planned, to measure against; `treatment`: codes of `prefetch.plan.rules.Treatment`;
+    `is_control`: in the control group, never planned; `treatment`: codes of `prefetch.plan.rules.Treatment`;
     `is_here`: this cache is where the federation looks for it; `dataset`, `tier`, `origin`: codes, -1 where
-    unknown; `read_share`: of its bytes that a job reads; `saved_hours_per_byte`: CPU-hours that a byte read
-    from the cache saves.
+    unknown; `read_share`: share of its bytes that a job reads; `saved_hours_per_byte`: CPU-hours that a byte
+    read from the cache saves.
     """
 
     is_control: BoolArray
@@ -94,7 +94,9 @@ class Files:
 
 
 def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
-    """`n` files of which nothing is known but `known`: all planned by their value, read whole."""
+    """`n` files with the columns `known`; by the others all are planned by value, read whole and in no
+    dataset.
+    """
     unknown = np.full(n, UNKNOWN, np.int64)
     columns = {
         "is_control": np.zeros(n, np.bool_),
@@ -123,7 +125,7 @@ class KnownWork:
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:
-    """`scores` in which a read by a queued job is certain within every horizon that its start falls in.
+    """`scores` with probability 1 for queued files, in every horizon that the job starts within.
 
     Files that were not scored are added. Work that starts after the longest horizon changes nothing.
     """
@@ -152,7 +154,9 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
 
 
 def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
-    """Scores of nothing but `work`, whatever its start: each file is read within `horizon_s`."""
+    """Scores of the files of `work` alone, each with probability 1 within `horizon_s`, whenever its job
+    starts.
+    """
     n = work.item.size
     return Scores(
         as_of_s,

@@ -26,14 +26,14 @@ OLDEST_S = 90 * 86400
 SHORTEST_S = 300
 """An XCache checks its fill level no more often by default."""
 CYCLES_PER_AGE = 10
-"""A quarter is the least; replays close up to a fifth more of the gap at a tenth (docs/plan.md)."""
+"""Plans in the time that a file stays. Four are needed; ten save more in replays (docs/plan.md)."""
 
 
 def eviction_age_s(state: CacheState, cycle_s: int) -> int | None:
-    """How long a file stays without a plan, s: while inflow turns the cache over; None: nothing comes in.
+    """Seconds that a file stays in the cache without a plan; None if nothing comes in and nothing was purged.
 
-    Under a plan the purge takes only what came lately, so the age seen there (`state.lru_age_s`, of unpinned
-    files) counts where it is longer, not where it is shorter.
+    It is the time in which the inflow replaces all of the cache. Under a plan the purge takes only files that
+    came lately, so the age seen there (`state.lru_age_s`, of unpinned files) counts only where it is longer.
     """
     if state.inflow_bytes <= 0:
         return state.lru_age_s
@@ -42,7 +42,7 @@ def eviction_age_s(state: CacheState, cycle_s: int) -> int | None:
 
 
 def fitting_cycle_s(age_s: int | None, predicted_every_s: int) -> int:
-    """The longest cycle of at most a tenth of the eviction age that divides the grid of predictions."""
+    """Seconds between plans: the longest divisor of `predicted_every_s` within a tenth of the eviction age."""
     if age_s is None or predicted_every_s <= age_s // CYCLES_PER_AGE:
         return predicted_every_s
     most = max(1, predicted_every_s // SHORTEST_S)
@@ -54,7 +54,7 @@ def fitting_cycle_s(age_s: int | None, predicted_every_s: int) -> int:
 
 
 YOUNGEST_S = 60
-"""The last use counts as at least this long ago."""
+"""Shorter times since the last use count as this long, s."""
 
 
 class Objective(enum.StrEnum):
@@ -66,7 +66,7 @@ class Objective(enum.StrEnum):
 
 
 def shown_horizon(horizons_s: tuple[int, ...], *, age_s: int | None, horizon_s: int) -> int:
-    """The place of the horizon next to the cache's eviction age `age_s`; None: to `horizon_s`."""
+    """The index of the horizon nearest to the eviction age `age_s`, or to `horizon_s` if that is None."""
     near = horizon_s if age_s is None else max(1, age_s)
     return int(np.abs(np.log(np.array(horizons_s) / near)).argmin())
 
@@ -75,16 +75,17 @@ def shown_horizon(horizons_s: tuple[int, ...], *, age_s: int | None, horizon_s: 
 def hit_rate(scores: Scores) -> FloatArray:
     """Expected hits per second on disk, float64[n].
 
-    Every horizon may be a file's best, however old files get in the cache: without the long ones, files that
-    come back after them would look worthless, and with an age that changes from cycle to cycle, now and then.
+    All horizons count, however old files get in the cache: without the long ones, a file that is read again
+    later would be worth nothing, or now something and now nothing as the eviction age changes.
     """
     return best_rate(scores.never_falling, scores.horizons_s)
 
 
 def best_rate(probability: FloatArray, horizons_s: tuple[int, ...]) -> FloatArray:
-    """The best over horizons of: chance of a read, over the time until it (or until the horizon).
+    """Reads per second, float64[n]: the highest, over horizons, of the chance of a read by the expected wait.
 
-    `probability`: float64[k, n], never falling along k; between horizons it is taken to rise evenly.
+    The wait ends with the read or the horizon. `probability`: float64[k, n], never falling along k; between
+    horizons it is taken to rise evenly.
     """
     n = probability.shape[1]
     before, waited, best = np.zeros(n), np.zeros(n), np.zeros(n)
@@ -107,11 +108,11 @@ def saved_per_hit(objective: Objective, files: Files, item: IntArray, size_bytes
 
 
 def recency(as_of_s: int, last_use_s: IntArray) -> FloatArray:
-    """1 over the time since the last use, per second, float64[n]."""
+    """1 / (seconds since the last use), float64[n]; times are bounded by `YOUNGEST_S` and `OLDEST_S`."""
     return 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S)
 
 
 def blended(density: FloatArray, recency: FloatArray, model_weight: float) -> FloatArray:
-    """log value = model_weight * log density + (1 - model_weight) * log recency, float64[n]."""
+    """The geometric mean of `density` and `recency` with weights `model_weight` and 1 - it, float64[n]."""
     value: FloatArray = density**model_weight * recency ** (1 - model_weight)
     return value

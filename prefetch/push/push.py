@@ -82,8 +82,9 @@ def push(
         run = _Run(
             lease, ahead, now_s, limiter=limiter, breaker=breaker, worker=worker, on_progress=on_progress
         )
-        renewals = Renewals(journal.pins, lease, now_s, limiter=limiter, breaker=breaker, worker=worker)
-        n_expired = _tidy(journal, cache, now_s())
+        renewals = Renewals(journal.reports, lease, now_s, limiter=limiter, breaker=breaker, worker=worker)
+        journal.plans.cancel_superseded(cache, now_s=now_s())
+        n_expired = journal.plans.expire(cache, now_s=now_s())
         try:
             with worker:
                 for action in Action:
@@ -111,12 +112,6 @@ def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float)
     """The health of the sources of `cache`, from the last tries in the journal."""
     since_s, until_s = now_s - limits.sources.reconsider_s, now_s + CLOCK_SLACK_S
     return Sources(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
-
-
-def _tidy(journal: Journal, cache: str, now_s: float) -> int:
-    """Cancel or expire what is out of date; the number of expired items."""
-    journal.plans.cancel_superseded(cache, now_s=now_s)
-    return journal.plans.expire(cache, now_s=now_s)
 
 
 class _Run:

@@ -11,7 +11,7 @@ from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.journal.items import Item
 from prefetch.journal.lease import Lease
-from prefetch.journal.pins import Pins
+from prefetch.journal.reports import Reports
 from prefetch.journal.work import Work
 from prefetch.push.limiter import Breaker, Limiter
 from prefetch.push.worker import Renewal, Worker
@@ -44,7 +44,7 @@ class Renewals:
 
     def __init__(
         self,
-        pins: Pins,
+        reports: Reports,
         lease: Lease,
         now_s: Callable[[], float],
         *,
@@ -52,7 +52,7 @@ class Renewals:
         limiter: Limiter,
         breaker: Breaker,
     ) -> None:
-        self._pins, self._lease, self._now_s = pins, lease, now_s
+        self._reports, self._lease, self._now_s = reports, lease, now_s
         self._worker, self._limiter, self._breaker = worker, limiter, breaker
         self._began_s = now_s()
 
@@ -61,7 +61,7 @@ class Renewals:
         if self._worker.limits.touch_every_s is not None:
             return
         now_s = self._now_s()
-        pinned = {pin.name for pin in self._pins.standing(self._lease.cache, now_s=now_s)}
+        pinned = {pin.name for pin in self._reports.pins(self._lease.cache, now_s=now_s)}
         try:
             every_s = touch_every_s(self._worker.target.inventory(), pinned, now_s)
         except (TargetUnavailable, InputError) as error:
@@ -75,7 +75,7 @@ class Renewals:
         every_s, at_once = self._worker.limits.touch_every_s, self._worker.limits.parallel
         assert every_s is not None
         # Due when the run began: what this run itself pinned is not due again.
-        due = self._pins.due(self._lease.cache, now_s=self._began_s, touch_every_s=every_s)
+        due = self._reports.due_pins(self._lease.cache, now_s=self._began_s, touch_every_s=every_s)
         n_renewed = 0
         for first in range(0, len(due), at_once):
             if self._breaker.reason:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
@@ -135,13 +135,7 @@ class Sync:
         if what.add:
             self._broker.publish("add_replicas", self._rse, what.add)
 
-    def confirm(
-        self,
-        *,
-        wait_s: float,
-        now_s: Callable[[], float] = time.time,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> dict[str, int]:
+    def confirm(self, *, wait_s: float) -> dict[str, int]:
         """Ask Rucio until it shows all that was reported, for at most `wait_s`; counts as in SyncSummary."""
         deadline = time.monotonic() + wait_s
         counts = {"added": 0, "removed": 0}
@@ -150,16 +144,16 @@ class Sync:
             present = self._present(list(open_))
             added = [did for did, state in open_.items() if state == "adding" and did in present]
             removed = [did for did, state in open_.items() if state == "removing" and did not in present]
-            self._told.note(self._rse, added, "there", now_s=now_s())
+            self._told.note(self._rse, added, "there", now_s=time.time())
             self._told.forget(self._rse, removed)
             counts["added"] += len(added)
             counts["removed"] += len(removed)
             left = [did for did in open_ if did not in {*added, *removed}]
             if not left or time.monotonic() >= deadline:
                 break
-            pause(_POLL_S)
+            time.sleep(_POLL_S)
         unknown = self._unknown([did for did in left if open_[did] == "adding"])
-        self._told.note(self._rse, unknown, "unknown", now_s=now_s())
+        self._told.note(self._rse, unknown, "unknown", now_s=time.time())
         n_unknown = sum(state == "unknown" for state in self._told.states(self._rse).values())
         return counts | {"unknown": n_unknown, "unconfirmed": len(left) - len(unknown)}
 

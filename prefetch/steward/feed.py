@@ -14,10 +14,9 @@ from features.common.errors import PushError
 from prefetch.target import ServerIdentity
 from prefetch.xcache.captures import FolderReader
 from prefetch.xcache.events import FileClose, Source
-from prefetch.xcache.fstream import Packet
+from prefetch.xcache.fstream import Login, Packet, Work
 from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.heartbeat import Heartbeat
-from prefetch.xcache.users import Login, Work
 
 MOST_STREAMS: Final = 64
 """Numbers of senders in the cache's name that are remembered, the newest; a server has one in each life."""

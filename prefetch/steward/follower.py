@@ -14,8 +14,7 @@ from prefetch.steward.book import Book
 from prefetch.steward.feed import Report, Restarted
 from prefetch.steward.readers import NOBODY, FileUses, Key, Readers, Use
 from prefetch.xcache.events import FileClose
-from prefetch.xcache.fstream import Closed, Opened, Packet
-from prefetch.xcache.users import Login, Work
+from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
 from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
@@ -70,7 +69,6 @@ class Follower:
         reports_opens: Callable[[], bool],
     ) -> None:
         self.disk = disk
-        self.n_unfounded = 0
         self._book, self._steward = book, steward
         self._checked_s = 0.0
         self._ours_last_s = ours_last_s
@@ -248,7 +246,6 @@ class Follower:
         if file is None:
             size_bytes = self.disk.size_bytes(name, reported_bytes)
             if size_bytes is None:
-                self.n_unfounded += 1
                 return None
             file = self._book.number(name, size_bytes)
         self._grow()

@@ -113,6 +113,18 @@ class Past:
         return None
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """No search for garbage: among a million new names there is none, and each search looks at all."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+@_nothing_collected()
 def begin(
     target: CacheTarget,
     book: Book,
@@ -127,30 +139,6 @@ def begin(
     A file comes by its first report, or at its last use where that is older. Returns the newest use that a
     record names, None if none does. Raises as `Rescan.step`.
     """
-    with _nothing_collected():
-        return _begin(target, book, steward, follower, reports, now_s=now_s)
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """No search for garbage: among a million new names there is none, and each search looks at all."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
-
-
-def _begin(
-    target: CacheTarget,
-    book: Book,
-    steward: Steward,
-    follower: Follower,
-    reports: Iterable[Report],
-    *,
-    now_s: float,
-) -> float | None:
     n_bytes, used_s, recorded_s = array("q"), array("d"), array("d")
     for held in target.inventory():
         book.number(held.name, held.size_bytes)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from features.accesses import SESSION, TASK, USER
 from features.stream.state import task_number, user_number
-from prefetch.xcache.users import Login, Work
+from prefetch.xcache.fstream import Login, Work
 
 NOBODY: Final = 0
 MOST_SESSIONS: Final = 50_000

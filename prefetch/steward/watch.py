@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -77,12 +77,11 @@ class Watch:
         opens: OpenFiles,
         timeout_s: float,
         readers: Readers,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.faults: dict[str, str] = {}
         self.n_lost = self.n_rescans = 0
         self.newest_s: float | None = None
-        self._opens, self._canary = opens, Canary(target, opens, timeout_s=timeout_s, clock=clock)
+        self._opens, self._canary = opens, Canary(target, opens, timeout_s=timeout_s)
         self._disk = CacheDisk(target, opens, self._canary)
         self.follower = Follower(
             book,
@@ -93,20 +92,20 @@ class Watch:
             reports_opens=lambda: feed.reports_opens,
         )
         self._target, self._feed, self._book, self._steward = target, feed, book, steward
-        self._clock, self._chance = clock, random.SystemRandom()
+        self._chance = random.SystemRandom()
         self._reports: Iterator[Report] = iter(())
-        self._taken_at = self._asked_at = clock()
+        self._taken_at = self._asked_at = time.monotonic()
         self._rescan: Rescan | None = None
         self._is_urgent = False
         self._began = self._free_at = 0.0
-        self._due = clock() + RESCAN_EVERY_S
+        self._due = time.monotonic() + RESCAN_EVERY_S
 
     @property
     def blindness(self) -> str | None:
         """Why it is not known what is read and open; None: it is."""
         if (fault := self.faults.get("reports")) is not None:
             return fault
-        if self._clock() - self._taken_at > BEHIND_S:
+        if time.monotonic() - self._taken_at > BEHIND_S:
             return f"reports have come faster than they can be read for {BEHIND_S:.0f} s"
         if not self._feed.is_served:
             return None
@@ -127,12 +126,12 @@ class Watch:
 
     def begin(self, now_s: float) -> None:
         """Learn what the cache holds. Raises InputError and PushError if that cannot be learned."""
-        began = self._clock()
+        began = time.monotonic()
         self.newest_s = begin(
             self._target, self._book, self._steward, self.follower, self._feed.poll(), now_s=now_s
         )
         self._rest(began)
-        self._taken_at = self._clock()
+        self._taken_at = time.monotonic()
 
     def follow(self, now_s: float) -> None:
         """Take what was reported, and some files of a rescan that is due."""
@@ -182,14 +181,14 @@ class Watch:
 
     def _take(self, now_s: float) -> None:
         """Take reports, not for long: the rest comes next time."""
-        until = self._clock() + READS_FOR_S
+        until = time.monotonic() + READS_FOR_S
         while True:
             report = next(self._reports, None)
             if report is None:
                 self._reports = self._feed.poll()
                 report = next(self._reports, None)
             if report is None:
-                self._taken_at = self._clock()
+                self._taken_at = time.monotonic()
                 return
             if isinstance(report, Lost):
                 self.n_lost += report.n_datagrams
@@ -199,14 +198,14 @@ class Watch:
                 self._canary.again()
             self._canary.hear(report)
             self.follower.apply(report, now_s)
-            if self._clock() > until:
+            if time.monotonic() > until:
                 return
 
     def _ask_who_serves(self, now_s: float) -> None:
         """A server that was started anew may be why it is not heard."""
-        if self._canary.fault is None or self._clock() - self._asked_at < ASK_EVERY_S:
+        if self._canary.fault is None or time.monotonic() - self._asked_at < ASK_EVERY_S:
             return
-        self._asked_at = self._clock()
+        self._asked_at = time.monotonic()
         with suppress(PushError):  # one that does not answer is an alarm of its own
             if (restarted := self._feed.refresh()) is not None:
                 self.follower.apply(restarted, now_s)
@@ -224,9 +223,9 @@ class Watch:
     def _scan(self, now_s: float) -> None:
         try:
             if self._rescan is None:
-                if self._clock() < max(self._due, self._free_at):
+                if time.monotonic() < max(self._due, self._free_at):
                     return
-                self._began, self._due = self._clock(), self._clock() + RESCAN_EVERY_S
+                self._began, self._due = time.monotonic(), time.monotonic() + RESCAN_EVERY_S
                 self._rescan = Rescan(self._target, self._book, self._steward, self.follower, now_s=now_s)
             if self._rescan.step() is None:
                 return
@@ -241,5 +240,5 @@ class Watch:
         self._rest(self._began)
 
     def _rest(self, began: float) -> None:
-        ended = self._clock()
+        ended = time.monotonic()
         self._free_at = ended + max(REST_S, RESTS_PER_RESCAN * (ended - began))

@@ -70,11 +70,6 @@ class CInfo(NamedTuple):
         return _n_blocks(self.size_bytes, self.block_size_bytes)
 
     @property
-    def n_blocks_on_disk(self) -> int:
-        """Blocks that are on disk."""
-        return self._count_blocks(self.n_blocks)
-
-    @property
     def complete(self) -> bool:
         """Every byte is on disk. A file of 0 bytes is, though its one block is never marked."""
         return self.bytes_on_disk == self.size_bytes

@@ -8,15 +8,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from features.common.errors import ServiceError
-from prefetch.xcache import fstream, users
+from prefetch.xcache import fstream
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES
 
-BINARY = (fstream.CODE, *users.CODES)
+BINARY = (fstream.CODE, *fstream.SESSION_CODES)
 """The binary streams that captures keep."""
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
@@ -59,19 +58,16 @@ def append(descriptor: int, framed: bytes) -> None:
 
 
 class Collector:
-    """A listener thread that appends every datagram to `path`; a context manager.
+    """A thread that listens on 127.0.0.1 and appends every datagram to `path`; a context manager.
 
     `port` 0 takes any free one: see `port` after entering. Each frame is written before the next datagram
-    is received, so a crash of this process loses none it has received. `now_s`: s since 1970.
+    is received, so a crash of this process loses none it has received. For one cache on this machine:
+    `receiver.Receiver` serves several, rolls its captures and counts what is missing.
     """
 
-    def __init__(
-        self, path: Path, *, host: str = "127.0.0.1", port: int = 0, now_s: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: Path, *, port: int = 0) -> None:
         self.path = path
         self.port = port
-        self._host = host
-        self._now_s = now_s
         self._stopping = threading.Event()
         self._error: OSError | None = None
 
@@ -82,7 +78,7 @@ class Collector:
         except OSError as error:
             raise ServiceError(f"cannot write g-stream capture {self.path}: {error.strerror}") from error
         try:
-            self._socket = listening(self._host, self.port)
+            self._socket = listening("127.0.0.1", self.port)
         except ServiceError:
             os.close(self._file)
             raise
@@ -114,7 +110,7 @@ class Collector:
             if fstream.stream_code(datagram) not in (None, *BINARY):
                 continue  # of a stream that nobody reads
             try:
-                append(self._file, frame(int(self._now_s()), sender[1], datagram))
+                append(self._file, frame(int(time.time()), sender[1], datagram))
             except OSError as error:
                 self._error = error
                 return

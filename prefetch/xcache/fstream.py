@@ -1,13 +1,19 @@
-"""Decodes one datagram of XRootD's f-stream: files opened and closed at a server, in binary.
+"""Decodes one datagram of XRootD's binary monitoring: files opened and closed, and who opened a session.
 
-A datagram is a header, then records, each with its own length; the first gives the window in which they
-were made. Numbers are big-endian. Source: `XrdXrootdMonData.hh` and `XrdXrootdMonFile.cc` of XRootD 5
-(`xrootd.monitor … fstat …`), and datagrams of XRootD 5 caches. Nothing in a datagram is trusted.
+A datagram of the f-stream (`f`) is a header, then records, each with its own length; the first gives the
+window in which they were made. Numbers are big-endian. Source: `XrdXrootdMonData.hh` and
+`XrdXrootdMonFile.cc` of XRootD 5 (`xrootd.monitor … fstat …`), and datagrams of XRootD 5 caches.
+
+A datagram of `u` (a login) or `i` (what a client works for, for example CMSSW its job) is a header, a number,
+then text: `PROTOCOL/USER.PID:SERVER@HOST`, the name of the session, and after a line break what is known of
+it: with `u` the authenticated name, if the server asks for one and has `auth` in `xrootd.monitor`. Seen on
+5.5.3 with `xrootd.monitor all auth … dest fstat user info …`. Nothing in a datagram is trusted.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import struct
 from typing import Final, NamedTuple
 
@@ -157,3 +163,59 @@ def _opened(raw: _Raw, at_us: int) -> Opened:
         name = raw.body[_SIZE.size + _USER.size :].split(b"\0", 1)[0]
     lfn = name.decode("utf-8", "backslashreplace")
     return Opened(at_us, raw.number, user_id, size_bytes, lfn, bool(raw.flags & _FOR_WRITING))
+
+
+LOGIN: Final = "u"
+WORK: Final = "i"
+SESSION_CODES: Final = (LOGIN, WORK)
+
+MAX_CHARS: Final = 1024
+"""Of a user's name or of a work; what is longer names nobody."""
+_NUMBERED = struct.Struct(">cBHiI")
+_SESSION = re.compile(r"(?:[^/]*/)?(?P<user>.*)\.\d{1,10}:(?P<server>\d{1,15})@.*", re.DOTALL)
+_AUTHENTICATED = re.compile(r"&p=[^&]+&n=(?P<name>[^&]+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Login:
+    """The login of a session. `user`: empty if no name is given; `user_id`: as in `Opened`."""
+
+    stod: int
+    server_id: int
+    user_id: int
+    session: str
+    user: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """From now on the session works for `work`, for example a job."""
+
+    stod: int
+    server_id: int
+    session: str
+    work: str
+
+
+def decode_session(datagram: bytes) -> Login | Work:
+    """The login or work in a datagram of `u` or `i`. Raises InputError for another, or without a session.
+
+    A name that the server authenticated counts before the one that the client gives itself.
+    """
+    if len(datagram) < _NUMBERED.size:
+        raise InputError(f"not a monitoring datagram: {len(datagram)} bytes")
+    code, _, length, stod, number = _NUMBERED.unpack_from(datagram)
+    text = datagram[_NUMBERED.size : length].rstrip(b"\0").decode("utf-8", "backslashreplace")
+    session, _, told = text.partition("\n")
+    found = _SESSION.fullmatch(session)
+    if chr(code[0]) not in SESSION_CODES or found is None:
+        raise InputError(f"not a datagram that names a session: {datagram[:1]!r}")
+    if code == WORK.encode():
+        return Work(stod, int(found["server"]), session, _bounded(told))
+    authenticated = _AUTHENTICATED.match(told)
+    user = found["user"] if authenticated is None else authenticated["name"]
+    return Login(stod, int(found["server"]), number, session, _bounded(user))
+
+
+def _bounded(name: str) -> str:
+    return name if len(name) <= MAX_CHARS else ""

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from features.common.errors import InputError
 from features.common.input_files import InputFile, plain
-from prefetch.xcache import fstream, users
+from prefetch.xcache import fstream
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, FileClose, Source, file_close, is_int, json_object
 
 __all__ = ["Capture", "CaptureReader", "FileClose", "read_capture"]
@@ -47,7 +47,7 @@ class Capture:
     n_malformed: int
 
 
-Event = Source | FileClose | fstream.Packet | users.Login | users.Work
+Event = Source | FileClose | fstream.Packet | fstream.Login | fstream.Work
 """What a capture holds: the sender of a JSON datagram, then its closes; or a binary datagram."""
 
 
@@ -171,7 +171,7 @@ class CaptureReader:
         try:
             datagram = base64.b64decode(str(kept.get("data")), validate=True)
             if kept.get("code") != fstream.CODE:
-                yield users.decode(datagram)
+                yield fstream.decode_session(datagram)
                 return
             packet = fstream.decode(datagram)
         except (InputError, binascii.Error):

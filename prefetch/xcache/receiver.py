@@ -13,7 +13,7 @@ from typing import Final
 
 from features.common.errors import InputError
 from features.common.input_files import InputFile
-from prefetch.xcache import fstream, heartbeat, users
+from prefetch.xcache import fstream, heartbeat
 from prefetch.xcache.collector import BINARY, frame, listening
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES, Source, json_object
 from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings, note
@@ -145,7 +145,7 @@ class Receiver:
             self.counts["other"] += 1
             return
         try:
-            told = fstream.decode(datagram) if code == fstream.CODE else users.decode(datagram)
+            told = fstream.decode(datagram) if code == fstream.CODE else fstream.decode_session(datagram)
         except InputError:
             self.counts["malformed"] += 1
             return

@@ -69,6 +69,7 @@ _CLIENT_SETTINGS = {
     # The library's own handling of a fork can deadlock; nobody here goes on using it after one.
     "RunForkHandler": 0,
 }
+_STAT_TIMEOUT_S, _ASK_TIMEOUT_S = 10, 3
 _SERVER_ANSWERED = 400
 _READ_BYTES = 8 * 1024 * 1024
 _COMMAND_ACCEPTED = 3005
@@ -181,12 +182,12 @@ class Stat(NamedTuple):
     is_whole: bool
 
 
-def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
+def stat(url: str, name: str) -> Stat | None:
     """What the server says of `name`; None if it holds none, and its origin has no such file or is down.
 
     A cache answers for what it holds with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for the whole.
     """
-    status, info = _library().FileSystem(url).stat(name, timeout=timeout_s)
+    status, info = _library().FileSystem(url).stat(name, timeout=_STAT_TIMEOUT_S)
     if status.code == _SERVER_ANSWERED and status.errno in (_NOT_FOUND, *_ORIGIN_REFUSES):
         return None
     _check(f"{url}/{name}", status)
@@ -195,21 +196,21 @@ def stat(url: str, name: str, timeout_s: int = 10) -> Stat | None:
     return Stat(int(info.size), is_held, bool(flags & _WHOLE))
 
 
-def version_of(url: str, timeout_s: int = 3) -> str | None:
+def version_of(url: str) -> str | None:
     """What the server answers when asked for its version; None if it does not answer in time."""
     codes = _library().flags.QueryCode
-    status, answer = _library().FileSystem(url).query(codes.CONFIG, "version", timeout=timeout_s)
+    status, answer = _library().FileSystem(url).query(codes.CONFIG, "version", timeout=_ASK_TIMEOUT_S)
     return answer.decode(errors="replace") if status.ok and answer else None
 
 
-def statistics_of(url: str, timeout_s: int = 3) -> tuple[int, ServerIdentity]:
+def statistics_of(url: str) -> tuple[int, ServerIdentity]:
     """The server's own clock, s since 1970, and who it is.
 
     Its summary statistics begin with both, on every version. Raises TargetUnavailable without an answer in
     time, PushRejected if the answer does not contain them.
     """
     codes = _library().flags.QueryCode
-    status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=timeout_s)
+    status, answer = _library().FileSystem(url).query(codes.STATS, "i", timeout=_ASK_TIMEOUT_S)
     if not status.ok and status.code != _SERVER_ANSWERED:
         _check(url, status)
     found = _STATISTICS.match(answer or b"") if status.ok else None

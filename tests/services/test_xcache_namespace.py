@@ -113,11 +113,11 @@ def test_a_pin_is_kept_while_its_folder_is_unmounted(
     assert run(target_of(site), journal, [item(name, "pin") for name in names]).failed == 0
     time.sleep(1.1)
     run(target_of(site, tmp_path), journal, [], touch_every_s=1)
-    assert {pin.name for pin in journal.pins.standing("xc", now_s=time.time())} == set(names)
+    assert {pin.name for pin in journal.reports.pins("xc", now_s=time.time())} == set(names)
     target_of(site).evict(names[0], timeout_s=10)
     time.sleep(0.5)
     run(target_of(site), journal, [], touch_every_s=1)
-    assert {pin.name for pin in journal.pins.standing("xc", now_s=time.time())} == set(names[1:])
+    assert {pin.name for pin in journal.reports.pins("xc", now_s=time.time())} == set(names[1:])
 
 
 def test_an_eviction_is_confirmed_by_the_server_also_with_its_origin_down(
@@ -181,7 +181,7 @@ def test_a_pin_with_a_damaged_record_is_kept(site: Loopback, journal: Journal) -
     time.sleep(1.1)
     summary = run(target_of(site), journal, [], touch_every_s=1)
     assert summary.stopped is None and [
-        pin.name for pin in journal.pins.standing("xc", now_s=time.time())
+        pin.name for pin in journal.reports.pins("xc", now_s=time.time())
     ] == [name]
 
 

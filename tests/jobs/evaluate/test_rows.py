@@ -129,12 +129,12 @@ def test_the_cycle_is_a_tenth_of_the_age_at_most(age_h: int | None, cycle_s: int
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 9))
 def test_a_ratio_to_one_is_a_mean_and_a_constant_ratio_is_sure(days: list[int], block: int) -> None:
-    mean = mean_interval(days, block=block, resamples=200)
-    ratio = ratio_interval(days, [1] * len(days), block=block, resamples=200)
+    mean = mean_interval(days, block=block)
+    ratio = ratio_interval(days, [1] * len(days), block=block)
     assert ratio is not None
     assert (ratio.mean, ratio.lower) == pytest.approx((mean.mean, mean.lower))
-    half = ratio_interval([day / 2 for day in days], days, block=block, resamples=200)
+    half = ratio_interval([day / 2 for day in days], days, block=block)
     assert half is not None and half.mean == pytest.approx(0.5)
     bounds = [bound for bound in (half.lower, half.upper) if bound is not None]
     assert bounds == pytest.approx([0.5, 0.5] if len(days) >= BOUNDED_DAYS else [])
-    assert ratio_interval(days, [0] * len(days), block=block, resamples=200) is None
+    assert ratio_interval(days, [0] * len(days), block=block) is None

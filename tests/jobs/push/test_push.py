@@ -221,7 +221,7 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         summary = job.push_rest(wrong, on_progress=lambda *_: None)
         assert (summary.pushed, summary.expired) == (0, 1)
     with working(conf) as work:
-        assert len(work.journal.pins.standing("d", now_s=time.time())) == 1
+        assert len(work.journal.reports.pins("d", now_s=time.time())) == 1
         assert job.push_rest(work, on_progress=lambda *_: None).pushed == 1
     assert receipts(conf) == ["done", "done"]
 

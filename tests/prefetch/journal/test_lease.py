@@ -171,7 +171,7 @@ def test_a_journal_with_leases_per_item_goes_on(url: str) -> None:
             ("1000-prefetch-5", 2),
         ]
         work.finish({one.item_id: DONE for one in begun}, now_s=2003)
-        (pin,) = journal.pins.due("xc", now_s=2003, touch_every_s=100)
+        (pin,) = journal.reports.due_pins("xc", now_s=2003, touch_every_s=100)
         work.renewed({pin.item_id: 2003.0})
-        assert journal.pins.due("xc", now_s=2003, touch_every_s=100) == []
+        assert journal.reports.due_pins("xc", now_s=2003, touch_every_s=100) == []
         assert states(journal) == {"done": 7, "cancelled": 1}

@@ -111,7 +111,7 @@ def test_a_pin_that_the_moments_new_plan_takes_back_does_not_stand(journal: Jour
         journal.plans.record_plan([item(1, action)], now_s=at_s)
         begin_all(journal, action)
         finish(journal, f"1000-{action}-1", Receipt(ItemState.DONE, renewed_at_s=1001), now_s=at_s)
-    assert journal.pins.standing("xc", now_s=1003) == []
+    assert journal.reports.pins("xc", now_s=1003) == []
 
 
 @pytest.mark.parametrize("n_items", [0, AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE])

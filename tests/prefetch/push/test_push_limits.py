@@ -216,7 +216,7 @@ def test_a_last_use_of_the_future_keeps_no_pin_from_its_touch(journal: Journal) 
     assert run(fake, journal, touch_every_s=600).pushed == 1
     assert fake.log == ["touch /p"]
     (pin,) = journal.reports.receipts()
-    assert pin["state"] == "done" and not journal.pins.due("c", now_s=time.time(), touch_every_s=600)
+    assert pin["state"] == "done" and not journal.reports.due_pins("c", now_s=time.time(), touch_every_s=600)
 
 
 def test_a_record_of_1970_stops_no_touches(journal: Journal) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from prefetch.steward import readers
 from prefetch.steward.readers import NOBODY, Readers
-from prefetch.xcache.users import Login, Work
+from prefetch.xcache.fstream import Login, Work
 
 
 def logged_in(*kinds: str) -> Readers:

@@ -15,8 +15,8 @@ DATA = Path(__file__).parents[2] / "data"
 
 # As `xrdpfc_print -j` shows them.
 PRINTED = {
-    "5.5.3": (1160000, 131072, 9, 9, True, 2, 1795220513, False),
-    "6.2.1": (8388638, 131072, 65, 65, True, 3, 1795220521, False),
+    "5.5.3": (1160000, 131072, 9, 1160000, True, 2, 1795220513, False),
+    "6.2.1": (8388638, 131072, 65, 8388638, True, 3, 1795220521, False),
 }
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -45,7 +45,7 @@ def test_samples_of_real_caches(version: str) -> None:
     path = DATA / f"v4-{version}.cinfo"
     info = cinfo.read(path)
     assert cinfo.dump(info) == path.read_bytes()
-    got = (info.size_bytes, info.block_size_bytes, info.n_blocks, info.n_blocks_on_disk, info.complete)
+    got = (info.size_bytes, info.block_size_bytes, info.n_blocks, info.bytes_on_disk, info.complete)
     assert (*got, info.n_accesses, info.last_detach_s, info.is_open) == PRINTED[version]
     assert info.accesses[-1].bytes_hit == {"5.5.3": 2320000, "6.2.1": 8388638}[version]
 

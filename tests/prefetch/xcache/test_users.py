@@ -15,8 +15,8 @@ from monitoring import users
 
 from features.common.errors import InputError
 from prefetch.xcache.collector import frame
+from prefetch.xcache.fstream import MAX_CHARS, Login, Work, decode_session
 from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.users import MAX_CHARS, Login, Work, decode
 
 STOD, SERVER, HOST = 0x6B036137, 26639589911912, "26639589911912@[::ffff:127.0.0.1]"
 # `xrootd.monitor all auth … dest fstat user info …`, without and with `sec.protocol unix`.
@@ -32,11 +32,11 @@ datagram = partial(users, stod=STOD)
 
 @pytest.mark.parametrize(("text", "user"), [(PLAIN, "nobody"), (UNIX, "alice")])
 def test_a_login_has_the_name_that_was_authenticated_else_that_of_the_client(text: str, user: str) -> None:
-    assert decode(datagram(b"u", text, 3)) == Login(STOD, SERVER, 3, text.partition("\n")[0], user)
+    assert decode_session(datagram(b"u", text, 3)) == Login(STOD, SERVER, 3, text.partition("\n")[0], user)
 
 
 def test_a_client_may_say_what_it_works_for() -> None:
-    assert decode(datagram(b"i", JOB)) == Work(STOD, SERVER, JOB.partition("\n")[0], "crab:job 17")
+    assert decode_session(datagram(b"i", JOB)) == Work(STOD, SERVER, JOB.partition("\n")[0], "crab:job 17")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_client_may_say_what_it_works_for() -> None:
     ],
 )
 def test_names_that_clients_make_up_are_only_names(text: str, user: str) -> None:
-    found = decode(datagram(b"u", text))
+    found = decode_session(datagram(b"u", text))
     assert isinstance(found, Login) and found.user == user and found.server_id == SERVER
 
 
@@ -58,14 +58,14 @@ def test_names_that_clients_make_up_are_only_names(text: str, user: str) -> None
 )
 def test_what_names_no_session_is_an_input_error(bad: bytes) -> None:
     with pytest.raises(InputError):
-        decode(bad)
+        decode_session(bad)
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"u", b"i", b"f", b"\xff"]))
 def test_any_bytes_give_a_name_or_an_input_error(body: bytes, code: bytes) -> None:
     for one in (body, datagram(code, body), datagram(code, b"a.1:2@" + body)):
         with contextlib.suppress(InputError):
-            assert isinstance(decode(one), Login | Work)
+            assert isinstance(decode_session(one), Login | Work)
 
 
 def test_a_capture_keeps_names_beside_the_streams(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> 
 
 
 def due(journal: Journal, now_s: float, touch_every_s: int = 100) -> list[str]:
-    return [pin.item_id for pin in journal.pins.due("xc", now_s=now_s, touch_every_s=touch_every_s)]
+    return [pin.item_id for pin in journal.reports.due_pins("xc", now_s=now_s, touch_every_s=touch_every_s)]
 
 
 def _lease(journal: Journal) -> Lease:

@@ -220,7 +220,7 @@ def _cinfo(content: bytes) -> int:
     info = cinfo.parse(content)
     records = [record._asdict() for record in remembered(info)]
     pa.array(records, SCHEMA.field("records").type.value_type)
-    sizes = [info.size_bytes, info.bytes_on_disk, info.n_blocks_on_disk, info.last_detach_s]
+    sizes = [info.size_bytes, info.bytes_on_disk, info.n_blocks, info.last_detach_s]
     pa.array(sizes, pa.int64())
     assert 0 <= info.bytes_on_disk <= info.size_bytes
     assert isinstance(info.complete, bool) and isinstance(info.is_open, bool)

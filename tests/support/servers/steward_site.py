@@ -103,7 +103,7 @@ class Site:
         with contextlib.closing(Journal(str(self.journal))) as journal:
             journal.plans.record_plan(items, now_s=time.time())
             assert push(self.target, journal, cache="cache", limits=limits).failed == 0
-            assert {pin.name for pin in journal.pins.standing("cache", now_s=time.time())} >= set(names)
+            assert {pin.name for pin in journal.reports.pins("cache", now_s=time.time())} >= set(names)
 
     def collect(self, port: int | None = None) -> subprocess.Popen[bytes]:
         """A collector, which listens when this returns; at another `port` it hears nobody."""
