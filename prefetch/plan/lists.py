@@ -86,9 +86,7 @@ class Case:
         return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
-        """Which files this cache may hold, bool[n]: by rules, control group, federation and
-        `read_once_below`.
-        """
+        """Which files this cache may hold, bool[n]: not what a rule excludes, nor what is read once."""
         files, item = self.files, valued.item
         may = (files.treatment[item] == Treatment.PLANNED) | (files.treatment[item] == Treatment.PIN)
         read_once = valued.longest < self.limits.read_once_below

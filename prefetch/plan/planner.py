@@ -84,9 +84,7 @@ class ValuePlanner:
         return self.judge(state).plan
 
     def judge(self, state: CacheState, *, least: float = 0.0) -> Judgement:
-        """The plan with what it was made from. `least`: the lowest probability of a candidate that is looked
-        at.
-        """
+        """The plan with what it was made from; candidates less likely than `least` are left out."""
         scores, files = self.scores_at(state.as_of_s), self.files
         age_s = eviction_age_s(state, self.limits.cycle_s)
         shown = shown_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)

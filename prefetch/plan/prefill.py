@@ -21,9 +21,7 @@ ROOM = Limit(0, "what may be pinned, less what is")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prefill:
-    """A prefill's plan: pins of files on disk, prefetches of the others. `left_out`: number of files per
-    reason.
-    """
+    """Pins of files on disk, prefetches of the others; `left_out`: number of files per reason."""
 
     plan: Plan
     left_out: dict[str, int]

@@ -19,9 +19,7 @@ from replay.federation.ranges import layout_of
 
 
 class Treatment(enum.IntEnum):
-    """How a file is treated: planned by its value, left to the cache's own LRU, always pinned, or never
-    cached.
-    """
+    """What a plan does with a file: judge it by value, leave it to the cache, pin it, or keep it out."""
 
     PLANNED = 0
     EXCLUDED = 1
@@ -113,15 +111,13 @@ _KEY = "cachecastcontrol"
 
 
 def is_control(dids: Sequence[str], share: float) -> BoolArray:
-    """Which of `dids` (scope:name) are in the control group, chosen by hash: about `share` of all, bool[n]."""
+    """Which of `dids` (scope:name) are in the control group, bool[n]: a hash chooses about `share` of all."""
     hashed = pd.util.hash_array(np.asarray(dids, dtype=object), hash_key=_KEY, categorize=False)
     chosen: BoolArray = hashed < np.uint64(min(int(share * 2**64), 2**64 - 1))
     return chosen
 
 
 def belongs(names: Iterable[str], capacities: Mapping[str, float], server: str) -> BoolArray:
-    """Whether `server` is the one where Rucio looks for each of `names`, bool[n]; `capacities`: all servers'
-    bytes.
-    """
+    """Whether Rucio looks for each of `names` at `server`, bool[n]; `capacities`: bytes of all servers."""
     mine: BoolArray = layout_of(capacities).owners_of(names) == server
     return mine

@@ -94,9 +94,7 @@ class Files:
 
 
 def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
-    """`n` files with the columns `known`; by the others all are planned by value, read whole and in no
-    dataset.
-    """
+    """`n` files with the columns `known`; all others: planned by value, read whole, in no dataset."""
     unknown = np.full(n, UNKNOWN, np.int64)
     columns = {
         "is_control": np.zeros(n, np.bool_),
@@ -154,9 +152,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
 
 
 def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
-    """Scores of the files of `work` alone, each with probability 1 within `horizon_s`, whenever its job
-    starts.
-    """
+    """Scores of the files of `work` alone: each is certain to be read within `horizon_s`."""
     n = work.item.size
     return Scores(
         as_of_s,

@@ -42,7 +42,7 @@ def eviction_age_s(state: CacheState, cycle_s: int) -> int | None:
 
 
 def fitting_cycle_s(age_s: int | None, predicted_every_s: int) -> int:
-    """Seconds between plans: the longest divisor of `predicted_every_s` within a tenth of the eviction age."""
+    """Seconds between plans: a divisor of `predicted_every_s`, if possible within a tenth of `age_s`."""
     if age_s is None or predicted_every_s <= age_s // CYCLES_PER_AGE:
         return predicted_every_s
     most = max(1, predicted_every_s // SHORTEST_S)
