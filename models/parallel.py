@@ -1,4 +1,4 @@
-"""Work on all cores, one thread for each piece."""
+"""Work on all cores, one thread per piece."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _Result = TypeVar("_Result")
 
 
 def each(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """`work` of every item, in order; for work that spends its time outside Python.
+    """The results of `work` on every item, in order; for work that spends its time outside Python.
 
-    Fits side by side, not threads within a fit: OpenMP's threads wait for each other by spinning, and beside
-    other work on the machine that costs many times the fit.
+    Pieces run in parallel, each with one thread: OpenMP's threads wait for each other by spinning, which
+    costs many times the work where other programs run too.
     """
     with threadpool_limits(1), ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return list(pool.map(work, items))
 
 
 def in_turn(work: Callable[[_Item], object], items: Iterable[_Item]) -> None:
-    """`work` of every item on all cores, while the next item is made; only a few are in memory."""
+    """Do `work` on every item, on all cores, while the next item is made; only a few are in memory."""
     n_threads = len(os.sched_getaffinity(0))
     with threadpool_limits(1), ThreadPoolExecutor(n_threads) as pool:
         running: deque[Future[object]] = deque()

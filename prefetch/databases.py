@@ -52,7 +52,7 @@ class Database:
         self._is_made = False
 
     def close(self) -> None:
-        """Give back its connections."""
+        """Close its connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -63,7 +63,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that no other one changes SQLite during; PostgreSQL locks rows instead.
+        """A transaction in which no other one changes SQLite; PostgreSQL locks rows instead.
 
         Raises ServiceError if the database is unavailable.
         """
@@ -116,25 +116,25 @@ def insert_new(connection: sa.Connection, table: sa.Table, rows: Iterable[Mappin
 
 
 def alone(connection: sa.Connection, what: str) -> None:
-    """Wait until no other transaction does `what`, and let none until this one ends.
+    """Wait until no other transaction holds the lock `what`, and hold it until this one ends.
 
-    SQLite: one that writes is alone anyway.
+    In SQLite there is only one writer at a time anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(zlib.crc32(what.encode()))))
 
 
 def counted(connection: sa.Connection, table: sa.Table) -> None:
-    """Let PostgreSQL look at what a table holds now.
+    """Let PostgreSQL update its statistics of a table.
 
-    By older figures it would read and sort all of a large plan for a few items.
+    By older ones it would read and sort all of a large plan for a few items.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"ANALYZE {table.name}"))
 
 
 def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]:
-    """`rows`, some thousands at a time."""
+    """`rows` in lists of at most `n_rows`."""
     page: list[_T] = []
     for row in rows:
         page.append(row)
@@ -146,7 +146,7 @@ def pages(rows: Iterable[_T], n_rows: int = _ROWS_AT_ONCE) -> Iterator[list[_T]]
 
 
 def shown(url: str) -> str:
-    """The URL as people may see it: stars for its password, and no options, which can hold one too."""
+    """The URL without its password and options, which can hold one too; for messages."""
     if "://" not in url:
         return url
     try:

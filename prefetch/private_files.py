@@ -1,4 +1,4 @@
-"""Files that hold a secret: used only where nobody but us can read or change them."""
+"""Checks that a file with a secret can be read and changed by nobody else."""
 
 from __future__ import annotations
 

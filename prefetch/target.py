@@ -1,4 +1,4 @@
-"""What a pusher needs of a cache. Targets only translate; limits and state belong to the pusher.
+"""The interface of a cache that a pusher uses. Targets only translate; limits and state belong to the pusher.
 
 `prefetch.xcache.client.XCacheTarget` drives a real XCache, `prefetch.directory.cache.DirectoryTarget` a
 folder; both obey the contract tests in `tests/prefetch/test_target_contract.py`.
@@ -44,7 +44,7 @@ class Confirmation:
 
 
 class ServerIdentity(NamedTuple):
-    """One life of a cache's server, in its own words, as the headers of its monitoring name it too.
+    """The identity of a cache's server in one of its lives, as in the headers of its monitoring.
 
     `started_s`: s since 1970; `pid`: of its process, in its own process namespace.
     """
@@ -85,7 +85,7 @@ class CacheTarget(Protocol):
         ...
 
     def identity(self) -> ServerIdentity | None:
-        """Who the server says that it is, asked for now; None: nobody serves this cache."""
+        """The server's identity, asked for now; None if nobody serves this cache."""
         ...
 
     def clock_skew_s(self) -> float:

@@ -20,11 +20,11 @@ _EPSILON = 1e-6
 _GRID = np.concatenate([[_EPSILON], np.linspace(0.005, 0.995, 199), [1 - _EPSILON]])
 _MIN_ROWS = 50
 _CLEARLY = 0.98
-"""Largest ratio of log losses at which one map counts as clearly better than another."""
+"""One map is clearly better than another if the ratio of their log losses is at most this."""
 _FAR = 40.0
 """Log-odds beyond those of any float between 0 and 1."""
 _ODDS_DECIMALS = 2
-"""Rows of equal log-odds are one row to fit on: some thousand instead of all."""
+"""Rows of equal rounded log-odds are fitted as one: thousands of rows instead of all."""
 _N_BINS = 10
 _WINSOR = 0.99
 

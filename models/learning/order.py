@@ -36,19 +36,19 @@ LADDER_S = tuple(int(hours * HOUR_S) for hours in (1.5, 3, 6, 12, 24, 48, 96, 19
 PAST_PER_HORIZON = 3
 """The past is at least this many times as long as the longest horizon."""
 OUTLIVES = 3
-"""Rows are of files up to this many times as old as LRU's oldest: a learned order keeps some for longer."""
+"""Rows are of files up to this many times as old as LRU's oldest, as a learned order keeps some longer."""
 AGE_MOMENTS = 8
-"""Moments at which LRU's age is looked at."""
+"""Number of times at which LRU's age is measured."""
 FEWEST_ROWS = 2000
 """A horizon with fewer labelled rows has no model."""
 TOLERANCE = 0.01
-"""Missed bytes that differ by less than this share are alike: a short past tells no more."""
+"""Missed bytes that differ by less than this share count as equal: a short past cannot tell them apart."""
 KEPT_FOR_CHOICE = 0.25
-"""Share of the past that the share is chosen on."""
+"""Share of the past by which the models' share is chosen."""
 MOST_CHOSEN_ON = 250_000
-"""Accesses that the share is chosen on: each is replayed once per capacity and share."""
+"""Most accesses by which the models' share is chosen: each is replayed once per capacity and share."""
 MOST_ROWS, ROWS_PER_ACCESS = 150_000, 8
-"""Rows drawn from the past: so many at most, and per access."""
+"""Most training rows, in all and per access of the past."""
 LEARNER = LightGBM()
 
 
@@ -67,14 +67,14 @@ class Learnt(NamedTuple):
 
 
 def horizon_models(rungs: HorizonTrees) -> HorizonModels:
-    """The models as a kernel scores them. Raises ModelError if a text is none that this package writes."""
+    """The models in the form that a kernel scores. Raises ModelError if a text is damaged or forged."""
     return ladder([forest_of(text, COLUMNS) for text in rungs.texts], rungs.horizons_s)
 
 
 def learn_horizons(
     trace: Trace, story: AccessContext, ages_s: Sequence[float], *, to_s: float
 ) -> HorizonTrees | None:
-    """The models that could be trained at `to_s`, for caches whose LRU ages are `ages_s`.
+    """Models trained on what was known at `to_s`, for caches whose LRU ages are `ages_s`, in s.
 
     None if the past is too short for any horizon.
     """
@@ -104,11 +104,11 @@ def learn_horizons(
 def choose_shares(
     trace: Trace, story: AccessContext, capacities: Sequence[int], fitted: HorizonModels, *, from_s: float
 ) -> list[float]:
-    """For each capacity the largest share of `fitted` in the order that misses about the fewest bytes, of
-    those that are missed from `from_s` on.
+    """The models' share in the order for each capacity: the largest that misses about the fewest bytes.
 
-    The largest, as in a quiet past all shares are alike: what a middle one saves where the models then fail
-    is less than what it costs on a real archive, where they do not.
+    Bytes count from `from_s` on. The largest is chosen because in a quiet past all shares are alike: what a
+    middle one saves where the models then fail is less than what it costs on a real archive, where they do
+    not.
     """
 
     def missed(tried: tuple[int, float]) -> int:
@@ -168,9 +168,9 @@ class Learning(NamedTuple):
 
 
 def oldest_ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> list[float]:
-    """For each capacity the largest of `ages_s` at some moments of the later half of the past.
+    """The largest LRU age for each capacity at some times in the later half of the past, s.
 
-    A burst of reads makes it small at one moment. Raises InputError.
+    The largest, as a burst of reads makes the age small for a while. Raises InputError without accesses.
     """
     from_s = float(trace.time_s[0]) if trace.n_accesses else to_s
     moments = np.linspace((from_s + to_s) / 2, to_s, AGE_MOMENTS)

@@ -1,4 +1,4 @@
-"""The JSON part of a region's models: inputs, vocabulary, calibration and time of training."""
+"""The part of a region's models that is JSON: inputs, vocabulary, calibration and time of training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from replay.access_context import MOST_KINDS
 
 FORMAT = 5
 MAX_CHARS = 16 << 20
-"""Of the JSON: a hundred columns and eight horizons take about a hundredth."""
+"""Most characters of the JSON; a hundred columns and eight horizons take about a hundredth."""
 _MOST_READS = 1e9
 _MOST_BYTES = 1 << 63
 
@@ -45,18 +45,18 @@ class HorizonModel:
 
     @property
     def within(self) -> str:
-        """The horizon as people write it; the name of the model's file in a bundle."""
+        """The horizon as a label, for example `2d`; also the name of its file in a bundle."""
         return duration_label(self.horizon_s)
 
 
 @dataclasses.dataclass(frozen=True)
 class OrderModel:
-    """An order of eviction (`models.learning.order`) without its trees, for some sizes of a cache.
+    """An order of eviction (`models.learning.order`) without its trees.
 
-    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`); `shares`: of the
-    models in the order, the rest is recency, for capacities that are `fractions` of `footprint_bytes`, the
-    bytes of all files that it learned from. Nothing known from `until_s` on was used. `readers`: the kinds of
-    readers in its training data (`features.accesses`).
+    `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`). `shares`: of the
+    models in the order, where the rest is recency, for caches whose capacity is the share `fractions` of
+    `footprint_bytes`, the bytes of all files in the training. `until_s`: nothing known later was used, s
+    since 1970. `readers`: the kinds of readers in the training data (`features.accesses`).
     """
 
     horizons_s: tuple[int, ...]
@@ -69,7 +69,7 @@ class OrderModel:
     readers: tuple[str, ...] = ()
 
     def share(self, capacity_bytes: int) -> float:
-        """The share for the capacity nearest to `capacity_bytes`, by their ratio."""
+        """The models' share for a cache of `capacity_bytes`: that of the capacity nearest by ratio."""
         fraction = capacity_bytes / self.footprint_bytes
         nearest = min(self.fractions, key=lambda known: abs(math.log(known / fraction)))
         return self.shares[self.fractions.index(nearest)]
@@ -77,12 +77,12 @@ class OrderModel:
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """All horizons' models of a region; they share the matrix of `columns`, with words coded by `vocabulary`.
+    """The models of a region, one per horizon, which share the matrix of `columns`.
 
-    `until_s`: time of the training; nothing known later was used. `dropped`: horizons of the settings without
-    a model, with the reason. `spread`: the distribution of each column, for the detection of drift.
-    `by_recency`: horizons that recency serves, with the reason. `order`: of eviction; None if none could be
-    learned, with the reason `no_order`.
+    `vocabulary`: codes words in columns. `until_s`: time of the training; nothing known later was used.
+    `dropped`: horizons of the settings without a model, with the reason. `spread`: the distribution of each
+    column, to detect drift. `by_recency`: horizons that recency serves, with the reason. `order`: of
+    eviction; None if none could be learned, with the reason `no_order`.
     """
 
     region: str
@@ -103,7 +103,7 @@ class Bundle:
 
     @staticmethod
     def from_json(text: str | bytes) -> Bundle:
-        """The bundle of `to_json`. Raises ModelError if another version wrote it, it is damaged or forged."""
+        """The bundle in a text of `to_json`. Raises ModelError if it is damaged or of another version."""
         try:
             if len(text) > MAX_CHARS:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")

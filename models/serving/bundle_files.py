@@ -1,10 +1,10 @@
 """A bundle as files: `bundle.json`, a LightGBM text per horizon, and those of the order of eviction.
 
-    bundle.json       what `models.serving.bundle` says
-    2d.lgb            that horizon's trees; none if recency serves it
-    order/90m.lgb     trees of the order of eviction; none if too little was known
+    bundle.json       see `models.serving.bundle`
+    2d.lgb            that horizon's trees; missing if recency serves it
+    order/90m.lgb     trees of the order of eviction; missing if there is none
 
-Names are known, sizes bounded; one digest covers them all.
+Names are known, sizes are bounded, and one digest covers all files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from replay.trees.forest import HorizonModels
 BUNDLE_FOLDER, BUNDLE_FILE = "bundle", "bundle.json"
 ORDER_FOLDER = "order"
 MAX_FILE_BYTES = deadline.MOST_BYTES
-"""Of one file: 10 000 trees of 31 leaves take about a fifth."""
+"""Most bytes of one file; 10 000 trees of 31 leaves take about a fifth."""
 MAX_BUNDLE_BYTES = 2 << 30
 _MAX_FILES = 400
 _NAME = re.compile(rf"{BUNDLE_FILE}|(?:{ORDER_FOLDER}/)?\d{{1,9}}[a-z]\.lgb")
@@ -35,9 +35,9 @@ _BLOCK_BYTES = 1 << 20
 
 
 def check_listing(sizes: Mapping[str, int]) -> None:
-    """Refuse (ModelError) files by their names relative to the bundle, and sizes in bytes.
+    """Raise ModelError unless these are a bundle's files: `sizes` in bytes, by names relative to the bundle.
 
-    There must be a `bundle.json`, and nothing that training does not write: no folder `code`, no pickle.
+    There must be a `bundle.json`, and no file that training does not write: no folder `code`, no pickle.
     """
     if BUNDLE_FILE not in sizes:
         raise ModelError(f"the model bundle has no {BUNDLE_FILE}; train again")
@@ -67,7 +67,7 @@ def bundle_digest(folder: Path) -> str:
 
 
 def read_bundle(folder: Path) -> tuple[Bundle, tuple[tuple[HorizonModel, Scorer], ...]]:
-    """The bundle in `folder`, and its horizons, each with what scores its rows. Raises ModelError."""
+    """The bundle in `folder`, and a scorer for each of its horizons. Raises ModelError."""
     bundle = read_about(folder)
     fitted = (
         (one, Recency() if one.learner == RECENCY else _trees(folder, one.horizon_s, bundle.columns))

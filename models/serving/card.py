@@ -1,4 +1,4 @@
-"""What explains a version in MLflow: its card, signature, input example, and columns with their units.
+"""What describes a version in MLflow: card, signature, input example, and columns with their units.
 
 README.md             the card, which is also the version's description
 MLmodel               MLflow's own file: signature, input example, and why its loader gives nothing
@@ -68,7 +68,7 @@ def unit(column: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What the training knows of a version beside its bundle.
+    """What a card shows apart from the bundle.
 
     `example`: rows of the features; `figures`: a row per horizon, of the test days; `learned_from`: facts of
     the data, by name; `gains`: of the columns in the first horizon that has trees, as shares.

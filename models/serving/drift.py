@@ -20,14 +20,14 @@ LARGE = 0.25
 _TENTHS = np.linspace(0.1, 0.9, 9)
 _LEAST_SHARE = 1e-4
 _LEAST_ROWS = 200
-"""An as_of with fewer rows is not used to measure how much as_ofs differ."""
+"""As_ofs with fewer rows do not count when the usual difference between as_ofs is measured."""
 _USUAL_QUANTILE = 0.9
 _CHANCE = 35.6
 """The 99.99 % quantile of χ² with ten degrees of freedom."""
 _GROWING = {
     *("n_reads", "since_first_s", "dataset_reads_per_file", "dataset_since_first_s", "dataset_n_passes")
 }
-"""Columns that count from the first record on: they always move on from the training."""
+"""Columns that grow from the first record on, so that they always differ from the training."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,7 +82,7 @@ _HEALTH_TIMEOUT_S = 8
 _LONGEST_WAIT_S = 15
 _CALL_S = 400.0
 FILES_S = 3600.0
-"""Longest call, and longest transfer of a bundle; MLflow itself bounds each silence only."""
+"""Longest call, and longest transfer of a bundle, s; MLflow itself only bounds each silence."""
 _OWN_LOGIN = ("s3", "gs", "wasbs", "abfss", "hdfs")
 """Stores of files with a login of their own: none gets MLflow's."""
 _SERVER_FAULT = 500
@@ -130,9 +130,9 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
 
 
 def in_time(work: Callable[[], T], *, within_s: float) -> T:
-    """Call `work` beside this thread and return its result; it is left alone if it takes longer.
+    """Return the result of `work`, called in another thread, which is abandoned if it takes longer.
 
-    Raises what `work` does, and TimeoutError.
+    Raises what `work` raises, and TimeoutError after `within_s` seconds.
     """
     found: Future[T] = Future()
 
@@ -150,7 +150,7 @@ def in_time(work: Callable[[], T], *, within_s: float) -> T:
 
 
 class _InTime:
-    """A client of a server, whose calls end."""
+    """A client of a server whose calls all end in time."""
 
     def __init__(self, client: MlflowClient) -> None:
         self._client = client
@@ -161,9 +161,9 @@ class _InTime:
 
 
 def check_place(uri: str, artifact_uri: str) -> None:
-    """Raise ServiceError if the MLflow at `uri` keeps files where its login, or none of its files, should go.
+    """Raise ServiceError if `artifact_uri` is no place where the MLflow at `uri` may keep a run's files.
 
-    A server that lies can name any host, to which MLflow's client would log in, or any folder of ours.
+    A forged server can name any host, to which MLflow's client would send the login, or any local folder.
     """
     if not uri.startswith(("http://", "https://")):
         return

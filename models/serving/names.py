@@ -14,10 +14,10 @@ CANDIDATE, CHAMPION, STEWARD = "candidate", "champion", "steward"
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A version in MLflow (`cachecast-emea/3`), and the digest of its files by our own tables.
+    """A version in MLflow, for example `cachecast-emea/3`, and the digest of its files.
 
-    By the table promotions, if it is to act, else by the table trainings. None: they have none, so nothing of
-    it is read.
+    The digest is from our table promotions, if the version is to act, else from the table trainings. None:
+    the tables do not have it, and nothing of the version is read.
     """
 
     version: str

@@ -73,7 +73,7 @@ class Registry:
         return version_name(name, found.version)
 
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
-        """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if it is gone."""
+        """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if there is none."""
         name, _, number = version.rpartition("/")
         with service_errors(self.uri, _missing(version)):
             self._client.get_model_version(name, number)
@@ -81,12 +81,12 @@ class Registry:
             self._client.set_registered_model_alias(name, alias, number)
 
     def unpoint(self, region: str, alias: str) -> None:
-        """Take `alias` away: no version has it."""
+        """Remove `alias` from the region's models."""
         with service_errors(self.uri):
             self._client.delete_registered_model_alias(model_name(region), alias)
 
     def tag(self, version: str, tags: Mapping[str, str]) -> None:
-        """Set tags of a version and of its model. Raises StaleInputError if it is gone."""
+        """Set tags of a version and of its model. Raises StaleInputError if there is no such version."""
         name, _, number = version.rpartition("/")
         with service_errors(self.uri, _missing(version)):
             model_id = self._client.get_model_version(name, number).tags.get(MODEL_TAG)
@@ -96,15 +96,18 @@ class Registry:
                 self._client.set_logged_model_tags(model_id, dict(tags))
 
     def model_id(self, version: str) -> str | None:
-        """What figures of a version are linked to in MLflow. Raises StaleInputError if it is gone."""
+        """The id of the version's model in MLflow, which figures of runs are linked to; None if it has none.
+
+        Raises StaleInputError if there is no such version.
+        """
         name, _, number = version.rpartition("/")
         with service_errors(self.uri, _missing(version)):
             return self._client.get_model_version(name, number).tags.get(MODEL_TAG)
 
     def describe(self, version: str, heading: str, body: str) -> None:
-        """Put a section into a version's card, in place of one with this heading.
+        """Add a section to a version's card, or replace the one with this heading.
 
-        Raises StaleInputError if the version is gone.
+        Raises StaleInputError if there is no such version.
         """
         name, _, number = version.rpartition("/")
         with service_errors(self.uri, _missing(version)):
@@ -112,7 +115,7 @@ class Registry:
             self._client.update_model_version(name, number, with_section(known, heading, body))
 
     def confirmed(self, region: str, alias: str, named: Named | None) -> Named | None:
-        """What our record of promotions names for `alias`, if the alias points to it; None if both are empty.
+        """The version in our table promotions for `alias`, if the alias points to it; None if both are empty.
 
         Raises ModelError if they differ.
         """
@@ -152,7 +155,7 @@ class Registry:
             return RegionModels(*read_bundle(folder), named.version, named.digest)
 
     def verify_bundle(self, named: Named) -> Bundle:
-        """Make sure that a version's files are those of its digest and can be loaded; raises as `files`."""
+        """Check that a version's files are those of its digest and can be loaded; raises as `files`."""
         with self.files(named) as folder:
             bundle, _ = read_bundle(folder)
             if bundle.order is not None:
@@ -224,9 +227,11 @@ def _missing(version: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ServedOrder:
-    """An order for one cache. `kinds`: names of the tiers that it was trained with (`replay.access_context`).
+    """An order of eviction for one cache.
 
-    `readers`: the kinds of readers that it was told of (`features.accesses`).
+    `kinds`: names of the kinds of files in its training (`replay.access_context`); `readers`: the kinds of
+    readers that it distinguishes (`features.accesses`); `until_s`: end of the training data, s since
+    1970.
     """
 
     order: Order
@@ -244,11 +249,11 @@ def load_order(
     named: Named | None,
     known: ServedOrder | None = None,
 ) -> ServedOrder | None:
-    """The region's order that may evict, for a cache of so many bytes; None if there is none.
+    """The region's promoted order of eviction, for a cache of `capacity_bytes`; None if there is none.
 
-    `named`: what the table promotions names. `known`: one that was loaded before, returned without its files
-    being read again if it still is the one. Raises ModelError if its files were changed or cannot be read, or
-    the alias is not at `named`, and ServiceError.
+    `named`: the version in the table promotions. `known`: an order loaded before, returned without reading
+    its files again if it is still the same version. Raises ModelError if its files were changed or cannot be
+    read, or the alias is not at `named`, and ServiceError.
     """
     if (confirmed := registry.confirmed(region, STEWARD, named)) is None:
         return None

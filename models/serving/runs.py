@@ -74,7 +74,7 @@ class Run:
 
 
 class Written(NamedTuple):
-    """The id of a run in MLflow, of the model that its figures are of, and what is nested in it, in order."""
+    """A written run: its id in MLflow, the id of the model of its figures, and its nested runs, in order."""
 
     run_id: str
     model_id: str | None

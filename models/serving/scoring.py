@@ -19,7 +19,7 @@ from models.learning.learners import Scorer
 from models.serving.bundle import Bundle, HorizonModel
 
 ROWS_AT_A_TIME = 10_000
-"""Rows of a matrix scored at a time: small enough for a core's cache."""
+"""Rows scored at a time: few enough for a core's cache."""
 
 Each = Callable[[Callable[[pa.RecordBatch], list[pa.RecordBatch]], Iterable[pa.RecordBatch]], Iterable[Any]]
 """Applies a function to batches, and gives the results in their order."""

@@ -1,4 +1,4 @@
-"""A spooled training into MLflow: its runs, and a registered version that explains itself."""
+"""Uploads a spooled training to MLflow: its runs, and a registered version with its description."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _UNJUDGED = dict.fromkeys((MAY_PUSH_TAG, MAY_EVICT_TAG), "no: not evaluated yet"
 
 @dataclasses.dataclass(frozen=True)
 class Uploaded:
-    """What MLflow made of a training: the version as `name/number`, and the nested runs' ids in order.
+    """An uploaded training: its version as `name/number`, and the ids of its nested runs, in order.
 
-    `digest`: of the bundle's files, before they left this machine.
+    `digest`: of the bundle's files, taken before the upload.
     """
 
     version: str
@@ -31,10 +31,10 @@ class Uploaded:
 
 
 def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> Uploaded:
-    """Bring `training` into MLflow, register its bundle and move the alias `candidate` to it.
+    """Upload `training` to MLflow, register its bundle and move the alias `candidate` to it.
 
-    Repeated after a failure it starts anew: what an earlier try left is deleted first. Raises ServiceError;
-    the training then is as it was.
+    Repeated after a failure it starts again: what an earlier try left is deleted first. Raises ServiceError;
+    the training then stays as it was.
     """
     client, experiment_id = connect(uri, artifacts, experiment)
     place = Place(client, uri, experiment_id, training.folder)

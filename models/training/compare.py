@@ -188,9 +188,9 @@ def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluat
 
 
 def best(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """What serves: the LightGBM with the least log loss on validation rows (never test).
+    """The evaluation that serves: the LightGBM with the least log loss on validation rows (never test).
 
-    The first LightGBM serves if none could be validated, and recency if none is among them.
+    The first LightGBM if none could be validated, and recency if there is none.
     """
     learned = [e for e in evaluations if isinstance(e.learner, LightGBM)]
     losses = [(e.model.validation_log_loss, e) for e in learned if e.model]

@@ -123,7 +123,7 @@ def record(
 
 
 def headline(reports: Sequence[ModelReport]) -> dict[str, float]:
-    """The figures of the models that serve, by their names in MLflow: `auc/1d`, `calibration_error/1d` …"""
+    """The test figures of the models that serve, by their names in MLflow, for example `auc/1d`."""
     shown = {
         f"{name}/{report.within}": getattr(report, name)
         for name in ("auc", "average_precision", "calibration_error")

@@ -1,7 +1,7 @@
-"""Was a day's plan worth it? The cache's own records, beside replays of the same reads with and without it.
+"""Judges whether a day's plan was worth it, by replays of the cache's recorded reads with and without it.
 
-What plain LRU would have fetched can only be replayed. The replay is believed where it also gives what did
-happen: with what was really pushed it must hit the bytes that the cache says it hit.
+What plain LRU would have fetched can only be replayed. A replay is believed if it also reproduces what
+happened: with what was really pushed it must hit the bytes that the cache recorded as hits.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from replay.result import Result
 from replay.trace import ItemArray, Trace, window
 
 WARM_AGES = 3
-"""So many times what a cache holds must have come in before the day: nothing is left of its beginning."""
+"""Before the day, this many times the bytes held must have come in: then nothing is left of the beginning."""
 
 MOST_OFF = 0.02
-"""A replay that misses the observed hit bytes by more says nothing about this cache."""
+"""A replay whose hit bytes are off by a larger share says nothing about this cache."""
 
 MOST_UNWATCHED_S = 3600
-"""A steward that was away for longer does not know what LRU would have fetched on the day."""
+"""A steward that did not run for longer does not know what LRU would have fetched on the day."""
 
 GRID_S = 300
-"""What was pushed takes effect at the next of these moments."""
+"""Replayed pushes take effect at the next multiple of this many seconds."""
 
 
 class Done(NamedTuple):
@@ -107,10 +107,10 @@ class Worth:
 
 
 class Recorded:
-    """The planner of what was done: at each time of the grid, what was done since the one before.
+    """A planner that repeats what was pushed: at each time of the grid, what was done since the one before.
 
-    A pin is the touch that it is on a real cache: it is taken back at the next time, and asked for again by
-    the next plan.
+    A pin is a single touch, as on a real cache: it is taken back at the next time, and the next plan asks for
+    it again.
     """
 
     def __init__(self, done: Done, every_s: int) -> None:
@@ -134,9 +134,9 @@ class Recorded:
 def beginning(
     time_s: IntArray, came_bytes: IntArray, *, age_bytes: int, day_s: int
 ) -> tuple[int | None, float]:
-    """When to begin for WARM_AGES times `age_bytes` to come in before `day_s`; how many times did in all.
+    """When a replay begins so that WARM_AGES times `age_bytes` come in before `day_s`; None if too few do.
 
-    `time_s`, `came_bytes`: what came into the cache, in no order.
+    Also how many times `age_bytes` came in. `time_s`, `came_bytes`: what came into the cache, in no order.
     """
     before = np.flatnonzero(time_s < day_s)
     order = before[np.argsort(-time_s[before], kind="stable")]

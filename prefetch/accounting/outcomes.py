@@ -1,4 +1,4 @@
-"""What each pushed item earned: receipts joined with the reads that came after them. Pure."""
+"""What each pushed item earned: receipts joined with the reads that came after them."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ Where = Sequence[sa.ColumnElement[bool]]
 
 
 def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[int, int]:
-    """Cancel the unfinished items that plans of `cache` replace, and those of replaced or cancelled plans.
+    """Cancel the unfinished items that newer plans of `cache` replace, and those of cancelled plans.
 
-    Return how many of them were planned, and how many a run is working on; those are not interrupted. What a
-    run that died left unsettled, the next one settles.
+    Return how many were planned, and how many a run is working on; those are not interrupted. What a run that
+    died did not finish here, the next run does.
     """
     unsettled = sa.select(plans).where(plans.c.cache == cache, plans.c.is_settled.is_(False))
     with database.reading() as connection:
@@ -100,19 +100,19 @@ def _ids(database: Database, where: Where, n_items: int | None = None) -> Sequen
 
 
 def recorder(cache: str) -> str:
-    """The name of what only one run does at a time, see `alone`."""
+    """The name of the lock under which plans of `cache` are recorded, see `alone`."""
     return f"record plans of {cache}"
 
 
 def expired_early(now_s: float) -> sa.ColumnElement[bool]:
-    """Which items a wrong clock let expire: they come back unless they are cancelled."""
+    """Which items expired by a wrong clock, before their time; they are planned again unless cancelled."""
     return sa.and_(items.c.state == ItemState.EXPIRED, items.c.expires_at_s > now_s)
 
 
 def newest_plan_s(connection: sa.Connection, cache: str, after_s: int, now_s: float) -> int | None:
-    """The time of the newest PLAN after `after_s`; None: there is none that counts.
+    """The time of the newest PLAN after `after_s`, s since 1970; None if there is none.
 
-    Those do not that are cancelled, half recorded, or of the future.
+    Plans that are cancelled, half recorded or of the future do not count.
     """
     newer = (plans.c.cache == cache, plans.c.kind == PLAN, *_newer(after_s, now_s))
     found = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))

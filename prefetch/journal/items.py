@@ -13,10 +13,10 @@ from prefetch.journal.tables import KNOWN, PLAN, PROMOTED, UNPROVEN
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Item:
-    """One plan item; columns as in `features.schema.PLANS`. `attempts` counts this try too.
+    """One plan item; columns as in `features.schema.PLANS`. `attempts`: tries so far, this one included.
 
-    `source`: where its bytes come from, empty where that is not known. `size_bytes` 0: not known. `kind`: of
-    its plan, and `basis`: why it may act, see `prefetch.journal.tables`; an older journal has none.
+    `source`: where its bytes come from, empty if unknown. `size_bytes`: 0 if unknown. `kind`: of its plan;
+    `basis`: why it may act, see `prefetch.journal.tables`; items of an older journal have none.
     """
 
     item_id: str
@@ -62,7 +62,7 @@ class Try:
 
 
 class Items(Protocol):
-    """Items that can be gone through again and again: a million of them need not be in memory at once."""
+    """Items that can be iterated repeatedly: a million of them need not be in memory at once."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Item]: ...
@@ -70,7 +70,7 @@ class Items(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Heading:
-    """Which plan some items are. `digest`: what they say, whatever their order."""
+    """The plan that some items are of; `digest`: a hash of the items, whatever their order."""
 
     cache: str
     as_of_s: int
@@ -113,7 +113,7 @@ def item_of(row: Mapping[Any, Any], attempts: int) -> Item:
 
 
 def new_row(item: Item, generation: int, now_s: float) -> dict[str, Any]:
-    """The row of an item that nothing was done for yet."""
+    """The row of an item that was not tried yet."""
     known = {field: getattr(item, field) for field in _FIELDS}
     new = {"state": ItemState.PLANNED, "attempts": 0, "bytes": 0, "seconds": 0.0, "updated_at_s": now_s}
     return known | new | {"generation": generation}

@@ -1,7 +1,7 @@
-"""The lease of a cache: its holder is the only pusher of that cache, and alone writes what became of items.
+"""The lease of a cache: its holder is the only pusher of that cache, and alone writes results of its items.
 
 Each taking of a lease raises its fencing number. Every write of the holder checks that number in the same
-transaction, so a pusher that was paused, cut off or slow writes nothing once another one has taken over. The
+transaction, so a pusher that was paused, cut off or slow writes nothing after another one has taken over. The
 holder is named by machine, process and start of the process: another pusher there knows whether it is dead.
 """
 
@@ -62,7 +62,7 @@ def _started(pid: int) -> str:
 
 
 LEASE_S = 300.0
-"""A lease that its holder did not renew for so long may be taken by another pusher."""
+"""Seconds after its last renewal at which another pusher may take a lease."""
 
 BEAT_S = LEASE_S / 10
 """Seconds between renewals of a lease."""
@@ -91,9 +91,10 @@ class Leases:
             lease.release(now_s=now_s())
 
     def take(self, cache: str, *, now_s: float) -> Lease:
-        """Take the lease of `cache`, and plan again what a dead pusher left in flight.
+        """Take the lease of `cache`, and plan again the items that a dead pusher left in flight.
 
-        Raises ConflictError while another pusher holds it: it did not expire, nor is its process known dead.
+        Raises ConflictError while another pusher holds it: it has not expired, and its process is not known
+        to be dead.
         """
         holder = new_owner()
         with self._database.writing() as connection:
@@ -175,9 +176,9 @@ class Lease:
 
 
 def given_back(now_s: float) -> dict[str, object]:
-    """New values of items in flight that are planned again, or cancelled if that was asked for.
+    """Column values that plan items in flight again, or cancel them if that was asked for.
 
-    When their last try ended stays: sources are judged by it.
+    The time of their last try stays, because sources are judged by it.
     """
     state = sa.case((_IS_CANCELLING, ItemState.CANCELLED.value), else_=ItemState.PLANNED.value)
     return {"state": state, "updated_at_s": sa.case((_IS_CANCELLING, now_s), else_=items.c.updated_at_s)}

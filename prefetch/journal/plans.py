@@ -1,8 +1,8 @@
 """Whole plans in the journal: recorded, replaced by newer ones, cancelled and expired.
 
-A plan of a million items is never written in one transaction. Its row in `push_plans` makes it count, and
-changes in one short transaction; its items come before that and do not count yet, and what it replaces is
-cancelled after it, by whoever comes next if the run dies (`cancel_superseded`).
+A plan of a million items is never written in one transaction. Its items are written first and do not count
+yet; then one short transaction changes its row in `push_plans`, which makes them count. The items that it
+replaces are cancelled after that, by the next run if this one dies (`cancel_superseded`).
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class Plans:
         return cancel_superseded(self._database, cache, now_s=now_s)
 
     def record_plan(self, plan: Items, *, now_s: float) -> int:
-        """Record the items of one plan, and let it count; return how many are new to the journal.
+        """Record the items of one plan and make it count; return how many are new to the journal.
 
-        Every item has a basis: this is the gate that everything passes on its way to a cache. The same plan
-        again changes nothing, whatever its basis. Another plan of the same time replaces the first one: done
-        items stay done, unfinished items that are not part of it are cancelled. For each file the newest plan
+        Every item has a basis: all items pass this check on their way to a cache. The same plan again changes
+        nothing, whatever its basis. Another plan of the same time replaces the first one: done items stay
+        done, and unfinished items that are not part of it are cancelled. For each file the newest plan
         decides, and a newer PLAN replaces all unfinished items of older ones, whichever is recorded first. A
         pruned plan stays pruned. Raises InputError for a plan of the future, and ConflictError if another
         plan of that time is recorded meanwhile, or this one is cancelled.
@@ -107,9 +107,9 @@ class Plans:
         return n_new
 
     def recorded_as(self, plan: Items) -> str | None:
-        """The basis that a `plan` was recorded with; None: it was not, or by an older journal.
+        """The basis that `plan` was recorded with: of the items of models, if it has any.
 
-        That of the items of models, if there are such.
+        None if it was not recorded, or by an older journal.
         """
         if not len(plan):
             return None
@@ -126,10 +126,9 @@ class Plans:
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
         """Cancel the unfinished items of one plan, or of all plans for a cache.
 
-        Return how many were waiting, and how many a run is working on.
-
-        A try under way ends as it does, and is not repeated. The plan is never carried out again, and
-        replaces no other from now on; another plan of its time may be recorded.
+        Return how many were waiting, and how many a run is working on. A try under way ends as it does, and
+        is not repeated. The plan is never carried out again and no longer replaces others; another plan of
+        its time may be recorded.
         """
         undone = sa.exists().where(of_its_plan, sa.or_(items.c.state.in_(UNDONE), expired_early(now_s)))
         whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]

@@ -17,10 +17,10 @@ class Pruning:
         self._database = database
 
     def prunable(self, cache: str, *, before_s: float, now_s: float) -> list[int]:
-        """The times of plans that may be deleted, oldest first.
+        """The times of plans that may be deleted, s since 1970, oldest first.
 
-        They are settled, expired, and did not change since `before_s`; so are all older ones: what a newer
-        plan says of a file must not go before what an older one says.
+        They are settled, expired, and did not change since `before_s`, and so are all older ones: what a
+        newer plan says of a file must not go before what an older one says.
         """
         query = (
             sa.select(items.c.as_of_s, sa.and_(*_is_settled(before_s, now_s)).label("is_settled"))
@@ -37,7 +37,7 @@ class Pruning:
         return found
 
     def forget(self, cache: str, as_of_s: int, *, before_s: float, now_s: float) -> int:
-        """Delete a plan's items if it is settled still; return how many. It cannot be recorded again."""
+        """Delete the items of a plan that is still settled; return how many. It cannot be recorded again."""
         whose = of_plan(cache, as_of_s)
         with self._database.writing() as connection:
             alone(connection, recorder(cache))

@@ -48,7 +48,7 @@ class Reports:
         return {state.value: found.get(state, 0) for state in ItemState}
 
     def undone(self, cache: str) -> dict[str, int]:
-        """Number of a cache's items per state that something may still be done for, whatever its history."""
+        """Number of a cache's unfinished items per state, of all its plans."""
         query = sa.select(items.c.state, sa.func.count().label("n_items")).group_by(items.c.state)
         with self._database.reading() as connection:
             rows = connection.execute(query.where(items.c.cache == cache, items.c.state.in_(UNDONE)))
@@ -92,14 +92,14 @@ class Reports:
         return None if found is None else int(found)
 
     def stands(self, cache: str, as_of_s: int) -> bool:
-        """Whether a plan for the whole cache of that time is carried out, or about to be."""
+        """Whether a PLAN of that time is carried out, or being recorded."""
         whose = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.kind == PLAN)
         query = sa.select(sa.func.count()).where(*whose, plans.c.state.in_((RECORDING, STANDING)))
         with self._database.reading() as connection:
             return bool(connection.scalar(query))
 
     def tries(self, cache: str, *, since_s: float, until_s: float = math.inf) -> list[Try]:
-        """The last tries to fetch that the source decided and that ended in this time, oldest first."""
+        """Tries to fetch that ended in this time and whose result depended on the source, oldest first."""
         # What was on disk already says nothing of its source.
         fetched = sa.and_(items.c.state == ItemState.DONE, items.c.bytes > 0)
         query = (
@@ -116,7 +116,7 @@ class Reports:
             return [Try(row[0] or "", row[1], row[2], row.fault == "source") for row in rows]
 
     def evictions(self, cache: str, *, now_s: float) -> list[str]:
-        """Names that plans evict and no push has evicted yet, those of the newest plan first, by rank."""
+        """Names that plans evict and no push has evicted yet: newest plan first, then by rank."""
         query = (
             sa.select(items.c.name)
             .join(plans, of_its_plan)
@@ -130,10 +130,10 @@ class Reports:
             return list(connection.scalars(query))
 
     def unproven(self, cache: str, *, now_s: float) -> int:
-        """Number of items that no promotion covers and that stand: undone or fetched, and in their time.
+        """Number of items that no promotion covers and that are unfinished or fetched, and not expired.
 
-        So are those that failed, until their plan is replaced or cancelled: a steward goes on with evictions
-        that failed, and another push may. Pins that stand are those of `pins`.
+        Failed items count until their plan is replaced or cancelled: a steward goes on with evictions that
+        failed, and another push may. Pins that stand are given by `pins`.
         """
         failed = sa.and_(
             items.c.state == ItemState.FAILED,

@@ -99,9 +99,9 @@ plans = sa.Table(
         """
     },
 )
-"""One row per plan, which makes its items count: an item does whose `generation` is that of its plan.
+"""One row per plan. An item counts if its `generation` is that of its plan.
 
-Each time another plan of the same time is recorded, the generation goes up. `digest`: of the plan as it was
+Each time another plan of the same time is recorded, the generation goes up. `digest`: of the plan as
 recorded; `is_settled`: the items that it replaces, or that are replaced themselves, are cancelled.
 """
 

@@ -81,9 +81,9 @@ class Work:
         but: Collection[str] = (),
         retry_after_s: float = 0.0,
     ) -> list[Item]:
-        """Up to `n_items` items to try now, marked as running; fewest tries first, then by rank.
+        """Up to `n_items` items to try now, marked as running: fewest tries first, then by rank.
 
-        Left out are files of the sources `but`, and for `retry_after_s` per try what failed.
+        Files of the sources `but` are left out, and failed items for `retry_after_s` seconds per try.
         """
         asked = self._asked(action, now_s, but, retry_after_s) | {"n_items": n_items}
         with self._lease.writing() as connection:
@@ -95,7 +95,7 @@ class Work:
     def next_retry_s(
         self, action: Action, *, now_s: float, but: Collection[str] = (), retry_after_s: float = 0.0
     ) -> float | None:
-        """When the first of the items that wait may be tried, s since 1970; None: none waits."""
+        """When the first waiting item may be tried, s since 1970; None if none waits."""
         with self._lease.database.reading() as connection:
             found = connection.scalar(_NEXT_RETRY, self._asked(action, now_s, but, retry_after_s))
         return None if found is None else float(found)
@@ -109,7 +109,7 @@ class Work:
                 connection.execute(_FINISH, rows)
 
     def give_back(self, item_ids: Collection[str], *, now_s: float) -> None:
-        """Plan items again that were marked as running and not tried after all."""
+        """Plan items again that were marked as running and not tried."""
         these = (items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED))
         with self._lease.writing() as connection:
             change_in_order(connection, these, given_back(now_s) | {"attempts": items.c.attempts - 1})

@@ -1,1 +1,1 @@
-"""The placement service: which site and which server hold what, told to Rucio, caches and batch systems."""
+"""The placement service: answers Rucio, caches and batch systems which site and server hold what."""

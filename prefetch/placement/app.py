@@ -1,4 +1,4 @@
-"""The placement service's HTTP: what caches, operators and batch systems call, and the docs of all of it."""
+"""The placement service's HTTP: the routes that caches, operators and batch systems call, with their docs."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ class Api:
         self._registry = registry(figures)
 
     async def operators_only(self, request: Request) -> None:
-        """Refuse who has no operators' token."""
+        """Raise HTTPException (401) without the operators' token."""
         _require(self._tokens.owner(request.headers.get("authorization")) == OPERATORS)
 
     async def known_only(self, request: Request) -> str:
-        """Whose token it is; refuse who has neither a cache's nor the operators'."""
+        """The owner of the token: a cache, or OPERATORS. Raises HTTPException (401) without a known token."""
         owner = self._tokens.owner(request.headers.get("authorization"))
         _require(owner is not None)
         return str(owner)
@@ -229,7 +229,7 @@ class Api:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
     async def health(self) -> dict[str, Any]:
-        """`ok`, or `degraded` while the database is away: then answers come from memory alone."""
+        """`ok`, or `degraded` while the database is unavailable and answers come from memory alone."""
         servers = self._service.servers()
         return {
             "status": "ok" if self._keeper.fault is None else "degraded",

@@ -18,7 +18,7 @@ from replay.federation.rendezvous import KeyArray, keys_of, scores
 
 
 class Holding(NamedTuple):
-    """What one cache holds of items (indices), in bytes: now, and once its plan is carried out."""
+    """What one cache holds of items (indices), in bytes: now, and after its plan is carried out."""
 
     item: IntArray
     cached_bytes: FloatArray
@@ -72,7 +72,7 @@ def snapshot_of(
 
 
 def fraction(held_bytes: FloatArray, size_bytes: FloatArray) -> FloatArray:
-    """Bytes held as a share of the size, at most 1; of a size of 0: none."""
+    """Bytes held as a share of the size, 0 to 1; 0 where the size is 0."""
     return np.minimum(held_bytes / np.maximum(size_bytes, 1.0), 1.0) * (size_bytes > 0)
 
 
@@ -83,7 +83,7 @@ _STEPS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Supply:
-    """What sites offer: `weights` (bytes of their caches), `bytes_s` that one dataset may draw from each."""
+    """What sites offer: `weights`, bytes of their caches; `bytes_s`, bytes/s that a dataset may draw."""
 
     sites: tuple[str, ...]
     weights: tuple[float, ...]

@@ -58,7 +58,7 @@ _plans = sa.Table(
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-    """What the service has to store, by site and id, and the number of the refresh it has."""
+    """What the service has to store, by site and id; `after`: the number of the refresh it has."""
 
     heard: Mapping[tuple[str, str], Server]
     dropped: Mapping[tuple[str, str], Server]
@@ -67,7 +67,7 @@ class Pending:
 
 @dataclasses.dataclass(frozen=True)
 class Refresh:
-    """What a refresh job wrote: the snapshot's bytes, and plans as compressed JSON by cache."""
+    """A refresh as its job wrote it: the snapshot's bytes, and plans as compressed JSON by cache."""
 
     number: int
     snapshot: bytes
@@ -76,7 +76,7 @@ class Refresh:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """The database's content; `refresh` only where it is newer than asked for."""
+    """The content of the database; `refresh`: None if there is none newer than asked for."""
 
     servers: tuple[Server, ...]
     serves: Mapping[str, str]
@@ -85,7 +85,7 @@ class Stored:
 
 
 class Database:
-    """The tables at `url`. Every method raises ServiceError where the database is away."""
+    """The tables at `url`. Every method raises ServiceError if the database is unavailable."""
 
     def __init__(self, url: str) -> None:
         """Nothing is opened yet. Raises ConfigError."""
@@ -120,7 +120,7 @@ class Database:
             )
 
     def serve(self, client: str, cache_site: str | None) -> None:
-        """Let a client be served by a site, or by none."""
+        """Let a client site be served by the caches of a site; None: by its own."""
         with self._database.writing() as connection:
             if cache_site is None:
                 connection.execute(sa.delete(_serves).where(_serves.c.client == client))
@@ -128,7 +128,7 @@ class Database:
                 upsert(connection, _serves, [{"client": client, "cache_site": cache_site}])
 
     def reassign(self, dataset: str, sites: tuple[str, ...] | None) -> None:
-        """Put a dataset at sites by hand, or (None) take that back."""
+        """Place a dataset at sites by hand; None: by its popularity again."""
         with self._database.writing() as connection:
             if sites is None:
                 mine = _reassigned.c.dataset == dataset

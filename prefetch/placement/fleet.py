@@ -15,10 +15,10 @@ from replay.federation.ranges import SLOT, SPACE, Layout, Range, layout_of, merg
 
 
 def covered(layout: Layout, sizes: Mapping[str, float], alive: Collection[str]) -> Layout:
-    """`layout` with the ranges of servers not `alive` given to those that are, by size and hash.
+    """`layout` with the ranges of servers that are not `alive` given to the others, by size and hash.
 
-    It depends on who is alive, not on who died first: another death moves the dead one's ranges alone, and a
-    return brings exactly the former ranges back. Nobody alive: no ranges.
+    It depends on which servers are alive, not on the order in which they stopped: if another one stops, only
+    its ranges move, and when it returns, it has exactly the same ranges again. No ranges if nobody is alive.
     """
     owners = {part.owner for part in layout.ranges}
     stand_ins = {name: sizes[name] for name in sorted(owners & set(alive))}
@@ -62,7 +62,7 @@ class Server:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from others."""
+        """Site and id, which identify it."""
         return self.site, self.id
 
 
@@ -106,7 +106,7 @@ class Fleet:
         )
 
     def hear(self, server: Server) -> bool:
-        """Take a heartbeat, unless a later one was heard; whether servers or sizes changed by it."""
+        """Take a heartbeat, unless a later one was taken; return whether servers or sizes changed."""
         before = self._servers.get(server.key)
         if before is not None and before.seen_at_s > server.seen_at_s:
             return False
@@ -119,7 +119,7 @@ class Fleet:
         return self._servers.pop((site, id), None)
 
     def restore(self, servers: Iterable[Server], *, now_s: float) -> None:
-        """Take over what was stored: who was alive then has `liveness_s` from now to be heard."""
+        """Take over stored servers: those alive then have `liveness_s` from now to send a heartbeat."""
         stored = list(servers)
         stopped_s = max((server.seen_at_s for server in stored), default=0.0)
         for server in stored:
@@ -127,7 +127,7 @@ class Fleet:
             self.hear(dataclasses.replace(server, seen_at_s=now_s) if was_alive else server)
 
     def settle(self, now_s: float) -> bool:
-        """Let the silent leave, the heard of return and layouts follow; whether replies change."""
+        """Update who is alive at `now_s`, and the layouts; return whether replies change."""
         for key, server in list(self._servers.items()):
             if server.seen_at_s <= now_s - self._forget_s:
                 del self._servers[key]

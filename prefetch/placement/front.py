@@ -1,7 +1,7 @@
-"""The two routes that Rucio calls for every file, in front of the framework: prepared bytes, nothing made.
+"""The two routes that Rucio calls for every file, in front of the framework: they only send prepared bytes.
 
-What else comes is counted, its body read within bounds, and handed on when it has its turn: however much of
-it there is, the two routes wait for a few requests at most.
+Other requests are counted, their bodies read within bounds, and handed on in turn: however many there are,
+the two routes wait for a few of them at most.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prefetch.placement.service import Service
 
 MAX_BODY_BYTES = 2 * 1024**2
 SMALL_BODY_BYTES = 16 * 1024
-"""The longest body of all routes but `/score`."""
+"""The longest body on all routes except `/score`."""
 BODY_S = 10.0
 ROUTES = frozenset(
     {"liveness", "prefix", "serve", "ds", "plan", "score", "metrics", "health", "docs", "operator"}
@@ -35,7 +35,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Front:
-    """The ASGI application: hot routes here, the rest in `app`."""
+    """The ASGI application: answers the two routes itself, and hands other requests to `app`."""
 
     def __init__(self, service: Service, app: App, is_ours: Callable[[bytes], bool]) -> None:
         """`is_ours`: whether a Host header means this service."""
@@ -124,7 +124,7 @@ class Front:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """`receive` as it would be if all of `body` came at once."""
+    """A `receive` that gives all of `body` at once."""
     told = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> MutableMapping[str, Any]:
@@ -134,7 +134,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _body_length(headers: Mapping[bytes, bytes], most_bytes: int) -> int:
-    """The length that a body must state, so that no caller fills the memory. Raises RefusedError."""
+    """The Content-Length, which a body must have, so that no client fills the memory. Raises RefusedError."""
     length = headers.get(b"content-length", b"0")
     if b"transfer-encoding" in headers or not length.isdigit():
         raise RefusedError(411, "say Content-Length")

@@ -17,14 +17,14 @@ from typing import Any
 from features.common.errors import CachecastError
 
 HEAD_S = 10.0
-"""For a TLS handshake and a request's headers, from the connection or from the last answer."""
+"""Seconds for a TLS handshake and a request's headers, from the connection or the last answer."""
 ANSWER_S = 60.0
-"""For a request's body, and its answer's way to the client, from the end of the headers."""
+"""Seconds for a request's body and for sending its answer, from the end of the headers."""
 _SWEEP_S = 0.5
 
 
 class Held:
-    """A connection that counts: whose it is, and until when it must have got on."""
+    """A counted connection: its client, and the deadline of its next step."""
 
     __slots__ = ("client", "deadline_s", "transport")
 
@@ -33,9 +33,9 @@ class Held:
 
 
 class Gate:
-    """The connections of one service: `most` at once, of one client `per_client`.
+    """The connections of one service: `most` at once, and `per_client` of one client.
 
-    `closed`: connections that it closed, by reason: full, client (its limit) or slow.
+    `closed`: number of connections that it closed, by reason: full, client (its limit), slow or head.
     """
 
     def __init__(self, *, most: int, per_client: int, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -82,7 +82,7 @@ class Gate:
         held.deadline_s = self._now_s() + ANSWER_S
 
     def answered(self, held: Held) -> None:
-        """An answer was handed to the connection: of all it is now the last to be closed."""
+        """An answer was written: the connection is now the last one to be closed."""
         held.deadline_s = self._now_s() + HEAD_S
         if held in self._held:
             del self._held[held]
@@ -97,7 +97,7 @@ class Gate:
 
 
 def client_of(peer: tuple[str, int] | None) -> str:
-    """What counts as one client: an IPv4 address, or the /64 of an IPv6 one, which a host may have whole."""
+    """The client of a peer: an IPv4 address, or the /64 of an IPv6 one, all of which a host may have."""
     host = peer[0] if peer else ""
     if ":" not in host:
         return host

@@ -61,14 +61,14 @@ class Unserve(pydantic.BaseModel):
 
 
 class Input(pydantic.BaseModel):
-    """A file or dataset that a job reads, with its size where the asker knows it."""
+    """A file or dataset that a job reads, with its size in bytes where the caller knows it."""
 
     did: FileName
     size_bytes: Annotated[int, pydantic.Field(ge=0, le=10**18)] | None = None
 
 
 class ScoreAsked(pydantic.BaseModel):
-    """A batch system asks where a job should run. `waited_s`: how long the job has been idle."""
+    """A batch system asks where a job should run. `waited_s`: how long the job has been idle, s."""
 
     # An error per input would take longer than their ranking.
     inputs: Annotated[
@@ -88,7 +88,7 @@ SCORE_BODY: dict[str, Any] = {
 
 
 def score_asked(body: bytes) -> ScoreAsked:
-    """The body of `/score`. Takes up to 0.1 s, and so is no work for the event loop. Raises InputError."""
+    """The parsed body of `/score`. Takes up to 0.1 s: call it outside the event loop. Raises InputError."""
     try:
         return ScoreAsked.model_validate_json(body)
     except pydantic.ValidationError as error:
@@ -96,7 +96,7 @@ def score_asked(body: bytes) -> ScoreAsked:
 
 
 def first_fault(fault: Mapping[str, Any]) -> str:
-    """What pydantic found wrong, and where in the body."""
+    """The fault that pydantic found, and where in the body it is."""
     return bounded(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}")
 
 
@@ -116,7 +116,7 @@ class Body(TypedDict):
 
 
 class Answer(NamedTuple):
-    """A reply: its two messages, its ETag, and what is sent instead to those who have it already."""
+    """A reply: its two messages, its ETag, and the message sent instead if the client has it already."""
 
     start: Start
     body: Body
@@ -131,7 +131,7 @@ Header = tuple[bytes, bytes]
 
 
 def json_answer(value: object, *, max_age_s: int, status: int = 200, more: Sequence[Header] = ()) -> Answer:
-    """`value` as compact JSON, ready to be sent; caches on the way may keep it for `max_age_s`, 0: not.
+    """`value` as a JSON reply. Caches on the way may keep it for `max_age_s` seconds; 0: they must not.
 
     `more`: further headers.
     """

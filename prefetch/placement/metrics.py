@@ -1,4 +1,4 @@
-"""The service's figures for Prometheus, read when they are asked for."""
+"""The service's figures for Prometheus, computed when they are scraped."""
 
 from __future__ import annotations
 

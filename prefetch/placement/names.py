@@ -11,7 +11,7 @@ from features.common.names import UNFIT
 
 MAX_NAME_BYTES = 1024
 OTHER = "other"
-"""The site of what is placed nowhere; Rucio and PanDA know the word."""
+"""The site of datasets that are placed nowhere; Rucio and PanDA know the word."""
 
 _UNFIT = re.compile(UNFIT)
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -102,7 +102,7 @@ _HEADERS: Final = {
 class Asked(NamedTuple):
     """What a page shows: the region, or the plan of a `cache`.
 
-    Of the plan the items of an `action`, or all, after the first `after`; and why `item` is in it or not.
+    Of a plan: the items of an `action`, or all, after the first `after`; and why `item` is in it or not.
     """
 
     cache: str = ""
@@ -119,17 +119,17 @@ class Heard(NamedTuple):
 
 
 class Source(Protocol):
-    """Where pages come from. `caches`: those that have a page; `style`: the stylesheet of all pages."""
+    """Makes the pages. `caches`: those that have a page; `style`: the stylesheet of all pages."""
 
     caches: Collection[str]
     style: bytes
 
     def page(self, asked: Asked, heard: Mapping[str, Heard]) -> bytes:
-        """A page as HTML; `heard` by cache. Takes seconds. Raises ServiceError."""
+        """A page as HTML, with the heartbeats `heard` by cache. Takes seconds. Raises ServiceError."""
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release what it holds."""
         ...
 
 

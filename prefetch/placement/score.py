@@ -1,4 +1,4 @@
-"""Where a job's input lies, and how long the job would take there: KIT's Eq. 1, site by site.
+"""Ranks sites for a job: what they hold of its input, and how long it would take there by KIT's Eq. 1.
 
 Source: KIT, "Advancing throughput of HEP analysis work-flows using caching concepts" (NaviX).
 """
@@ -18,7 +18,7 @@ from replay.study.benefit import Cluster, processing_s
 
 @dataclasses.dataclass(frozen=True)
 class CacheScore:
-    """One cache: the fraction of the input it holds, the one after its plan, and Eq. 1 with it alone."""
+    """One cache: the share of the input that it holds, now and after its plan, and Eq. 1 for it alone, s."""
 
     cache: str
     cached_fraction: float
@@ -43,8 +43,8 @@ class SiteScore:
 class Score:
     """The sites for one input, best first.
 
-    A job waits for a better site for `max_wait_s` at most: what that site saves, and no longer than allowed.
-    `released`: it has waited so long, or waiting saves nothing; any site will do.
+    `max_wait_s`: how long a job may wait for a better site: what that saves, and at most the time allowed.
+    `released`: it has waited so long, or waiting saves nothing, so that any site will do.
     """
 
     as_of: str

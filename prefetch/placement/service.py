@@ -1,6 +1,6 @@
-"""What the service knows, and its answers made ready: memory alone, so it needs no database to answer.
+"""What the service knows, and its prepared answers: all in memory, so it answers without a database.
 
-One thread, the event loop's, changes and reads it; `keeper` carries changes to the database and back.
+One thread, the event loop's, changes and reads it; `synchroniser` carries changes to the database and back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from replay.federation.rendezvous import key_of, scores
 from replay.study.benefit import Cluster
 
 KEPT_ANSWERS = 100_000
-"""Questions whose answers are kept ready, some 20 MB; then they are asked anew."""
+"""Most answers that are kept, some 20 MB; then all are dropped."""
 KEPT_PATH_CHARS = 256
 
 Key = TypeVar("Key")
@@ -39,11 +39,11 @@ class Plan(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a site decides about the service.
+    """The settings of the service.
 
     `never`: patterns of dids that are placed nowhere; `members`: the caches that may send heartbeats;
-    `clusters`: rates of sites for Eq. 1, `cluster`: those of sites not named there; `*_age_s`: how long
-    others may keep an answer.
+    `clusters`: rates of sites for Eq. 1, `cluster`: those of all other sites; `*_age_s`: how long others may
+    keep an answer.
     """
 
     liveness_s: int
@@ -77,7 +77,7 @@ class Service:
         self._publish()
 
     def dataset(self, path: str) -> Answer:
-        """The reply to `/ds/{n}/{did}`, of what is behind `/ds/`: at most `n` sites (0: all), best first."""
+        """The reply to `/ds/` and `path` (`N/DID`): at most N sites (0: all), best first."""
         ready = self._answers.get(path)
         if ready is None:
             ready = self._made(path)
@@ -91,7 +91,7 @@ class Service:
         return "" if server is None else server.address
 
     def ranking(self) -> Callable[[ScoreAsked], Score]:
-        """What ranks the live sites for a job, as of now, in any thread; see `score.score`."""
+        """A function that ranks the sites alive now for a job, in any thread; see `score.score`."""
         allowed, snapshot = self.options.max_wait_s, self.snapshot
         alive = {site: frozenset(self._fleet.alive(site)) for site in self._fleet.live_sites()}
         clusters = {site: self.options.clusters.get(site, self.options.cluster) for site in alive}
@@ -124,7 +124,7 @@ class Service:
         return self._fleet.silent()
 
     def check_sites(self, sites: Sequence[str]) -> None:
-        """Raise InputError for a site that neither heartbeats nor the last refresh know."""
+        """Raise InputError for a site that is in neither heartbeats nor the last refresh."""
         known = {server.site for server in self._fleet.known()} | set(self.snapshot.sites) | {OTHER}
         if unknown := sorted(set(sites) - known):
             raise InputError(f"there is no site {unknown[0]!r}; known are {', '.join(sorted(known))[:300]}")
@@ -139,7 +139,7 @@ class Service:
             self.tick()
 
     def drop(self, site: str, id: str) -> bool:
-        """Take a server out for good; whether it was known."""
+        """Remove a server; return whether it was known."""
         server = self._fleet.drop(site, id)
         if server is None:
             return False
@@ -149,23 +149,23 @@ class Service:
         return True
 
     def serve(self, client: str, cache_site: str | None) -> None:
-        """Let a client be served by a site, or (None) by its own."""
+        """Let a client site be served by the caches of a site; None: by its own."""
         rest = {name: site for name, site in self.serves.items() if name != client}
         self.serves = rest if cache_site is None else rest | {client: cache_site}
 
     def reassign(self, did: str, sites: tuple[str, ...] | None) -> None:
-        """Put a dataset at sites by hand, or (None) take that back."""
+        """Place a dataset at sites by hand; None: by its popularity again."""
         rest = {name: chosen for name, chosen in self.reassigned.items() if name != did}
         self.reassigned = rest if sites is None else rest | {did: sites}
         self._answers.clear()
 
     def tick(self) -> None:
-        """Let the silent leave and the heard of return, as of now."""
+        """Update who is alive, as of now."""
         if self._fleet.settle(self.now_s()):
             self._publish()
 
     def pending(self) -> Pending:
-        """What is to be stored; from now on it counts as stored, unless it is given back."""
+        """What has to be stored. It counts as stored from now on, unless `give_back` gets it."""
         pending = Pending(self._heard, self._dropped, self._refresh)
         self._heard, self._dropped = {}, {}
         return pending
@@ -176,7 +176,7 @@ class Service:
         self._dropped = {k: v for k, v in pending.dropped.items() if k not in self._heard} | self._dropped
 
     def take(self, stored: Stored, snapshot: Snapshot | None) -> None:
-        """Follow what is stored: also other services' heartbeats, operators' changes and new refreshes."""
+        """Take over what is stored: also other services' heartbeats, operators' changes, new refreshes."""
         self._take_servers(stored.servers)
         self.serves = dict(stored.serves)
         if self.reassigned != stored.reassigned:
@@ -250,7 +250,7 @@ class Service:
         return self._live(self.snapshot.sites_of(row)) or self._by_hash(did)
 
     def _by_hash(self, did: str) -> tuple[str, ...]:
-        """The one site of a dataset nobody has foreseen, or whose sites are away: by hash and size."""
+        """By hash and size, the site of a dataset that no snapshot places, or whose sites are not alive."""
         if not self._weights:
             return ()
         names = list(self._weights)

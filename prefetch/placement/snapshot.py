@@ -1,6 +1,6 @@
-"""What the service knows of datasets and files: sorted arrays, made by a job, used as they lie in memory.
+"""What the service knows of datasets and files: sorted arrays, written by a job and used without a copy.
 
-A name is its 64-bit key: of a million names two meet with a chance of 3 in 10^8.
+A name is its 64-bit key: the chance that two of a million names have the same key is 3 in 10^8.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from features.common.errors import InputError
 from replay.federation.rendezvous import KeyArray, key_of, keys_of
 
 MAX_SITES = 5
-"""Sites of one dataset at most: as many as Rucio asks for."""
+"""Most sites of one dataset: as many as Rucio asks for."""
 NOBODY, NOWHERE = 255, 254
 """In a row of `placed`: no further site; and as the first one: not to be placed."""
 _DAMAGED = "the stored placements are damaged or of another version; run `cachecast place`"
@@ -77,7 +77,7 @@ class Snapshot:
         return self.dataset_keys.data, self.placed.reshape(-1).data
 
     def row(self, did: str) -> bytes | None:
-        """The row of `placed` of a dataset; None: it is not known."""
+        """The row of `placed` of a dataset; None if it is unknown."""
         keys, placed = self._lookup
         key = key_of(did)
         at = bisect.bisect_left(keys, key)
@@ -90,7 +90,7 @@ class Snapshot:
         return tuple(self.sites[i] for i in row if i < NOWHERE)
 
     def fractions(self, dids: Sequence[str]) -> Fractions:
-        """What is known of files or datasets."""
+        """Sizes of files or datasets, and the shares of them in each cache."""
         keys = keys_of(dids)
         at = np.searchsorted(self.item_keys, keys)
         at[at == self.item_keys.size] = 0
@@ -138,7 +138,7 @@ def dump(snapshot: Snapshot) -> bytes:
 
 
 def load(data: bytes) -> Snapshot:
-    """The snapshot in `data`, whose arrays stay there. Raises InputError."""
+    """The snapshot in `data`, whose bytes its arrays use. Raises InputError if it is damaged."""
     if not data.startswith(_MAGIC) or zlib.crc32(memoryview(data)[:-8]) != int.from_bytes(
         data[-8:], "little"
     ):

@@ -1,4 +1,4 @@
-"""Between memory and database: stores what was heard, reads what is new, and says when it cannot."""
+"""Keeps memory and database in step: stores heartbeats, reads what is new, and reports when it cannot."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Synchroniser:
             self._database.close()
 
     async def sync(self) -> None:
-        """Store and read once; what fails is told in `fault`, counted in `faults`, and loses nothing."""
+        """Store and read once. A failure is reported in `fault`, counted in `faults`, and loses nothing."""
         async with self._one_at_a_time:
             pending = self._service.pending()
             try:

@@ -19,7 +19,7 @@ _MAX_FILE_BYTES = 4096
 
 
 class Tokens:
-    """The operators' token, which allows every change, and one per cache, which allows its heartbeats."""
+    """The operators' token, which allows all changes, and one per cache, which allows its heartbeats."""
 
     def __init__(self, operator: str, caches: Mapping[str, str]) -> None:
         """An empty one allows nobody. Raises ConfigError for a short token, and for one that two share."""

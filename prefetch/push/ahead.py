@@ -1,7 +1,7 @@
-"""The items that a push marks as running ahead of their tries, and the results that it has not written yet.
+"""Items that a push marks as running before it tries them, and results that it has not written yet.
 
 A transaction waits for the disk: one per item would make the journal slower than a cache with fast files. So
-items are marked and written in groups, as many as a fraction of a second brings; slow files one at a time.
+items are marked and written in groups, as many as a fraction of a second needs; slow files one at a time.
 After a run is killed, at most that much work is checked again; the cache then reports it as done.
 """
 
@@ -18,7 +18,7 @@ from prefetch.journal.work import Work
 from prefetch.push.attempt import Tried
 
 AHEAD_S = 0.25
-"""Work marked ahead: more would keep items from being cancelled."""
+"""Seconds of work that are marked ahead. What is marked is not cancelled, so it is little."""
 
 WRITE_S = 0.1
 """Results are written to the journal within this time …"""
@@ -30,7 +30,7 @@ Ended = tuple[Item, Tried]
 
 
 class Ahead:
-    """Items of `work` that are to be tried, and results. `retry_after_s`: the pause per try that failed."""
+    """Items of `work` that are to be tried, and results of tries; `retry_after_s`: pause per failed try."""
 
     def __init__(self, work: Work, now_s: Callable[[], float], retry_after_s: float) -> None:
         self._work, self._now_s, self._retry_after_s = work, now_s, retry_after_s
@@ -40,7 +40,7 @@ class Ahead:
         self._written = time.monotonic()
 
     def next(self, action: Action, n_items: int, but: Callable[[], Collection[str]]) -> Item | None:
-        """An item to try now; where none is marked, mark `n_items`, and those soon needed.
+        """An item to try now, or None. If none is marked, `n_items` are, and more that are soon needed.
 
         `but` gives the sources whose files are left out.
         """
@@ -61,7 +61,7 @@ class Ahead:
         return None if at_s is None else at_s - now_s
 
     def drop(self, unwanted: Callable[[Item], bool], begun: Sequence[Item] = ()) -> None:
-        """Give back the items ahead that are `unwanted`, and those of `begun`; none of them was tried."""
+        """Give back the marked items that are `unwanted`, and those of `begun`, without a try."""
         dropped = [*begun, *filter(unwanted, self._ahead)]
         self._ahead = deque(item for item in self._ahead if not unwanted(item))
         if dropped:
@@ -81,7 +81,7 @@ class Ahead:
         return max(0.0, self._written + WRITE_S - time.monotonic())
 
     def write(self) -> list[Ended]:
-        """Write the results and return them. Drop cancelled items."""
+        """Write the results to the journal and return them; give back marked items that were cancelled."""
         ended, self._ended = self._ended, []
         if not ended:
             return []
@@ -95,5 +95,5 @@ class Ahead:
         return ended
 
     def close(self) -> None:
-        """Give back all items ahead."""
+        """Give back all marked items."""
         self.drop(lambda _: True)

@@ -27,13 +27,14 @@ class _Unconfirmed(TargetUnavailable):
 class PushLimits:
     """Bounds of a push.
 
-    `parallel`: files at once. `bytes_per_s`: prefetched on average; None: any. `timeout_s`: per try of a
-    file, confirmation included. `attempts`: tries before an item is failed; `retry_after_s` after each that
-    failed, times the tries so far, comes the next. `touch_every_s`: a pinned file is renewed when its last
-    use is older; None: half the age at which the cache drops files. `breaker`: the push ends if the cache was
-    unavailable this many times in a row, and the rest stays planned. `evict_guard_s`: a server that removes
-    open files is asked to remove none whose last known use ended within this time by the cache's clock, and
-    none at all if that clock differs from ours by more than `max_clock_skew_s`.
+    `parallel`: files at once. `bytes_per_s`: prefetched on average, None: not limited. `timeout_s`: of one
+    try of a file, confirmation included. `attempts`: tries of an item before it is failed. `retry_after_s`:
+    pause after a failed try, times the number of tries so far. `touch_every_s`: a pinned file is renewed when
+    its last use is older; None: half the age at which the cache drops files. `breaker`: the push ends when
+    the cache was unavailable this many times in a row, and the rest stays planned. `evict_guard_s`: a server
+    that removes open files is not asked to remove a file whose last known use ended less than this ago by the
+    cache's clock; if that clock differs from ours by more than `max_clock_skew_s`, it is asked to remove
+    none.
     """
 
     parallel: int = 8
@@ -50,14 +51,14 @@ class PushLimits:
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """A receipt, and whether it was `already` so without us."""
+    """The receipt of a try; `already`: the cache was as wanted before it."""
 
     receipt: Receipt
     already: bool = False
 
 
 def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Tried:
-    """What one try of `item` came to; errors of the cache become its receipt."""
+    """Try `item` once and return its receipt; errors of the cache are part of it."""
     started = time.monotonic()
     again = ItemState.PLANNED if item.attempts < limits.attempts else ItemState.FAILED
     try:
@@ -75,10 +76,11 @@ def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable
 def renewal(
     target: CacheTarget, name: str, limits: PushLimits, now_s: Callable[[], float]
 ) -> tuple[Confirmation, float]:
-    """Keep `name` from the next purge: what the cache then confirms, and the file's last use, s since 1970.
+    """Keep `name` from the next purge. Returns what the cache confirms, and the last use, s since 1970.
 
-    Touches only a file whose last use is older than `touch_every_s`, and none whose record is unreadable:
-    its use would be written nowhere. Raises PushRejected if the server confirms that it does not hold it.
+    Touches a file only if its last use is older than `touch_every_s` and its record is readable: otherwise
+    the use would be written nowhere. Raises PushRejected if the server confirms that it does not hold the
+    file.
     """
     assert limits.touch_every_s is not None
     now = now_s()

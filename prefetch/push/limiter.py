@@ -12,10 +12,10 @@ from prefetch.push.origins import Sources, SourceState
 
 
 class TokenBucket:
-    """Lets a file start while it is not in debt; every file started is a debt of its bytes.
+    """Lets a file start while no bytes are owed; every file that starts owes its size.
 
-    `bytes_per_s`: None lets all start at once. A file is fetched as fast as it comes, so bursts are as long
-    as files are; over minutes the rate holds.
+    `bytes_per_s`: None: no limit. A file comes as fast as its source sends it, so bursts are as long as
+    files; the rate holds over minutes.
     """
 
     def __init__(self, bytes_per_s: int | None) -> None:
@@ -29,7 +29,7 @@ class TokenBucket:
         return 0.0 if self._rate is None else max(0.0, -self._balance / self._rate)
 
     def spend(self, n_bytes: int) -> None:
-        """Book a file that starts; a negative number gives back what it did not need."""
+        """Add the bytes of a file that starts; a negative number gives back what it did not need."""
         self._fill()
         self._balance -= n_bytes
 
@@ -58,9 +58,9 @@ class Breaker:
 
 
 class Limiter:
-    """The rate of a push and the health of its sources. `fetches`: what is known of the sources.
+    """The rate of a push and the health of its sources. `fetches`: what earlier tries showed of them.
 
-    `left_alone`: sources whose items were left, by name.
+    `left_alone`: sources whose items were not tried, by name.
     """
 
     def __init__(self, limits: PushLimits, fetches: Sources, now_s: Callable[[], float]) -> None:

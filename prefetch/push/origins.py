@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 UNKNOWN = "the cache's own origin"
 FEW = 5
-"""So many tries of a source say nothing about it yet."""
+"""Fewer tries of a source do not count."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceLimits:
-    """A source is left alone that failed more than `failures` of its last tries, of FEW at least.
+    """A source is left alone if more than the share `failures` of its last tries failed, of FEW at least.
 
-    After `reconsider_s` they are forgotten, and it is tried again.
+    Tries are forgotten after `reconsider_s` seconds, so that the source is tried again.
     """
 
     failures: float = 0.5

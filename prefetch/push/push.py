@@ -1,7 +1,7 @@
-"""Carry out the items in one cache's journal: order, limits, retries and receipts.
+"""Carries out the items in one cache's journal: order, limits, retries and receipts.
 
-Safe to run again at any time: a cache has one pusher at a time (`prefetch.journal.lease`), done items are not
-touched, and what a crash left half done is first looked for in the cache.
+It is safe to repeat at any time. A cache has one pusher at a time (`prefetch.journal.lease`), done items are
+not touched, and items that a crash left half done are first looked up in the cache.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _LONG_NUMBER = re.compile(r"\d{5,}")
 
 @dataclasses.dataclass(frozen=True)
 class PushSummary:
-    """What a push did. `pushed`: items done by it; `already_done`: found so in the cache.
+    """What a push did. `pushed`: items that it carried out; `already_done`: the cache was as wanted before.
 
     `failures`: failed items by error, in which `…` stands for names and sizes; the rarest are `other errors`.
-    `stopped`: why it ended early, or None; `left_alone`: sources whose items it did not try; items not
-    tried stay planned. `seconds`: wall time.
-    `withheld`: items of the plan per action that did not enter the journal, and `unproven`: why, or None.
+    `expired`: items past their time; `stopped`: why it ended early, or None; `left_alone`: sources whose
+    items it did not try, which stay planned; `seconds`: wall time. `withheld`: items of the plan per action
+    that did not enter the journal, and `unproven`: why, or None.
     """
 
     pushed: int = 0
@@ -67,7 +67,7 @@ def push(
     limits: PushLimits | None = None,
     on_progress: Progress | None = None,
 ) -> PushSummary:
-    """Do what the journal plans for `cache`, in the order of `Action`; due pins are renewed after new ones.
+    """Carry out the planned items of `cache`, in the order of `Action`; due pins are renewed after new ones.
 
     `now_s`: s since 1970, decides what is expired or due. `on_progress` gets every item tried with its
     receipt, in this thread. Errors of the cache become receipts. Raises ConflictError if another pusher holds

@@ -21,14 +21,14 @@ UNMEASURED_S = 6 * 3600
 """Used if the cache holds only pinned files, or does not list its files."""
 
 MOST_S = 30 * DAY_S
-"""However old the oldest file seems: its record may be of a clock that stood at 1970."""
+"""Most seconds between touches: the record of the oldest file may be of a clock that stood at 1970."""
 
 
 def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -> int:
-    """Half the LRU age: the age of the longest unused file that nothing keeps in the cache.
+    """Seconds between touches of a pinned file: half the time since the oldest file without a pin was used.
 
-    A purge takes the oldest, so a kept file is in danger in the last quarter of that age. Pins are looked at
-    each quarter of it at least: one that is older than half would be in the tail at the next look.
+    A purge removes the oldest files, so a pinned file is in danger in the last quarter of that age. Pins are
+    looked at in each quarter at least: one older than half would reach the last quarter before the next look.
     """
     ends = (
         one.last_detach_s
@@ -40,7 +40,7 @@ def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -
 
 
 class Renewals:
-    """The pins of the cache of `lease` that are due when it is made."""
+    """Renews the pins of the cache of `lease` that are due when the object is made."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class Worker:
         self._running[self._pool.submit(attempt, self.target, item, self.limits, self._now_s)] = item
 
     def ended(self, within_s: float) -> list[tuple[Item, concurrent.futures.Future[Tried]]]:
-        """Wait for a try to end, at most `within_s`; all tries that ended."""
+        """Wait for a try to end, at most `within_s` seconds; return all that ended."""
         waited = concurrent.futures.wait(self._running, within_s, concurrent.futures.FIRST_COMPLETED)
         return [(self._running.pop(future), future) for future in waited.done]
 

@@ -1,4 +1,4 @@
-"""Messages to Rucio's cache consumer, through the message broker of the site's Rucio, by STOMP."""
+"""Sends messages to Rucio's cache consumer, through the STOMP broker of the site's Rucio."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class Broker:
         self._is_tls = url.scheme == _TLS
 
     def publish(self, operation: Operation, rse: str, dids: Sequence[Did]) -> None:
-        """Tell the consumer what a cache got or lost; returns when the broker has all of it.
+        """Report to the consumer which files a cache got or lost; returns when the broker has all messages.
 
-        Reporting twice equals once. Raises ServiceError: the broker is unavailable, refuses us, or does not
-        confirm.
+        Reporting twice equals once. Raises ServiceError if the broker is unavailable, refuses the login, or
+        does not confirm.
         """
         listener = _Receipts()
         connection = self._connection(listener)

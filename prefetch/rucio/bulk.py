@@ -23,10 +23,10 @@ DIDS_AT_ONCE = 1000
 def ask(
     session: Session, what: str, dids: Iterable[Did], question: Question, form: Form
 ) -> tuple[list[Row], list[Did]]:
-    """All rows that `question` gives, put to the client and page after page of `dids`; and names refused.
+    """All rows of the answers to `question`, asked for pages of `dids`; and the names that were refused.
 
-    A server refuses a whole page for one name that its rules do not allow: such a page is halved until that
-    name stands alone. Raises ServiceError.
+    A server refuses a whole page for one name that breaks its rules: such a page is halved until that name is
+    alone. Raises ServiceError.
     """
     answers = [_ask(session, what, page, question, form) for page in pages(dids, DIDS_AT_ONCE)]
     return [row for rows, _ in answers for row in rows], [did for _, refused in answers for did in refused]

@@ -1,8 +1,8 @@
-"""A cache as an RSE that cannot hurt: made so, and looked after.
+"""Sets up a cache as an RSE that cannot be misused, and checks it.
 
 Rucio does not refuse replication rules on a volatile RSE: they would send transfers to the cache. So the RSE
-is not writable, which rules heed, and not deletable, which the reaper heeds (a volatile replica is expired at
-once). Its protocol reads only, and is no source of third-party copies.
+is not writable, which rules respect, and not deletable, which the reaper respects (a volatile replica is
+expired at once). Its protocol only reads, and is no source of third-party copies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RseDoor:
 
 @dataclasses.dataclass(frozen=True)
 class RseCheck:
-    """One thing looked at: `state` is ok or bad; `detail` says what was found, and what to do."""
+    """The result of one check: `state` is ok or bad; `detail` says what was found and what to do."""
 
     rse: str
     what: str
@@ -44,9 +44,9 @@ class RseCheck:
 
 
 def set_up(session: Session, rse: str, door: RseDoor | None) -> list[str]:
-    """Make `rse`, or make it safe again; what was done, nothing the second time.
+    """Make `rse`, or make it safe again; return what was done, which is nothing the second time.
 
-    `door` None leaves out the protocol: Rucio then shows what the cache holds, without URLs. Raises
+    `door`: None leaves out the protocol: Rucio then shows what the cache holds, without URLs. Raises
     ServiceError if there is an RSE of that name that is not volatile.
     """
     done = []

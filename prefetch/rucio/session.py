@@ -1,9 +1,9 @@
-"""A session with a Rucio server: a whole answer, or an error that says what to do.
+"""A session with a Rucio server, which gives a whole answer, or an error that says what to do.
 
-rucio-clients does the talking, with the ways to log in that sites use. What it leaves open is closed here:
-an answer is taken whole before it is used, as a server may die in the middle of it; a fault that may pass is
-tried again, ever later; nothing waits for a person; tokens are kept apart by server; its log, which holds
-passwords at DEBUG, goes nowhere.
+It uses rucio-clients, with the ways to log in that sites use, and adds what that leaves open: an answer is
+read whole before it is used, as a server may die in the middle of it; a temporary fault is tried again after
+ever longer pauses; nothing waits for a person; tokens are kept apart by server; its log, which holds
+passwords at DEBUG, is dropped.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Access:
 
 
 class Session:
-    """One server, asked one question after the other; logs in at the first."""
+    """A session with one server, which is asked one question at a time; it logs in at the first."""
 
     def __init__(self, access: Access, *, pause: Callable[[float], None] = time.sleep) -> None:
         """`pause` waits so many seconds between two tries. Raises ConfigError where a setting is missing."""
@@ -109,11 +109,11 @@ class Session:
         return rows
 
     def do(self, what: str, deed: Callable[[Any], object]) -> None:
-        """Have the server's client do something whose repetition changes nothing; raises as `ask`."""
+        """Let the server's client do something that may be repeated without harm; raises as `ask`."""
         self.ask(what, lambda client: [deed(client)])
 
     def strange(self, what: str, why: str) -> ServiceError:
-        """The error for an answer to `what` that no Rucio gives."""
+        """The error for an answer to `what` that does not come from a Rucio server."""
         told = bounded(why, _TOLD_CHARS)
         return ServiceError(
             f"Rucio at {self._access.url} gives an answer of another form ({what}): {told}; is [rucio] url "
@@ -186,7 +186,7 @@ class _Client(Client):  # type: ignore[misc]
 
 
 def _ca_cert(access: Access) -> str | bool | None:
-    """What vouches for the server; None: rucio-clients looks for it.
+    """The CA certificate of the server; None: rucio-clients looks for it.
 
     With an empty X509_CERT_DIR it would check no certificate at all.
     """

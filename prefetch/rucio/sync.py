@@ -36,7 +36,7 @@ _replicas = sa.Table(
 
 
 class ReportedReplicas:
-    """The memory at `url`: an SQLAlchemy URL, or the path of an SQLite file."""
+    """What was reported, kept in the database at `url`: an SQLAlchemy URL, or the path of an SQLite file."""
 
     def __init__(self, url: str) -> None:
         self._database = Database(
@@ -100,9 +100,9 @@ class SyncSummary:
 
 
 def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[Did] = ()) -> Changes:
-    """What to report so that Rucio has the files `held`, and no others, given what was reported before.
+    """What to report so that Rucio has the files `held` and no others; `told`: what was reported before.
 
-    Of `unreadable` files it is known that they are there, and no more: they are neither added nor withdrawn.
+    `unreadable` files are there, but may be incomplete: they are neither added nor withdrawn.
     """
     wanted = set(held)
     add = {did for did in wanted if told.get(did) not in ("there", "unknown")}
@@ -112,20 +112,20 @@ def changes(held: Iterable[Did], told: Mapping[Did, str], unreadable: Iterable[D
 
 
 class Sync:
-    """One RSE: what a cache holds, what was reported to Rucio, and what it shows."""
+    """Keeps one RSE in step with what a cache holds."""
 
     def __init__(self, rse: str, *, told: ReportedReplicas, broker: Broker, session: Session) -> None:
         self._rse, self._told, self._broker, self._session = rse, told, broker, session
 
     def recheck(self) -> None:
-        """Forget what Rucio no longer has, and what it did not know: both are reported again."""
+        """Forget replicas that Rucio no longer has, and files that it did not know, to report them again."""
         known = self._told.states(self._rse)
         there = [did for did, state in known.items() if state == "there"]
         lost = set(there) - self._present(there)
         self._told.forget(self._rse, [*lost, *(did for did, state in known.items() if state == "unknown")])
 
     def tell(self, what: Changes, *, now_s: float) -> None:
-        """Publish the changes and remember that; raises ServiceError with what was published remembered."""
+        """Publish the changes and record them. Raises ServiceError; what was published is then recorded."""
         self._told.forget(self._rse, what.forget)
         # Noted before: if this dies in between, what Rucio may have got is not forgotten.
         self._told.note(self._rse, what.remove, "removing", now_s=now_s)

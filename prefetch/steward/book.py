@@ -1,4 +1,4 @@
-"""The names of a cache's files, as the numbers of a `replay.steward.steward.Steward`."""
+"""The names of a cache's files, and their numbers in a `replay.steward.steward.Steward`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from replay.access_context import MOST_KINDS
 from replay.steward.steward import Steward
 
 _MOST_CHARS = 12
-"""Of what follows the last dot in a name, to be a kind of file."""
+"""Most characters of a name's ending that count as a kind of file."""
 
 
 class Datasets:
-    """Datasets of files that a catalogue knows: 12 bytes per file, whatever the lengths of names.
+    """The dataset of each file in a catalogue, in 12 bytes per file, however long the names are.
 
     `rows`: names of files and their datasets, None where a file has none. A file is found by its whole name,
-    or by the last part of it. Names are told apart by a hash of 64 bits.
+    or by the last part of it. Names are compared by a hash of 64 bits.
     """
 
     def __init__(self, rows: Iterable[tuple[Sequence[str], Sequence[str | None]]] = ()) -> None:
@@ -45,10 +45,10 @@ class Datasets:
 
 
 class Book:
-    """Files by number, in the order in which they became known to `steward`.
+    """The known files by number, in the order in which `steward` got to know them.
 
-    A file without a dataset in `datasets` belongs to that of its folder. `kinds`: the kinds of files that a
-    model was trained with, in its order; empty: numbered as they come.
+    A file without a dataset in `datasets` belongs to the dataset of its folder. `kinds`: the kinds of files
+    that a model was trained with, in its order; empty: numbered as they come.
     """
 
     def __init__(self, steward: Steward, datasets: Datasets, kinds: Sequence[str] = ()) -> None:
@@ -76,7 +76,7 @@ class Book:
         return self._numbers.get(name)
 
     def number(self, name: str, size_bytes: int = -1) -> int:
-        """The number of file `name`, which becomes known by this; `size_bytes` -1: not known."""
+        """The number of file `name`; an unknown file is added. `size_bytes`: -1 if unknown."""
         found = self._numbers.get(name)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""How much may be evicted from a cache: what is above a target, as far as its disk's figures justify."""
+"""How many bytes may be evicted: those above a target, as far as figures of the disk justify that."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from features.common.units import format_bytes
 from prefetch.steward.fill import Inflow, Usage
 
 LEAST_SHARE: Final = 0.05
-"""At least this share of what lies between the watermarks stays free."""
+"""Share of the bytes between the watermarks that always stays free."""
 _HOUR_S: Final = 3600.0
 
 
 class Marks(NamedTuple):
-    """`low`, `high`: watermarks as shares of the capacity; `look_s`: what arrives in it stays free."""
+    """`low`, `high`: watermarks as shares of the capacity; `look_s`: seconds between looks at the disk."""
 
     low: float
     high: float
@@ -23,12 +23,12 @@ class Marks(NamedTuple):
 
 
 class Budget:
-    """The use of one cache's disk against its watermarks. All in bytes.
+    """The use of one cache's disk compared with its watermarks, in bytes.
 
-    In any hour no more is evicted than the disk received in it, and what has to be free at a look. At the
-    start more may go, as XCache looks at its disk every few minutes only: as much above the high watermark as
-    lies between the watermarks, and with `force` all that is above it. More than that can only be due to a
-    wrong figure: then nothing goes.
+    In any hour no more is evicted than the disk received in it, plus what has to be free at a look. At the
+    start more may go, as XCache looks at its disk only every few minutes: as many bytes above the high
+    watermark as there are between the watermarks, and with `force` all bytes above it. A larger excess can
+    only be due to a wrong figure: then nothing is evicted.
     """
 
     def __init__(
@@ -47,24 +47,25 @@ class Budget:
 
     @property
     def target_bytes(self) -> int:
-        """Where evictions begin: below `high_bytes` by what may come until the next look."""
+        """Bytes in use above which files are evicted: `high_bytes` less what may come until the next look."""
         free = self._inflow.headroom(unmeasured=self._between // 2)
         return self.high_bytes - min(max(free, int(LEAST_SHARE * self._between)), self._between)
 
     @property
     def inflow_bytes(self) -> int:
-        """What hardly ever is exceeded between two looks; 0 before the first two."""
+        """The 99 % quantile of the bytes that arrive between two looks; 0 before the first two."""
         return self._inflow.headroom(unmeasured=0)
 
     @property
     def excess_bytes(self) -> int:
-        """What should go; less than 0: there is room."""
+        """Bytes to evict; negative if there is room."""
         return self.used_bytes - self.target_bytes
 
     def measure(self, held_bytes: int, growing: Sequence[tuple[str, int]], evicted_bytes: int) -> None:
-        """Look at the disk; arguments as of `Usage.used_bytes`, and what was evicted since the start.
+        """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`; `evicted_bytes`: since the
+        start.
 
-        Raises TargetUnavailable, and Implausible if what is on the disk is not the cache's.
+        Raises TargetUnavailable, and Implausible if much of the disk is used by others.
         """
         self.used_bytes = self._usage.used_bytes(held_bytes, growing)
         self._inflow.note(self._clock(), self.used_bytes, evicted_bytes)
@@ -74,12 +75,12 @@ class Budget:
 
     @property
     def may_evict(self) -> bool:
-        """Whether the excess is plausible."""
+        """Whether the excess is small enough to be true."""
         return self.excess_bytes <= self._allowance
 
     @property
     def fault(self) -> str | None:
-        """Which figures cannot be true together; None: all can."""
+        """Which figures contradict each other, in words; None if none do."""
         if self.may_evict or self.used_bytes <= self.high_bytes:
             return None
         used, high, capacity, excess, allowance = map(
@@ -100,12 +101,12 @@ class Budget:
 
     @property
     def _between(self) -> int:
-        """What lies between the watermarks."""
+        """Bytes between the watermarks."""
         return int((self._marks.high - self._marks.low) * self._usage.capacity_bytes)
 
     @property
     def _allowance(self) -> int:
-        """What came in the last hour and was not evicted, and what has to be free at a look."""
+        """Most bytes to evict: what came in the last hour and was not evicted, and what must be free."""
         is_fresh = self._clock() - self._began_s < _HOUR_S + 2 * self._marks.look_s
         at_start = (self._above_at_start or 0) * is_fresh
         return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start

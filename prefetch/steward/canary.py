@@ -25,14 +25,15 @@ AGAIN_S: Final = 10.0
 HEARD_WITHIN_S: Final = 20.0
 """The streams are sent every second (opens) and, as the documentation has it, every 5 s (closes)."""
 LASTS_S: Final = 900.0
-"""While no file can be opened, for example as the origin hangs, the last proof counts for so long."""
+"""Seconds that the last proof counts while no file can be opened, for example as the origin hangs."""
 
 
 class Canary:
-    """Opens one of the files held, by chance, now and then, as a job would but without reading it.
+    """Opens a random file on disk from time to time, as a job would but without reading it.
 
-    `is_proved`: it was heard of since the start; `fault`: why reports are not believed to be complete, None:
-    they are, or it is too early to tell. `sees_opens`: the server's process was seen to have the file open.
+    `is_proved`: its reports were seen since the start. `fault`: why reports are taken to be incomplete; None
+    if they are complete, or it is too early to say. `sees_opens`: the server's process was seen to have the
+    file open.
     """
 
     def __init__(
@@ -55,9 +56,9 @@ class Canary:
         self._trial: _Trial | None = None
 
     def step(self, held: Callable[[random.Random], str | None]) -> None:
-        """Open a file if it is time, and judge whether the last one was reported; waits for nothing.
+        """Open a file if it is time, and judge whether the last one was reported. Does not wait.
 
-        `held` draws the name of a file on disk, None if there is none.
+        `held` draws the name of a file on disk; None if there is none.
         """
         now = self._clock()
         if self._trial is not None and self._trial.is_over:
@@ -76,7 +77,8 @@ class Canary:
             self._trial = _Trial(self._target, self._opens, name, self._timeout_s)
 
     def is_fresh(self) -> bool:
-        """Whether reports were complete just now, so that files may go; if not, a file is opened next.
+        """Whether reports were complete just now, so that files may be evicted; if not, a file is opened
+        next.
 
         While no file can be opened the last proof counts for `LASTS_S`.
         """
@@ -99,7 +101,7 @@ class Canary:
         self._settle()
 
     def again(self) -> None:
-        """Try at once, and believe nothing before: the server was started anew, or reports were missing."""
+        """Open a file at once and forget earlier proofs: the server restarted, or reports were missing."""
         self._name, self._due, self.fault, self.is_proved = None, 0.0, None, False
 
     def _settle(self) -> None:
@@ -137,7 +139,7 @@ def _plain(lfn: str) -> str:
 
 
 class _Trial(threading.Thread):
-    """Opens a file beside everything else: it may take as long as the origin does."""
+    """Opens a file in a thread of its own, as an open may take as long as the origin does."""
 
     def __init__(self, target: CacheTarget, opens: OpenFiles, name: str, timeout_s: float) -> None:
         super().__init__(name="canary", daemon=True)

@@ -1,4 +1,4 @@
-"""This machine's clock beside the cache's: at the steward's start, and since."""
+"""Compares this machine's clock with the cache's: at the steward's start, and later."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from features.common.units import roughly
 from prefetch.target import CacheTarget
 
 WRONG_S: Final = 86_400.0
-"""Two clocks that differ by more at the start make ages and pins meaningless."""
+"""If the clocks differ by more at the start, ages and pins have no meaning."""
 _RECORDS_PER_ODD_ONE: Final = 100
-"""Of so many records one may be damaged and name any time."""
+"""One record in so many may be damaged and name any time."""
 _END_S: Final = 4_102_444_800
 
 
@@ -39,9 +39,10 @@ class Clock:
         return self._started_s + _uptime_s() - self._booted_s
 
     def doubt(self, newest_s: float | None) -> str | None:
-        """Why nothing may be decided by the clock; None: it once agreed with the server and its records.
+        """Why the clock must not be used for decisions; None once it has agreed with the server and its
+        records.
 
-        `newest_s`: the newest use that the cache has recorded, s since 1970; None: it has no record.
+        `newest_s`: the newest use that the cache has recorded, s since 1970; None if there is no record.
         """
         if self._is_believed:
             return None
@@ -83,7 +84,7 @@ class Clock:
 
 
 def newest_use_s(uses_s: Sequence[float]) -> float | None:
-    """The newest of times that records name, but for a hundredth of them; None of none."""
+    """The newest time, without the newest hundredth, which may be damaged; None if there are none."""
     if not len(uses_s):
         return None
     place = -1 - len(uses_s) // _RECORDS_PER_ODD_ONE

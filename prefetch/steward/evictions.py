@@ -1,4 +1,4 @@
-"""Evictions under way at a cache: asked for, confirmed by it, or found not to be possible now."""
+"""Evictions under way at a cache: requested, confirmed by it, or not possible now."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from prefetch.push.worker import Worker
 from prefetch.target import CacheTarget
 
 PAUSE_S: Final = 10.0
-"""After the breaker opened, the cache is left alone for this long."""
+"""Seconds without evictions after the breaker opened."""
 
 
 class Ended(NamedTuple):
-    """An eviction that ended; `error` None: the cache has confirmed that the file is gone.
+    """An eviction that ended. `error`: None if the cache confirmed that the file is gone.
 
     `was_there`: it was not gone before.
     """

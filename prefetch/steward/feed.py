@@ -1,7 +1,7 @@
-"""What one cache reports: its closes and opens, in the order received, and where some are missing.
+"""What one cache reports: closes and opens in the order received, and where some are missing.
 
-A report is one of this cache if it is sent in the name that the server gives itself when it is asked. Anybody
-can send in that name: nothing that is reported decides what is open, held or evicted.
+A report counts as this cache's if it comes under the name that the server gives itself when it is asked.
+Anybody can send under that name: no report decides what is open, held or evicted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.heartbeat import Heartbeat
 
 MOST_STREAMS: Final = 64
-"""Numbers of senders in the cache's name that are remembered, the newest; a server has one in each life."""
+"""Most senders under the cache's name that are remembered; a server has one number in each life."""
 ASK_EVERY_S: Final = 10.0
 ALARM_S: Final = 600.0
-"""Two senders that use one name are an alarm for this long."""
+"""Seconds that two senders under one name raise an alarm."""
 
 
 class Lost(NamedTuple):
@@ -38,7 +38,7 @@ class Restarted(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """So many reports of others were passed over."""
+    """Some reports of other caches were left out."""
 
     n_reports: int
 
@@ -50,9 +50,9 @@ _SKIPPED_AT_ONCE: Final = 1000
 class Feed:
     """The reports of one cache in the captures of `reader`.
 
-    `identity`: asks the server who it is, and raises PushError; None from it: all reports are of one cache.
-    `check` raises InputError while nobody writes captures, or not all reports. `fault`: who else uses the
-    cache's name; `reports_opens`: opens with names came from this life of the server.
+    `identity`: asks the server who it is, and raises PushError; if it returns None, all reports are of one
+    cache. `check`: raises InputError while captures are not written, or not completely. `fault`: who else
+    uses the cache's name. `reports_opens`: this life of the server has reported opens with names.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Feed:
 
     @property
     def fault(self) -> str | None:
-        """Who sent reports in the cache's name lately that it did not send; None: nobody."""
+        """Who sent reports under the cache's name lately that are not its own; None if nobody did."""
         return self._strange if self._clock() - self._strange_at < ALARM_S else None
 
     def poll(self) -> Iterator[Report]:
         """Reports since the last poll. Raises InputError after them if more may be missing.
 
-        Those of the first poll are of the past: they may be of earlier lives of the server.
+        The first poll gives reports of the past, which may be of earlier lives of the server.
         """
         n_skipped = 0
         for event in self._reader.events():
@@ -110,7 +110,7 @@ class Feed:
             yield Lost(lost)
 
     def refresh(self) -> Restarted | None:
-        """Ask the server who it is; its restart, if it was started anew. Raises PushError."""
+        """Ask the server who it is; `Restarted` if it was restarted, else None. Raises PushError."""
         self._asked_at = self._clock()
         found = self._ask()
         before, self._self = self._self, found

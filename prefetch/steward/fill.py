@@ -1,4 +1,4 @@
-"""The bytes that XCache compares with its high watermark, and the part of them that must stay free."""
+"""The bytes that XCache compares with its high watermark, and how many of them arrive between two looks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from features.common.times import DAY_S
 from features.common.units import format_bytes
 
 _OWN_DISK_SHARE: Final = 0.8
-"""A cache has its file systems to itself if its capacity is at least this share of them."""
+"""Least share of its file systems that a cache has if it has them to itself."""
 _BLOCK_BYTES: Final = 512
 """Of `st_blocks`."""
 _QUANTILE: Final = 0.99
@@ -30,13 +30,13 @@ class Implausible(TargetUnavailable):
 
 
 class Usage(Protocol):
-    """What a cache uses of `capacity_bytes`."""
+    """How much of `capacity_bytes` a cache uses."""
 
     @property
     def capacity_bytes(self) -> int: ...
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """Bytes in use now. `held_bytes`: by the cache's reports; `growing`: open files, with theirs."""
+        """Bytes in use. `held_bytes`: by the cache's reports; `growing`: open files, with known bytes."""
         ...
 
 
@@ -92,7 +92,7 @@ def usage(capacity_bytes: int, root: Path, names: Sequence[str]) -> Disks | File
 
 
 class Inflow:
-    """How many bytes come in between two looks, by those of the last day; `look_s`: seconds between looks."""
+    """How many bytes arrive between two looks, by the last day; `look_s`: seconds between looks."""
 
     def __init__(self, look_s: float) -> None:
         self._look_s = look_s
@@ -102,7 +102,7 @@ class Inflow:
         self._last = 0, 0
 
     def note(self, at_s: float, used_bytes: int, removed_bytes: int) -> None:
-        """Note the usage at a look, and how many bytes were removed until then."""
+        """Record the bytes in use at a look, and those that were removed since the start."""
         total = used_bytes + removed_bytes
         self._last = total, removed_bytes
         if self._since is None:
@@ -113,11 +113,11 @@ class Inflow:
             self._since = at_s, total, removed_bytes
 
     def headroom(self, unmeasured: int) -> int:
-        """What hardly ever is exceeded from look to look; `unmeasured` before the first two."""
+        """The 99 % quantile of the bytes that arrive from look to look; `unmeasured` before the first two."""
         return int(np.quantile(self._arrived, _QUANTILE)) if self._arrived else unmeasured
 
     def balance(self) -> int:
-        """What came in the last hour, less what was removed in it."""
+        """Bytes that arrived in the last hour, less those removed in it."""
         n_looks = len(self._removed)
         if self._since is None:
             return 0
@@ -156,7 +156,7 @@ def _top(folder: Path) -> Path:
 
 
 def _grown(root: Path, growing: Iterable[tuple[str, int]]) -> int:
-    """What files below `root` have on disk beyond the bytes known."""
+    """Bytes that files below `root` have on disk beyond those known."""
     return sum(max(0, _on_disk(f"{root}{name}") - known) for name, known in growing)
 
 

@@ -1,4 +1,4 @@
-"""Tells a `Steward` what a cache reports: reads by jobs, open files, and when to look at the disk."""
+"""Passes to a `Steward` what a cache reports: reads by jobs, open files, and when to look at the disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
 from replay.steward.steward import Steward
 
 MOST_OPEN: Final = 20_000
-"""Opens that are followed, the newest; no server has so many at once."""
+"""Most opens that are followed, the newest; no server has so many at once."""
 _SMALLEST_BLOCK_BYTES: Final = 4096
 """Of `pfc.blocksize`. A prefetch asks for a byte of each block."""
 _CHECKED_EVERY_S: Final = 10.0
 _UNSEEN_FOR_S: Final = 3600.0
-"""An open that is only reported, and that nothing else shows, lasts for so long."""
+"""Seconds that an open counts which is reported and which nothing else shows."""
 _CLOSE_COMES_WITHIN_S: Final = 60.0
 _OPEN_COMES_WITHIN_S: Final = 3.0
 """A short read may be reported closed before it is reported open: only the open says who reads."""
@@ -31,14 +31,14 @@ _SLASHES = re.compile("//+")
 
 
 class Disk(Protocol):
-    """What is on the cache's disk, which no report decides."""
+    """The cache's disk, which decides what is held whatever is reported."""
 
     def size_bytes(self, name: str, reported: int) -> int | None:
-        """The size of file `name`, which a report says has `reported` bytes; None: it is not there."""
+        """The size of file `name` in bytes, which a report gives as `reported`; None if it is not there."""
         ...
 
     def bytes_on_disk(self, file: int, name: str) -> int | None:
-        """What file number `file` has on disk now; None: nothing can be said of it."""
+        """The bytes that file number `file` has on disk now; None if that is not known."""
         ...
 
     def is_open(self, name: str) -> bool | None:
@@ -125,7 +125,7 @@ class Follower:
                 self._end(key)
 
     def ripen(self, now_s: float) -> None:
-        """Count the reads of files that have been open for long, and end what was closed unheard."""
+        """Count reads of files that have been open for long, and end uses whose close was not reported."""
         self._take_waiting(now_s)
         unfounded = self._unfounded(now_s)
         for key, use in list(self._uses.items()):

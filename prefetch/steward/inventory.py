@@ -24,13 +24,13 @@ from replay.steward.steward import Steward
 FILES_AT_ONCE: Final = 2000
 ABSENT_PER_HELD: Final = 2
 FEWEST_ABSENT: Final = 1000
-"""Of files that earlier reports name and that are not on disk any more, so many become known."""
+"""At least so many files become known that only earlier reports name, or `ABSENT_PER_HELD` per file held."""
 N_EXPECTED: Final = 50
-"""Names of which the server is asked whether they are gone, if the namespace does not show them."""
+"""Names that the server is asked about, if the namespace does not show them."""
 
 
 class Rescan:
-    """One walk through the files of `target`, by which what was not reported becomes known.
+    """One walk through the files of `target`, which finds changes that were not reported.
 
     Files that came or were reported since it began are left as they are.
     """
@@ -51,7 +51,7 @@ class Rescan:
         return newest_use_s(self._uses_s)
 
     def step(self) -> int | None:
-        """Take some files; at the end the number of files that are gone, until then None.
+        """Take some files; None until the end, then the number of files that are gone.
 
         Raises InputError and TargetUnavailable as `CacheTarget.inventory` does; then nothing counts as gone.
         """
@@ -89,8 +89,10 @@ class Rescan:
 
 
 class Past:
-    """What was on disk when earlier reports were sent: the files of the inventory, as they are now, and of
-    those that are gone a number bounded by it, with the bytes that were reported up to `most_bytes`.
+    """The disk as it was when earlier reports were sent (`prefetch.steward.follower.Disk`).
+
+    The files of the inventory as they are now; of files that are gone a number bounded by it, with their
+    reported bytes, up to `most_bytes`.
     """
 
     def __init__(self, n_bytes: array[int], most_bytes: int) -> None:
@@ -115,7 +117,7 @@ class Past:
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """No search for garbage: among a million new names there is none, and each search looks at all."""
+    """Suspend garbage collection: a million new names hold none, and each search looks at all of them."""
     gc.disable()
     try:
         yield
@@ -134,10 +136,10 @@ def begin(
     *,
     now_s: float,
 ) -> float | None:
-    """Learn what the cache holds, and from its earlier `reports` in which order its files were read.
+    """Learn what the cache holds, and from its earlier `reports` the order in which its files were read.
 
-    A file comes by its first report, or at its last use where that is older. Returns the newest use that a
-    record names, None if none does. Raises as `Rescan.step`.
+    A file becomes known at its first report, or at its last use if that is older. Returns the newest use in a
+    record, s since 1970; None if there is none. Raises as `Rescan.step`.
     """
     n_bytes, used_s, recorded_s = array("q"), array("d"), array("d")
     for held in target.inventory():
@@ -171,7 +173,7 @@ def _recorded(held: Held) -> Iterator[float]:
 
 
 def last_use_s(held: Held, now_s: float) -> float:
-    """The end of the last use of a file; one that was never closed is used now."""
+    """When a file was last used, s since 1970; `now_s` if it was never closed."""
     return float(held.last_use_s or held.last_detach_s or now_s)
 
 

@@ -26,15 +26,15 @@ from prefetch.target import CacheTarget
 from replay.steward.steward import Saved, Steward
 
 FILES_AT_ONCE: Final = 64
-"""About so many files are chosen to go at once."""
+"""Number of files that are chosen for eviction at once."""
 SPARED_S: Final = 60.0
 """A file that is open, or could not be evicted, is not tried again for this long."""
 ABSENT_IN_A_ROW: Final = 3
-"""After so many files that were gone before their eviction, nothing is evicted until a new inventory."""
+"""After so many evictions in a row of files that were gone, only a new inventory allows others."""
 N_SAMPLED: Final = 100
 """Files that show on which file systems the cache keeps its files."""
 PLANNED: Final = "a plan evicts it"
-"""The reason of an eviction that a plan asks for; of others it names the order followed."""
+"""The reason of an eviction by plan; the reason of others names the order followed."""
 
 
 class Lists(NamedTuple):
@@ -45,7 +45,7 @@ class Lists(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """`push`: of each eviction; `max_clock_skew_s`: beyond it there is an alarm."""
+    """Limits of a steward. `push`: of each eviction; `max_clock_skew_s`: more raises an alarm."""
 
     marks: Marks
     push: PushLimits
@@ -53,12 +53,13 @@ class Limits(NamedTuple):
 
 
 class Keeper:
-    """The steward of one cache; a context manager. `usage` gives how full it is, by some names that it holds;
-    `opens` are the files that are open now; `lists` gives those that plans name, of the times given;
-    `readers`: see `Readers`.
+    """The steward of one cache; a context manager.
 
-    It deletes by what the cache's disk and its server's process show; reports only say when to look, and in
-    which order files are worth keeping. How much may go: see `Budget`. All that it knows comes from the
+    `usage`: measures how full the cache is, given names of some files. `opens`: the files that are open now.
+    `lists`: gives the lists of plans at the times given, s since 1970. `readers`: see `Readers`.
+
+    It evicts by what the cache's disk and its server's process show. Reports only say when to look, and in
+    which order files are worth keeping. `Budget` says how much may go. All that it knows comes from the
     cache: killed at any time, it loses nothing.
     """
 
@@ -121,16 +122,16 @@ class Keeper:
 
     @property
     def target_bytes(self) -> int:
-        """Above so much on disk, files go."""
+        """Bytes on disk above which files are evicted."""
         return self._budget.target_bytes
 
     @property
     def began_astray(self) -> bool:
-        """Whether it began by a clock that was wrong: what it took for ages is none, so begin anew."""
+        """Whether the clock was wrong at the start, so that the ages it took are wrong: start anew."""
         return self._clock.was_wrong
 
     def step(self, within_s: float) -> None:
-        """Follow the cache, look how full it is, and evict; takes `within_s`, less while files have to go."""
+        """Follow the cache, measure its disk and evict for `within_s` seconds, less while files must go."""
         until, n_before = time.monotonic() + within_s, self._n_evicted
         self._watch.follow(self._now_s())
         self._look(until)
@@ -268,7 +269,7 @@ class Keeper:
         return f"uses {used}, more than its high watermark of {high}: the cache purges by itself; {why}"
 
     def figures(self) -> Figures:
-        """What it reports of itself now."""
+        """The figures that it reports of itself now."""
         now_s = self._now_s()
         last_hour = self._recent.last_hour(now_s)
         return Figures(
@@ -295,7 +296,7 @@ class Keeper:
         )
 
     def saved(self) -> Mapping[int, Saved]:
-        """What reads since the start fetched, and would have fetched with plain LRU, by day."""
+        """Bytes that reads since the start fetched, and would have fetched with plain LRU, by day."""
         none = Saved(0, 0)
         return {
             day: Saved(

@@ -1,4 +1,4 @@
-"""Files that are open on this machine, by the kernel's own list: a cache reports an open a second late."""
+"""Files that are open on this machine, by the kernel's own list; a cache reports an open a second late."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Inode = tuple[int, int]
 
 
 class OpenFiles:
-    """Files of a namespace at `root` that a process has open whose list of files we may read.
+    """Files of the namespace at `root` that are open in a process whose list of files we may read.
 
-    Told apart by device and inode, whatever a process in another container calls them. Those of other users'
-    processes are not seen: a steward has to run as the cache's user.
+    They are compared by device and inode, whatever a process in another container calls them. Processes of
+    other users are not seen: a steward has to run as the cache's user.
     """
 
     def __init__(self, root: Path) -> None:

@@ -16,7 +16,7 @@ from prefetch.xcache.fstream import Login, Work
 
 NOBODY: Final = 0
 MOST_SESSIONS: Final = 50_000
-"""Sessions whose user is remembered: of more, the one that began first is forgotten, and names nobody."""
+"""Most sessions whose user is remembered; of more, the oldest is forgotten and counts as nobody."""
 _BITS: Final = 51
 
 
@@ -27,10 +27,10 @@ class _Session:
 
 
 class Readers:
-    """The readers of a cache's sessions. `kinds`: those that the order has learned to tell apart, of
-    `features.accesses.KINDS`; without one, everyone is nobody.
+    """The readers of a cache's sessions, as numbers.
 
-    Names are kept as hashes of 51 bits.
+    `kinds`: those of `features.accesses.KINDS` that the order was trained to distinguish; if there are
+    none, every reader is nobody. Names are kept as hashes of 51 bits.
     """
 
     def __init__(self, kinds: Collection[str]) -> None:
@@ -39,11 +39,11 @@ class Readers:
         self._by_name: dict[tuple[int, int, int], _Session] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody is told apart."""
+        """Whether readers are distinguished."""
         return bool(self._kinds)
 
     def note(self, report: Login | Work) -> None:
-        """Take what a server says of a session."""
+        """Take a server's report on a session."""
         name = report.stod, report.server_id, hash(report.session)
         if isinstance(report, Work):
             if (known := self._by_name.get(name)) is not None:
@@ -78,7 +78,7 @@ def _number(name: str, numbered: Callable[[int], int]) -> int:
 
 
 _OVER_AT_MOST: Final = 64
-"""So many uses that are over are kept until all of them are left out."""
+"""So many uses that are over are kept before they are removed together."""
 
 
 class Key(NamedTuple):
@@ -110,7 +110,7 @@ class Use:
 
 
 class FileUses:
-    """The uses of one file. However many closes come, each use is given once as begun and once as ended."""
+    """The uses of one file. Whatever closes come, a use is returned once as begun and once as ended."""
 
     def __init__(self) -> None:
         self.n_open = 0
@@ -134,11 +134,11 @@ class FileUses:
         self._begun, self._ended = self._without_over(self._begun), self._without_over(self._ended)
 
     def begun_by(self, at_s: int) -> Iterator[Use]:
-        """Those begun until `at_s` that were not given yet, the oldest first."""
+        """Uses that began by `at_s` and were not returned yet, oldest first."""
         return _until(self._begun, at_s)
 
     def ended_by(self, at_s: int) -> Iterator[Use]:
-        """Those that may have ended until `at_s` and were not given yet, the oldest first."""
+        """Uses that may have ended by `at_s` and were not returned yet, oldest first."""
         return _until(self._ended, at_s)
 
     def _without_over(self, uses: list[tuple[int, int, Use]]) -> list[tuple[int, int, Use]]:

@@ -1,4 +1,4 @@
-"""What a steward knows of its cache: its disk, its reports, and whether these are all that there are."""
+"""What a steward knows of its cache: its disk, its reports, and whether reports are complete."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from replay.steward.steward import Steward
 
 RESCAN_EVERY_S: Final = 24 * 3600.0
 RESTS_PER_RESCAN: Final = 20
-"""After a rescan none begins for this many times as long as it took, at least `REST_S`."""
+"""After a rescan, none begins for this many times its duration, and at least `REST_S`."""
 REST_S: Final = 10.0
 READS_FOR_S: Final = 2.0
-"""Reports are taken for so long at a time."""
+"""Longest time for which reports are taken at once, s."""
 BEHIND_S: Final = 30.0
-"""Reports that come faster than they can be taken for so long are no news any more."""
+"""If reports come faster than they can be taken for so many seconds, they are too old to evict by."""
 N_SPOTS: Final = 32
 _DRAWS: Final = 20
 
 
 class CacheDisk:
-    """What a cache's own records on its disk say of its files (`prefetch.steward.follower.Disk`)."""
+    """The disk of a live cache, by the cache's own records (`prefetch.steward.follower.Disk`)."""
 
     def __init__(self, target: CacheTarget, opens: OpenFiles, canary: Canary) -> None:
         self._target, self._opens, self._canary = target, opens, canary
@@ -102,7 +102,7 @@ class Watch:
 
     @property
     def blindness(self) -> str | None:
-        """Why it is not known what is read and open; None: it is."""
+        """Why it is not known which files are read and open; None if it is known."""
         if (fault := self.faults.get("reports")) is not None:
             return fault
         if time.monotonic() - self._taken_at > BEHIND_S:
@@ -121,7 +121,7 @@ class Watch:
 
     @property
     def impostor(self) -> str | None:
-        """Who else sends reports in the cache's name; None: nobody."""
+        """Who else sends reports under the cache's name; None if nobody does."""
         return self._feed.fault
 
     def begin(self, now_s: float) -> None:
@@ -165,10 +165,10 @@ class Watch:
         return self._disk.bytes_on_disk(file, self._book.name(file)) == 0
 
     def spot_check(self, leaving: Collection[int]) -> bool:
-        """Whether files may go: reports came just now, and the disk has what is taken for held.
+        """Whether files may be evicted: reports came just now, and the disk holds what is taken for held.
 
-        By some files drawn by chance but those `leaving`. If the disk has not, someone else has removed
-        files: a rescan begins.
+        Some random files other than those `leaving` are looked up. If one is not on disk, someone else has
+        removed files, and a rescan begins.
         """
         if self._feed.is_served and not self._canary.is_fresh():
             return False
@@ -202,7 +202,7 @@ class Watch:
                 return
 
     def _ask_who_serves(self, now_s: float) -> None:
-        """A server that was started anew may be why it is not heard."""
+        """Ask the server who it is if its reports are missing: it may have been restarted."""
         if self._canary.fault is None or time.monotonic() - self._asked_at < ASK_EVERY_S:
             return
         self._asked_at = time.monotonic()
@@ -212,7 +212,7 @@ class Watch:
                 self._due = 0.0
 
     def _drawn(self, chance: random.Random) -> str | None:
-        """The name of a file on disk that nobody has open, by chance; None if none was met."""
+        """The name of a random file on disk that nobody has open; None if none was found."""
         for _ in range(_DRAWS if len(self._book) else 0):
             file = chance.randrange(len(self._book))
             name = self._book.name(file)

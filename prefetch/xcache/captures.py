@@ -1,4 +1,4 @@
-"""Follows the folder that a collector writes to, as one capture that grows."""
+"""Follows the folder of captures that a collector writes, as one capture that grows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from prefetch.xcache.rolling import PART
 class FolderReader:
     """Reads a collector's folder that grows: every `poll` gives what came since the last one.
 
-    Files are read in the order of their names, each once, also while it is being written. One that was begun
-    is read to its end, also if it is moved or deleted meanwhile. `newest_bytes`: of the captures that are
-    there, begin with the newest ones of this size together; None: with the first.
+    Files are read in the order of their names, each once, also while it is written. A file that was begun is
+    read to its end, also if it is moved or deleted meanwhile. `newest_bytes`: begin with the newest captures
+    of this size together; None: with the first.
     """
 
     def __init__(self, folder: Path, *, newest_bytes: int | None = None) -> None:
@@ -70,7 +70,7 @@ class FolderReader:
 
 
 def capture_reader(path: Path) -> CaptureReader | FolderReader:
-    """What follows the capture at `path`: a file, or a collector's folder."""
+    """A reader of the capture at `path`: a file, or a collector's folder."""
     return FolderReader(path) if path.is_dir() else CaptureReader(path)
 
 
@@ -103,9 +103,9 @@ CREATE TABLE latest (
 
 
 class LatestCloses:
-    """The last close of each file in the captures of `reader`; for several threads.
+    """The last close of each file in the captures of `reader`; may be used by several threads.
 
-    Kept in a temporary SQLite file, so that memory does not grow with the captures that are kept.
+    It is kept in a temporary SQLite file, so that memory does not grow with the captures.
     """
 
     def __init__(self, reader: CaptureReader | FolderReader) -> None:

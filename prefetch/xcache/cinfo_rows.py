@@ -14,17 +14,17 @@ from prefetch.xcache.namespace import Found, walk
 
 BATCH_FILES = 10_000
 BATCH_RECORDS = 500_000
-"""Access records in a batch, each some 500 bytes in memory; a cache that lies may have many a file."""
+"""Most access records in a batch, some 500 bytes each in memory: a forged cinfo may have many per file."""
 SAMPLE_CHARS = 200
 _RECORD_BYTES = 500
 _LONG, _BOOL, _TEXT = pa.int64(), pa.bool_(), pa.string()
 
 
 class Remembered(NamedTuple):
-    """One access record. Times s since 1970; `detach_s` is None while the file is open.
+    """One access record. Times are s since 1970; `detach_s` is None while the file is open.
 
-    `n_reads` is more than 1 where the cache merged records; `wall_s` then sums up them all. `is_ours`: at
-    most a byte a block and read, as `FileClose.is_ours`.
+    `n_reads`: more than 1 where the cache merged records; `wall_s` is then the sum of them all. `is_ours`: at
+    most a byte per block and read was read, as in `FileClose.is_ours`.
     """
 
     attach_s: int
@@ -55,10 +55,11 @@ SCHEMA = pa.schema(
 
 
 def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordBatch]:
-    """Every cinfo below `namespace`; of one that cannot be used `fault` says why, and `told` which and what.
+    """Every cinfo below `namespace`, a row per file.
 
-    `spaces`: see `walk`. In memory are at most `BATCH_FILES`, and `BATCH_RECORDS` but for those of one file.
-    Raises InputError if there is no such folder.
+    Where one cannot be used, `fault` says why, and `told` gives the name and the error. `spaces`: see `walk`.
+    At most `BATCH_FILES` files, and `BATCH_RECORDS` records and those of one file more, are in memory. Raises
+    InputError if there is no such folder.
     """
     some: list[Found] = []
     n_records = 0
@@ -78,10 +79,10 @@ def _weight(file: Found) -> int:
 
 
 def remembered(info: CInfo) -> list[Remembered]:
-    """The accesses `info` remembers, oldest first.
+    """The accesses that `info` remembers, oldest first.
 
-    The cache died in an open record that another follows: it ends as XCache itself ends it, by the mean
-    duration of its opens. The last record, if open, has no end yet.
+    If an open record is followed by another one, the cache died in it: its end is then the mean duration of
+    its opens after its begin, as XCache itself ends it. The last record, if open, has no end yet.
     """
     died = [access.detach_s or _mean_end(access) for access in info.accesses[:-1]]
     ends = [*died, *(access.detach_s or None for access in info.accesses[-1:])]

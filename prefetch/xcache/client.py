@@ -32,7 +32,7 @@ from prefetch.xcache.session import (
 )
 
 BLOCK_BYTES = 128 * 1024
-"""Assumed where cinfo does not say it: at most the cache's own `pfc.blocksize`."""
+"""Assumed block size where no cinfo gives it: at most the cache's own `pfc.blocksize`."""
 _CHUNKS_PER_CALL = 256
 # A close while a block is on its way from memory to disk makes the cache note the end of the use 30 s late.
 _SETTLE_S = 0.05
@@ -100,10 +100,10 @@ class XCacheTarget:
             meanwhile()
 
     def evict(self, name: str, *, timeout_s: float) -> None:
-        """Ask the cache to drop `name`; it does so a moment later, before 5.6 also if the file is open.
+        """Ask the cache to drop `name`. It does so a moment later; before 5.6 also if the file is open.
 
-        The client library has no call for the server's `cache evict` (5.6), which would also say what came of
-        it: it does the same.
+        The client library has no call for the server's `cache evict` (5.6), which does the same and would
+        also report the result.
         """
         command = f"{self._connections.url()}//xrdpfc_command/remove_file/ {checked_lfn(name)}"
         accepted(command, time.monotonic() + timeout_s)
@@ -125,7 +125,7 @@ class XCacheTarget:
         return self._version[1]
 
     def clock_skew_s(self) -> float:
-        """By the time of day that the server reports, which its records carry; asked for once a minute."""
+        """The cache's clock less ours, s, by the time that the server reports; asked for once a minute."""
         if self._skew is None or time.monotonic() - self._skew[0] > _KNOWN_FOR_S:
             asked_s = time.time()
             clock_s, _ = statistics_of(self._connections.spare)
@@ -137,7 +137,7 @@ class XCacheTarget:
         return statistics_of(self._connections.spare)[1]
 
     def confirm(self, name: str) -> Confirmation:
-        """From cinfo where it can be read, else from `stat`: alone (5.8) or with the last g-stream event."""
+        """From cinfo where that can be read, or else from `stat`, before 5.8 with the last g-stream event."""
         checked_lfn(name)
         if self._namespace is not None:
             try:
@@ -172,8 +172,8 @@ class XCacheTarget:
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
         """Every file with a cinfo.
 
-        Raises InputError if a folder cannot be read, TargetUnavailable unless the server holds most of the
-        files used last, and none of those that are `expected` and not there.
+        Raises InputError if a folder cannot be read, and TargetUnavailable unless the server holds most of
+        the files used last, and none of `expected` that is missing.
         """
         if self._namespace is None:
             raise ConfigError(
@@ -254,7 +254,7 @@ class XCacheTarget:
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:
-        """Errors without an answer are the source's if the cache answers on another connection."""
+        """Blame the source for a missing answer if the cache itself answers on another connection."""
         try:
             yield
         except TimeOut as error:

@@ -1,4 +1,4 @@
-"""Receives XCache's g-stream, f-stream and users' names by UDP into a capture file that `gstream` reads."""
+"""Receives XCache's g-stream, f-stream and session names by UDP, and writes a capture for `gstream`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prefetch.xcache import fstream
 from prefetch.xcache.events import MAX_DATAGRAM_BYTES
 
 BINARY = (fstream.CODE, *fstream.SESSION_CODES)
-"""The binary streams that captures keep."""
+"""Codes of the binary streams that captures keep."""
 _WAKE_S = 0.2
 _BUFFER_BYTES = 4 * 2**20
 

@@ -1,4 +1,4 @@
-"""One g-stream datagram's parts: who sent it, and its `file_close` records. Nothing in it is trusted."""
+"""One g-stream datagram: its sender, and its `file_close` records. Nothing in it is trusted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_DATAGRAM_BYTES: Final = 65535
 """No UDP datagram is longer, nor is a line of a capture."""
 
 MAX_WORD_CHARS: Final = 255
-"""Of a host's name, and of the others that a sender is remembered by."""
+"""Most characters of a host's name, and of the other names of a sender."""
 
 _INT64_MAX = 2**63 - 1
 _REQUIRED = {"size_bytes": "size"} | {
@@ -72,12 +72,12 @@ class FileClose:
 
     @property
     def hit_bytes(self) -> int:
-        """Bytes read that did not have to be fetched from the origin for it."""
+        """Bytes read that did not have to be fetched from the origin for this read."""
         return min(self.b_hit, max(0, self.read_bytes - self.wan_bytes))
 
     @property
     def is_ours(self) -> bool:
-        """At most a byte a block was read: a touch or a prefetch, not a job (files of few bytes excepted)."""
+        """At most one byte per block was read: a touch or prefetch, or a job reading a file of few bytes."""
         return self.read_bytes <= self.n_blks
 
     @property
@@ -103,7 +103,7 @@ class FileClose:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Who sent a datagram: `key` names one numbering of one life of one cache."""
+    """The sender of a datagram; `key` identifies one numbering in one life of one cache."""
 
     key: tuple[Any, ...]
     is_cache: bool
@@ -115,7 +115,7 @@ class Source:
 
     @property
     def server(self) -> tuple[Any, ...]:
-        """The cache, whichever of its lives this is."""
+        """The cache, in whichever of its lives."""
         return self.key[:3]
 
     @staticmethod
@@ -160,7 +160,7 @@ def file_close(record: dict[str, Any], source: Source, index: int, received_t: i
 
 
 def is_int(value: object) -> bool:
-    """A count or time that fits 64 bits; booleans and floats are none."""
+    """Whether `value` is a count or time that fits 64 bits; booleans and floats are not."""
     return type(value) is int and 0 <= value <= _INT64_MAX
 
 
@@ -169,7 +169,7 @@ def _word(value: object) -> str:
 
 
 def json_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in `line`, or None; what `strict_json` does not take is none."""
+    """The JSON object in `line`; None if `strict_json` does not accept it."""
     try:
         value = strict_json.loads(line.rstrip(b"\0"))
     except ValueError:

@@ -170,7 +170,7 @@ WORK: Final = "i"
 SESSION_CODES: Final = (LOGIN, WORK)
 
 MAX_CHARS: Final = 1024
-"""Of a user's name or of a work; what is longer names nobody."""
+"""Most characters of a user's name or a work; a longer one counts as no name."""
 _NUMBERED = struct.Struct(">cBHiI")
 _SESSION = re.compile(r"(?:[^/]*/)?(?P<user>.*)\.\d{1,10}:(?P<server>\d{1,15})@.*", re.DOTALL)
 _AUTHENTICATED = re.compile(r"&p=[^&]+&n=(?P<name>[^&]+)")

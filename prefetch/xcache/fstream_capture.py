@@ -47,7 +47,7 @@ class Access:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What gives no access, and why: `reason` in the same words for the same fault."""
+    """A record or line that gives no access. `reason`: the same words for the same fault."""
 
     reason: str
     sample: str
@@ -55,16 +55,16 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class LoneClose(Fault):
-    """A close whose open was not reported: before the first capture, or in one that is missing."""
+    """A close whose open is in no capture that was read."""
 
     server: Server
     closed: Closed
 
 
 class FstreamReader:
-    """Reads captures one after the other, as one stream; `unfinished` gives what is open at the end.
+    """Reads captures one after the other, as one stream. `n_other`: records of neither opens nor closes.
 
-    `n_other`: records that are neither opens nor closes.
+    `unfinished` gives the files that are open at the end.
     """
 
     def __init__(self) -> None:

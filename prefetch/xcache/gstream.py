@@ -1,10 +1,9 @@
 """Reads a capture of XCache's g-stream: what the cache itself reports about every closed file.
 
-A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A
-datagram is a JSON header line, then one JSON record a line, then NUL or a newline. Source:
-`xrootd.mongstream pfc … send json fullhdr` of XRootD 5.5.3 to 6.2.1; `collector.Collector` writes captures.
-A binary datagram, of the f-stream or naming a user, is kept as one line of JSON: see `collector.frame`.
-Numbers of datagrams show how many are missing.
+A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A datagram is
+a JSON header line, then one JSON record per line, then NUL or a newline. Source: `xrootd.mongstream pfc …
+send json fullhdr` of XRootD 5.5.3 to 6.2.1; `collector.Collector` writes captures. A binary datagram is kept
+as one line of JSON: see `collector.frame`. Numbers of datagrams show how many are missing.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Capture:
 
 
 Event = Source | FileClose | fstream.Packet | fstream.Login | fstream.Work
-"""What a capture holds: the sender of a JSON datagram, then its closes; or a binary datagram."""
+"""What a capture contains: the sender of a JSON datagram, followed by its closes; or a binary datagram."""
 
 
 class CaptureReader:

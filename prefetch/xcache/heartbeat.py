@@ -1,4 +1,4 @@
-"""What a collector says of itself every moment, in its folder of captures."""
+"""The heartbeat of a collector, a file in its folder of captures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from features.common.input_files import InputFile, plain
 
 EVERY_S: Final = 2.0
 FRESH_S: Final = 15.0
-"""A collector that was silent for longer hangs, or has ended."""
+"""After so many seconds of silence a collector hangs, or has ended."""
 _NAME: Final = ".heartbeat"
 _MAX_BYTES: Final = 4096
 
@@ -25,20 +25,23 @@ _Count = Annotated[int, pydantic.Field(ge=0, lt=2**63)]
 
 
 class Heartbeat(NamedTuple):
-    """Datagrams `dropped` by the kernel and `over_quota` since its start; `is_full`: none is kept now."""
+    """A collector's counts since its start: datagrams `dropped` by the kernel, and those `over_quota`.
+
+    `is_full`: no datagram is kept now.
+    """
 
     dropped: _Count
     over_quota: _Count
     is_full: bool
 
     def write(self, folder: Path) -> None:
-        """Replace the heartbeat in `folder`; one that cannot be written grows old, which says as much."""
+        """Replace the heartbeat in `folder`; if it cannot be written, its age shows that."""
         with contextlib.suppress(OSError):
             files.write(folder / _NAME, json.dumps(self._asdict()), settle=False)
 
 
 def end(folder: Path) -> None:
-    """Say that nobody collects in `folder` any more."""
+    """Delete the heartbeat: the collector has ended."""
     with contextlib.suppress(OSError):
         (folder / _NAME).unlink(missing_ok=True)
 

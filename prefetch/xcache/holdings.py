@@ -1,4 +1,4 @@
-"""The files that a namespace shows, walked through here or by processes of their own."""
+"""The files in a namespace, read by this process or by several others."""
 
 from __future__ import annotations
 

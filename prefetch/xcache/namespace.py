@@ -1,4 +1,4 @@
-"""Walks a cache's namespace: every file's cinfo, or why it cannot be used."""
+"""Walks a cache's namespace and reads every cinfo."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Found(NamedTuple):
-    """One cinfo: the file's `name` in the cache and its `info`, or None and the `fault`.
+    """One cinfo: the file's `name` in the cache and its `info`; None if it cannot be used, with the `fault`.
 
-    `fault` says the same words for the same fault; `detail` is for people. `is_folder`: what lies below it
-    cannot be seen.
+    `fault` has the same words for the same fault; `detail` is for people. `is_folder`: a folder that cannot
+    be read.
     """
 
     name: str
@@ -51,12 +51,12 @@ WHOLE: Final = Part(0, 1)
 
 
 def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Found]:
-    """Every cinfo below `namespace`, in no promised order; no list of them is held. `part`: of the folders.
+    """Every cinfo below `namespace`, in no promised order and without a list in memory.
 
-    Links are refused, also to folders, but for a cinfo that lies in one of `spaces`: with `oss.space` the
-    namespace is links. What vanishes meanwhile, a cinfo without a byte whose file has none either, a file
-    system's own `/lost+found` and the cache's own statistics are left out. Raises InputError if `namespace`
-    is no folder that can be read.
+    `part`: of the folders. Links are refused, also to folders, except for a cinfo that lies in one of
+    `spaces`: with `oss.space` the namespace consists of links. Left out are files that vanish meanwhile, an
+    empty cinfo whose file is empty too, a file system's own `/lost+found` and the cache's own statistics.
+    Raises InputError if `namespace` is no folder that can be read.
     """
     roots = tuple(f"{os.path.realpath(space)}/" for space in spaces)
     folders = [""]

@@ -1,4 +1,4 @@
-"""Receives what several caches report into rolling captures, and counts what is missing."""
+"""Receives the datagrams of several caches into rolling captures, and counts what is missing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _RESUME_BYTES: Final = 2**20
 class Receiver:
     """Listens at `host`:`port` (0: any free one, see `port`) and keeps in `files` what caches send.
 
-    Of a datagram of JSON only the header is looked at before it is kept: records are the reader's to judge.
-    Raises ServiceError if the port cannot be had. `now_s`: s since 1970.
+    Of a JSON datagram only the header is checked before it is kept; readers check the records. Raises
+    ServiceError if the port cannot be had. `now_s`: s since 1970.
     """
 
     def __init__(

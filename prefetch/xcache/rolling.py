@@ -143,10 +143,10 @@ _MEASURED_EVERY_S: Final = 1.0
 
 
 class Quota:
-    """The bytes of the captures in `folder`, which are to stay within `quota_bytes`.
+    """The bytes of the captures in `folder`, which should stay within `quota_bytes`.
 
-    What is added is counted as it comes; what others delete is seen by `measure`, which a full folder calls
-    for itself, at most once a second. `clock`: s, as `time.monotonic` gives them.
+    What is added is counted as it comes. What others delete is seen by `measure`, which is called when the
+    folder is full, at most once a second. `clock`: s, as `time.monotonic`.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Quota:
         self._measured_s = self._clock()
 
     def admits(self, n_bytes: int) -> bool:
-        """Whether `n_bytes` more fit; they then count as held."""
+        """Whether `n_bytes` more fit; if so, they count as held."""
         if self._is_over(n_bytes) and self._clock() - self._measured_s >= _MEASURED_EVERY_S:
             self.measure()
         if self._is_over(n_bytes):

@@ -1,4 +1,4 @@
-"""What a pusher knows of a server: its version, and how to log in; and which files to ask it for."""
+"""A server's version and what depends on it, the login, and the choice of files to ask the server for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServerVersion:
 
     @property
     def reports_written(self) -> bool:
-        """Whether the g-stream tells the bytes that were written to disk."""
+        """Whether the g-stream reports the bytes that were written to disk."""
         return self.numbers >= _REPORTS_WRITTEN
 
     @property
@@ -47,7 +47,7 @@ class ServerVersion:
         return ".".join(map(str, self.numbers)) or "of unknown version"
 
     def described(self) -> str:
-        """What the version changes, in words for an operator."""
+        """What depends on the version, in words for an operator."""
         said = [
             "removes open files when asked to evict" if self.removes_open_files else "keeps open files",
             f"a push is confirmed by {'stat' if self.stat_tells_whole else 'cinfo or the g-stream'}",
@@ -64,26 +64,26 @@ class ServerVersion:
 
 
 def parse_version(answer: str) -> ServerVersion:
-    """The version in a server's answer to `query config version`, as `v5.5.3`."""
+    """The version in a server's answer to `query config version`, for example `v5.5.3`."""
     found = _NUMBERS.match(answer.strip())
     return ServerVersion(() if found is None else tuple(int(part or 0) for part in found.groups()))
 
 
 N_ASKED = 5
-"""Files that the server is asked about."""
+"""Number of files that the server is asked about."""
 
 
 class LastUsed:
-    """Of the files offered, the `N_ASKED` that were used last.
+    """The `N_ASKED` files that were used last, of those offered.
 
-    Up to 5.5.3 a purge spares what was asked for by `stat`; these it would not take in any case.
+    Up to 5.5.3 a purge spares files that were asked for by `stat`; these it would spare in any case.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, str]] = []
 
     def offer(self, name: str, used_s: int) -> None:
-        """Take `name`, or not."""
+        """Take `name` if it was used later than another one that was taken."""
         if len(self._heap) < N_ASKED:
             heapq.heappush(self._heap, (used_s, name))
         else:

@@ -1,15 +1,15 @@
-"""The XRootD client library behind a few calls: bounded in time, its errors as ours, a connection per thread.
+"""Calls of the XRootD client library: bounded in time, with our errors, and a connection per thread.
 
-An error that the server sends is the origin's (SourceUnavailable) unless it says that trying again is no use
-(PushRejected); without an answer it is nobody's yet: TargetUnavailable.
+An error that the server sends is the origin's (SourceUnavailable), or final (PushRejected) if trying again is
+no use. Without an answer it is not known whose it is: TargetUnavailable.
 
 The library is imported on first use, so that this room imports without it. Its threads outlive the main
 thread: a program that used it ends through `sys.exit`, which lets the library's own exit handler stop them,
 and must not fork afterwards.
 
-Seen on XRootD 5.5.3: a server works off the requests of one connection in turn, and an open waits for the
-origin. Where all files share a connection, as the client library has it by itself, one file whose origin is
-unavailable stops all the others, and those that are in the cache too.
+Seen on XRootD 5.5.3: a server handles the requests of one connection one by one, and an open waits for the
+origin. If all files share a connection, which is the library's default, one file whose origin is unavailable
+stops all others, also those that are in the cache.
 """
 
 from __future__ import annotations
@@ -183,9 +183,11 @@ class Stat(NamedTuple):
 
 
 def stat(url: str, name: str) -> Stat | None:
-    """What the server says of `name`; None if it holds none, and its origin has no such file or is down.
+    """What the server reports of `name`; None if it does not hold it and its origin has no such file or is
+    down.
 
-    A cache answers for what it holds with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for the whole.
+    For files that it holds a cache answers with mode 0600 (5.5.3, 6.2.1), and from 5.8 with a flag for whole
+    ones.
     """
     status, info = _library().FileSystem(url).stat(name, timeout=_STAT_TIMEOUT_S)
     if status.code == _SERVER_ANSWERED and status.errno in (_NOT_FOUND, *_ORIGIN_REFUSES):
@@ -197,14 +199,14 @@ def stat(url: str, name: str) -> Stat | None:
 
 
 def version_of(url: str) -> str | None:
-    """What the server answers when asked for its version; None if it does not answer in time."""
+    """The server's version, as it answers; None if it does not answer in time."""
     codes = _library().flags.QueryCode
     status, answer = _library().FileSystem(url).query(codes.CONFIG, "version", timeout=_ASK_TIMEOUT_S)
     return answer.decode(errors="replace") if status.ok and answer else None
 
 
 def statistics_of(url: str) -> tuple[int, ServerIdentity]:
-    """The server's own clock, s since 1970, and who it is.
+    """The server's own clock, s since 1970, and its identity.
 
     Its summary statistics begin with both, on every version. Raises TargetUnavailable without an answer in
     time, PushRejected if the answer does not contain them.
