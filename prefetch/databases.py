@@ -16,7 +16,7 @@ from features.common.errors import ConfigError, ServiceError, bounded
 _T = TypeVar("_T")
 _INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _ROWS_AT_ONCE = 10_000
-_STATEMENT_PATIENCES = 6
+_STATEMENT_PATIENCES, _IDLE_PATIENCES = 6, 2
 
 
 class Database:
@@ -175,11 +175,16 @@ def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engi
 
 
 def _postgres_options(patience_s: int) -> dict[str, Any]:
-    # A server that vanishes silently must not hold a thread for minutes.
+    # A server that vanishes silently must not hold a thread for minutes; a client that is paused or cut off
+    # within a transaction must not hold the locks that others wait for.
+    timeouts = {
+        "statement_timeout": _STATEMENT_PATIENCES * patience_s,
+        "idle_in_transaction_session_timeout": _IDLE_PATIENCES * patience_s,
+    }
     return {
         "connect_timeout": patience_s,
         "tcp_user_timeout": patience_s * 1000,
-        "options": f"-c statement_timeout={_STATEMENT_PATIENCES * patience_s * 1000}",
+        "options": " ".join(f"-c {name}={timeout_s}s" for name, timeout_s in timeouts.items()),
     }
 
 

@@ -100,7 +100,8 @@ def test_a_paused_pusher_that_lost_its_lease_writes_nothing(
     before = list(journal.reports.receipts())
     paused.send_signal(signal.SIGCONT)
     _, lost = paused.communicate()
-    assert paused.returncode == 1 and "lost its lease to" in lost
+    # PostgreSQL ends the connection of one that is paused within a transaction: others wait for its locks.
+    assert paused.returncode == 1 and ("lost its lease to" in lost or "does not answer" in lost)
     assert list(journal.reports.receipts()) == before
     events = [line.split() for line in (tmp_path / "fetches.log").read_text().splitlines()]
     assert sum(what == "start" for what, _ in events) <= N_FILES + PARALLEL
