@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
+import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -175,3 +178,43 @@ def test_a_journal_with_leases_per_item_goes_on(url: str) -> None:
         work.renewed({pin.item_id: 2003.0})
         assert journal.reports.due_pins("xc", now_s=2003, touch_every_s=100) == []
         assert states(journal) == {"done": 7, "cancelled": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """What a process sees of its host."""
+
+    name: str
+    boot_id: str
+    pid: int
+
+
+def on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process seem to run there; the space of process ids is the first one of every host."""
+    read_text, stat = Path.read_text, Path.stat
+    space = stat(Path("/proc/self/ns/pid"))
+
+    def read(path: Path, *given: object, **named: object) -> str:
+        if path == Path("/proc/sys/kernel/random/boot_id"):
+            return f"{host.boot_id}\n"
+        return read_text(path)
+
+    monkeypatch.setattr(socket, "gethostname", lambda: host.name)
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(Path, "stat", lambda path, **how: space if "/ns/" in str(path) else stat(path, **how))
+    monkeypatch.setattr(os, "getpid", lambda: host.pid)
+
+
+def test_a_run_on_another_host_of_the_same_name_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as there:
+        on(Host("node1", "aaaa", os.getpid()), there)
+        # Its process id belongs to another process here.
+        run = lease_module.new_owner().split("|")
+        run[2] = "1"
+    name = "|".join(run)
+    with monkeypatch.context() as here:
+        on(Host("node1", "bbbb", os.getpid()), here)
+        assert not lease_module.is_dead(name)
+    with monkeypatch.context() as again:
+        on(Host("node1", "aaaa", os.getpid()), again)
+        assert lease_module.is_dead(name)

@@ -1,4 +1,4 @@
-"""What a plan is made of: rules, value, quiet hours, cycles, federations."""
+"""What a plan is made of: rules, value, quiet hours, cycles, federations, the control group."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from features.common.errors import ConfigError
 from prefetch.plan import PlanLimits, Rule, Treatment, treatments
 from prefetch.plan.choice import steady, within_groups
+from prefetch.plan.rules import is_control
 from prefetch.plan.value import best_rate, fitting_cycle_s, shown_horizon
 
 DIDS = pa.array(
@@ -128,3 +129,18 @@ def test_a_placed_file_stays_until_its_rank_has_fallen_behind(
         if down_to <= limit and (files[i][1] or down_to <= int(limit / (1 + slack))):
             expected.append(i)
     assert steady(order, size, placed, limit, slack).tolist() == expected
+
+
+NAMES = [f"cms:/store/mc/f{i}.root" for i in range(20_000)]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
+def test_the_share_is_met(share: float) -> None:
+    assert is_control(NAMES, share).mean() == pytest.approx(share, abs=0.01)
+
+
+def test_a_name_stays_in_its_group() -> None:
+    group = is_control(NAMES, 0.05)
+    assert (is_control(NAMES[::-1], 0.05)[::-1] == group).all()
+    chosen = [name[-9:] for name, is_in in zip(NAMES[:160], group[:160], strict=True) if is_in]
+    assert chosen == ["/f48.root", "/f79.root", "f102.root", "f141.root", "f156.root"]
