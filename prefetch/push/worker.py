@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from prefetch.journal.items import Item
@@ -13,7 +14,7 @@ from prefetch.target import CacheTarget, Confirmation
 Renewal = concurrent.futures.Future[tuple[Confirmation, float]]
 
 
-class Worker:
+class Worker(AbstractContextManager["Worker"]):
     """Tries up to `limits.parallel` items of `target` at once; a context manager that awaits its threads."""
 
     def __init__(self, target: CacheTarget, limits: PushLimits, now_s: Callable[[], float]) -> None:
@@ -21,10 +22,6 @@ class Worker:
         self._now_s = now_s
         self._pool = concurrent.futures.ThreadPoolExecutor(limits.parallel, "push")
         self._running: dict[concurrent.futures.Future[Tried], Item] = {}
-
-    def __enter__(self) -> Worker:
-        """Return itself."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

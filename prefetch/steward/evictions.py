@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -29,7 +30,7 @@ class Ended(NamedTuple):
     was_there: bool
 
 
-class Evictions:
+class Evictions(AbstractContextManager["Evictions"]):
     """Evicts files one by one, `limits.parallel` at once, each as a push does; a context manager.
 
     When the cache was unavailable `limits.breaker` times in a row, nothing is begun for `PAUSE_S`; `fault`
@@ -44,10 +45,6 @@ class Evictions:
         self._breaker = Breaker(target.name, limits.breaker)
         self._resume_at = 0.0
         self._under_way: dict[str, int] = {}
-
-    def __enter__(self) -> Evictions:
-        """Return itself."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

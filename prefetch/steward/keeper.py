@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, NamedTuple
 
@@ -52,7 +53,7 @@ class Limits(NamedTuple):
     max_clock_skew_s: float
 
 
-class Keeper:
+class Keeper(AbstractContextManager["Keeper"]):
     """The steward of one cache; a context manager.
 
     `usage`: measures how full the cache is, given names of some files. `opens`: the files that are open now.
@@ -80,16 +81,10 @@ class Keeper:
     ) -> None:
         self.alarms: dict[str, str] = {}
         self._target, self._book, self._steward = target, book, steward
-        self._lists, self._limits, self._now_s = lists, limits, now_s
-        self._opens = opens
+        self._lists, self._limits, self._now_s, self._opens = lists, limits, now_s, opens
+        timeout_s = limits.push.timeout_s
         self._watch = Watch(
-            target,
-            feed,
-            book,
-            steward,
-            opens=opens,
-            timeout_s=limits.push.timeout_s,
-            readers=Readers(readers),
+            target, feed, book, steward, opens=opens, timeout_s=timeout_s, readers=Readers(readers)
         )
         self._clock = Clock(target, now_s, max_skew_s=limits.max_clock_skew_s)
         self._watch.begin(now_s())
@@ -104,10 +99,6 @@ class Keeper:
         self._n_absent = 0
         self._listed_at = -math.inf
         self._started_s = now_s()
-
-    def __enter__(self) -> Keeper:
-        """Return itself."""
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
