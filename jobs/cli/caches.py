@@ -141,7 +141,7 @@ def caches(
 
     Airflow maps its tasks over them.
     """
-    from jobs.operate import caches as job
+    from jobs.operate import due as job
 
     wanted = job.Wanted(
         pushed_at_s=parsing.moment(pushed_at),

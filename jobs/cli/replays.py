@@ -244,29 +244,22 @@ def evaluate(
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file, beside = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
     settings = options.load(conf, tables=tables)
-    with console.progress("evaluation", quiet=as_json) as advance:
-        if file is not None:
-            from jobs.evaluate import trace as of_trace
-
-            answer = of_trace.run(
-                file,
-                beside,
-                from_s=from_s,
-                fractions=fractions,
-                mlflow=settings.mlflow if in_mlflow else None,
-                on_progress=advance,
-            )
-        else:
-            ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
-            from jobs.evaluate import evaluate as job
-            from jobs.evaluate.scene import Request
-
-            request = Request(accesses, from_s, to_s, cycle_s, fractions)
-            answer = job.run(settings, request, in_mlflow=in_mlflow, on_progress=advance)
-    from jobs.evaluate.evaluate import title_of
+    if file is None:
+        ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
+    from jobs.evaluate import evaluate as job
+    from jobs.evaluate.scene import Request
     from jobs.report import export
 
-    title = title_of(answer)
+    with console.progress("evaluation", quiet=as_json) as advance:
+        if file is None:
+            request = Request(accesses, from_s, to_s, cycle_s, fractions)
+            answer = job.run(settings, request, in_mlflow=in_mlflow, on_progress=advance)
+        else:
+            mlflow = settings.mlflow if in_mlflow else None
+            answer = job.run_trace(
+                file, beside, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
+            )
+    title = job.title_of(answer)
     export.export_evaluation(answer, out, title=title)
     console.show(
         answer if as_json else answer.rows, as_json=as_json, title=title, columns=text.EVALUATION_COLUMNS

@@ -9,8 +9,7 @@ from typing import Any
 from features.common.times import DAY_S, day_label
 from jobs.demo import pair, summary
 from jobs.demo.serve import UNPROVEN, Reads, serve
-from jobs.demo.site import fresh
-from jobs.demo.steps import Demo, Screen
+from jobs.demo.site import Demo, Screen, fresh
 from jobs.demo.xcache import running
 from jobs.ingest import pull
 from jobs.report import build

@@ -16,7 +16,7 @@ from features.common.names import names_of
 from features.common.progress import Advance, unwatched
 from features.schema import FILES, PREDICTIONS, RECEIPTS
 from jobs.caches.inventory import target
-from jobs.demo.steps import Demo
+from jobs.demo.site import Demo
 from jobs.demo.xcache import NAME, DemoCache, read_all
 from jobs.ingest import pull
 from jobs.outcomes import history

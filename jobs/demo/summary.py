@@ -12,7 +12,7 @@ from jobs import text
 from jobs.demo.pair import Pair, Side
 from jobs.demo.serve import UNPROVEN
 from jobs.demo.side import Seen
-from jobs.demo.steps import Demo, Screen
+from jobs.demo.site import Demo, Screen
 from jobs.demo.xcache import NAME
 from jobs.report.build import answers
 from jobs.text import Row, as_row, chosen, percent

@@ -1,4 +1,8 @@
-"""Step `evaluate`: replay the whole service over past accesses, and compare it with its rivals."""
+"""Step `evaluate`: replay the whole service over past accesses, or a learned order of eviction on a trace.
+
+On a trace the order is learned once, from what lies before the counted days; nothing is prefetched, and every
+policy decides at each access.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from features.common.units import duration_label
 from features.results import CHALLENGER_PLAN, STEWARD
 from features.schema import ACCESSES
 from jobs.evaluate.entrants import replayed
+from jobs.evaluate.ready import check_days
 from jobs.evaluate.record import (
     NOBODY,
     Candidates,
@@ -26,15 +31,21 @@ from jobs.evaluate.record import (
     record_days,
     record_run,
 )
-from jobs.evaluate.scene import Days, Request, Scene, scene, trial_days
+from jobs.evaluate.scene import Days, Request, Scene, capacity_bytes, scene, trial_days
 from jobs.evaluate.walk_forward import ScoreStore, Workspace, score, weeks
 from jobs.report import runs
 from jobs.report.export import export_evaluation
-from jobs.settings.tree import Settings
+from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables
+from jobs.store.traces import Beside, TraceFile
 from jobs.train.engines import Engines
+from models.learning.order import Learning
 from models.serving.runs import TableRead
 from models.serving.scoring import RegionModels
+from replay.access_context import AccessContext, story
+from replay.contest import BOUND, Lineup, standings
+from replay.policies import PartPolicy, Policy
+from replay.steward.policies import AUTO, DATASET_LRU, Orders, steward_policy
 
 TRIAL_TRAININGS = 2
 """Trainings for the days before counting begins, which only fill the caches and choose weights."""
@@ -186,3 +197,71 @@ def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
         return no_bounds(compared)
     none = "no order of eviction, so no steward: too few accesses before --from to learn one from"
     return (none, *no_bounds(compared))
+
+
+STEWARDS = (STEWARD, AUTO, DATASET_LRU)
+"""The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
+MOST_FOLLOWED = 4_000_000
+"""No kernel serves the last two of `STEWARDS`: with more accesses, times capacities, they are left out."""
+POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
+
+
+def run_trace(
+    file: TraceFile,
+    beside: Beside,
+    *,
+    from_s: int,
+    fractions: Sequence[float],
+    mlflow: MlflowSettings | None = None,
+    on_progress: Advance,
+) -> EvaluationAnswer:
+    """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
+
+    `mlflow`: where the evaluation becomes a run_trace; None: nowhere. Raises InputError, SchemaError.
+    """
+    on_progress(0, 1, "reading")
+    loaded = file.load(keep=[name for name in beside if name is not None])
+    trace = loaded.trace
+    told = story(loaded, **beside._asdict())
+    check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
+    capacities = [capacity_bytes(trace, share) for share in fractions]
+    orders = Learning(trace, told, capacities).orders(from_s, on_progress)
+    stewards = STEWARDS if trace.n_accesses * len(capacities) <= MOST_FOLLOWED else STEWARDS[:1]
+    lineups = [
+        Lineup(size, _policies(stewards, told, {size: order}))
+        for size, order in zip(capacities, orders, strict=True)
+    ]
+    replayed = standings(
+        trace,
+        lineups,
+        count_from_s=from_s,
+        on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),
+    )
+    compared = [Compared(share, at) for share, at in zip(fractions, replayed, strict=True)]
+    answer = EvaluationAnswer(
+        model_version=None,
+        first_day=day_label(from_s),
+        last_day=day_label(int(trace.time_s[-1])),
+        rows=answer_rows(compared),
+        notes=(*loaded.notes, *_left_out(stewards), *no_bounds(compared)),
+    )
+    if mlflow is None:
+        return answer
+    params = {"trace": file.path.name, "first_day": answer.first_day, "last_day": answer.last_day}
+    name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
+    evaluated = Evaluated(name, params, compared, from_s)
+    return dataclasses.replace(answer, run_id=record_run(mlflow, evaluated, partial(write_files, answer)))
+
+
+def _policies(
+    stewards: Sequence[str], told: AccessContext, learned: Orders
+) -> dict[str, Policy | PartPolicy | None]:
+    """All that competes at one capacity; the stewards share what was learned."""
+    followed = {name: steward_policy(name, told, learned) for name in stewards}
+    return {**dict.fromkeys(POLICIES), **followed, BOUND: None}
+
+
+def _left_out(stewards: Sequence[str]) -> tuple[str, ...]:
+    if left_out := [name for name in STEWARDS if name not in stewards]:
+        return (f"too many accesses for {' and '.join(left_out)}: `replay --policy` runs them alone",)
+    return ()

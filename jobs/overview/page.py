@@ -15,8 +15,7 @@ from markupsafe import Markup, escape
 from features.common.errors import InputError, printable
 from features.common.times import as_of_label, parse_as_of
 from jobs.operate.status import champion_line
-from jobs.overview.plan import ITEMS_SHOWN, Plans
-from jobs.overview.state import Sources, Unknown, state
+from jobs.overview.state import ITEMS_SHOWN, Plans, Sources, Unknown, state
 from jobs.settings.tree import Settings
 from jobs.text import count, percent, text
 from prefetch.placement.pages import KEPT_S, Asked, Heard

@@ -7,20 +7,29 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from features.common.errors import CachecastError, StaleInputError
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.errors import CachecastError, InputError, StaleInputError
 from features.common.times import DAY_S, day_label
 from features.results import PROMOTIONS
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
 from jobs.caches import steward_days
 from jobs.evaluate.decisions import Serving, serving
 from jobs.operate import status
 from jobs.operate.alarms import Alarm, cache_alarms, silence
+from jobs.placement.current_plans import current_plan
+from jobs.plan.cache_state import Moment, last_moment
+from jobs.plan.plan import Judged, explained_by, judge
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from jobs.text import Row
+from prefetch.actions import ACTIONS
 from prefetch.journal.journal import Journal
-from prefetch.placement.pages import Heard
+from prefetch.placement.pages import Asked, Heard
+from prefetch.plan.explain import Explanation
 from prefetch.steward.figures import Figures, read
 
 SHOWN_DAYS = 7
@@ -174,3 +183,83 @@ class Sources:
             self._known_s[name] = now_s
             return found
         return Unknown(self._known_s.get(name, self._began_s), why)
+
+
+ITEMS_SHOWN: Final = 50
+"""Items on one page."""
+
+_ITEM_COLUMNS = ("action", "rank", "name", "size_bytes", "cost_bytes", "probability", "reason")
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """The items of a plan. `sums`: files and bytes by action; `rows`: those that are shown, of `n_items`."""
+
+    sums: Sequence[Row]
+    rows: Sequence[Row]
+    n_items: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Why:
+    """Why file `item` is planned or not, at the time `as_of_s` of the plan; or that it is not known."""
+
+    item: str
+    as_of_s: int
+    answer: Explanation | str
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanState:
+    """The page of one cache; `why` None: no file was asked for."""
+
+    settings: CacheSettings
+    asked: Asked
+    listed: Listed | Unknown
+    why: Why | Unknown | None
+
+
+class Plans:
+    """The plans of the caches of `settings`; the last judgement is kept for the next question."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._tables = settings, Tables(settings.tables.root)
+        self._judged: tuple[object, Moment, Judged] | None = None
+
+    def state(self, asked: Asked, sources: Sources, *, now_s: int) -> PlanState:
+        """The plan of a cache at `now_s`, and what is asked about a file."""
+        listed = sources.known(f"plan {asked.cache}", lambda: self._listed(asked, now_s), now_s=now_s)
+        why = None
+        if asked.item:
+            why = sources.known(f"why {asked.cache}", lambda: self._why(asked), now_s=now_s)
+        return PlanState(self._settings.caches[asked.cache], asked, listed, why)
+
+    def _listed(self, asked: Asked, now_s: int) -> Listed:
+        plan = current_plan(self._tables, asked.cache, now_s).select(_ITEM_COLUMNS)
+        sums = plan.group_by("action").aggregate(
+            [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
+        )
+        by_action = {row["action"]: row for row in sums.to_pylist()}
+        if asked.action:
+            plan = plan.filter(pc.equal(plan["action"], pa.scalar(asked.action)))
+        rows = plan.sort_by([("action", "ascending"), ("rank", "ascending")]).slice(asked.after, ITEMS_SHOWN)
+        chosen = [by_action[action] for action in ACTIONS if action in by_action]
+        return Listed(chosen, rows.to_pylist(), plan.num_rows)
+
+    def _why(self, asked: Asked) -> Why:
+        moment, judged = self._judgement(asked.cache)
+        try:
+            answer: Explanation | str = explained_by(judged, moment, item=asked.item)
+        except InputError as error:
+            answer = str(error)
+        return Why(asked.item, moment.as_of_s, answer)
+
+    def _judgement(self, cache: str) -> tuple[Moment, Judged]:
+        """The newest plan of the cache, judged again from the tables that it was made from."""
+        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
+        key = (cache, *(self._tables.head(table).number for table in used))
+        if self._judged is None or self._judged[0] != key:
+            self._judged = None
+            moment = last_moment(self._tables, self._settings, cache)
+            self._judged = (key, moment, judge(self._tables, self._settings, moment))
+        return self._judged[1], self._judged[2]

@@ -137,7 +137,7 @@ CASES: list[Case] = [
         "F.judge",
         "",
     ),
-    (["caches"], "jobs.operate.caches.listed", ""),
+    (["caches"], "jobs.operate.due.listed", ""),
     (["prefill", *CACHE], "jobs.push.prefill.run", ""),
     (["queue", "--name", "htcondor", "--input", "x"], "jobs.ingest.queue.run", ""),
     (["never-cache", *CACHE, "--out", "x"], "jobs.plan.never_cache.run", ""),

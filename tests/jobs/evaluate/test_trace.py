@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.evaluate import trace as job
+from jobs.evaluate import evaluate as job
 
 DAY_S = 86400
 START_S = 1_750_032_000  # a midnight

@@ -10,7 +10,7 @@ import pytest
 from features.common.times import parse_as_of, parse_day
 from features.results import WORTH
 from features.schema import RECEIPTS
-from jobs.operate.caches import Wanted, listed
+from jobs.operate.due import Wanted, listed
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 

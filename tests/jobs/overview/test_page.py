@@ -131,7 +131,7 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
 
 
 def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.overview.plan.ITEMS_SHOWN", 10)
+    monkeypatch.setattr("jobs.overview.state.ITEMS_SHOWN", 10)
     first, second, end = (shown(settings, Asked("xc1", "pin", after)).text for after in (0, 10, 10**9))
     assert "Items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
     assert "Items 11 to 20 of" in second and "Previous items" in second
@@ -159,7 +159,7 @@ def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.Mo
         judged.append(moment)
         return plan.judge(tables, settings, moment)
 
-    monkeypatch.setattr("jobs.overview.plan.judge", counted)
+    monkeypatch.setattr("jobs.overview.state.judge", counted)
     renderer = Renderer(settings, began_s=0)
     for i in range(5):
         renderer.page(Asked("xc1", item=lfn(i)), {}, now_s=NOW_S)
