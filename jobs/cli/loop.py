@@ -192,9 +192,14 @@ def promote(
         raise InputError("give either --why or --rollback")
     from features.results import STEWARD
     from jobs.evaluate import promote as job
+    from jobs.evaluate.decisions import last_decision
+    from jobs.store.tables import Tables
 
     settings = options.load(conf, tables=tables)
-    answer = (job.why if why else job.rollback if rollback else job.promote)(settings)
+    if why:
+        answer = last_decision(Tables(settings.tables.root), region=settings.region.name)
+    else:
+        answer = (job.rollback if rollback else job.promote)(settings, now_s=int(time.time()))
     if as_json:
         console.show(answer, as_json=True)
         return

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
-from features.results import CHALLENGER_PLAN, STEWARD_PLAN
+from features.results import STEWARD_PLAN
 from jobs.evaluate.decisions import (
     NO_VERSIONS,
     Promotion,
@@ -17,7 +14,6 @@ from jobs.evaluate.decisions import (
     decisions,
     digests_of,
     keep_decision,
-    last_decision,
     newest_of,
     served_versions,
 )
@@ -29,7 +25,7 @@ from jobs.evaluate.verdicts import (
     plan_policies,
     with_order,
 )
-from jobs.settings.tree import MlflowSettings, Settings
+from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 from jobs.store.trainings import as_trained, trained
 from jobs.train.registry import awaited_registry
@@ -40,44 +36,7 @@ from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, Registry
 _TAG_CHARS = 4000
 
 
-def promote(settings: Settings) -> Promotion:
-    """Decide about the region's champion by its newest evaluation; raises as `decide`."""
-    return decide(
-        Tables(settings.tables.root),
-        region=settings.region.name,
-        mlflow=settings.mlflow,
-        max_age_s=settings.training.max_age,
-        now_s=int(time.time()),
-        min_days=settings.training.min_test_days,
-        judged=plan_policies(settings),
-    )
-
-
-def rollback(settings: Settings) -> Promotion:
-    """Undo the region's last promotion; raises as `take_back`."""
-    return take_back(
-        Tables(settings.tables.root),
-        region=settings.region.name,
-        mlflow=settings.mlflow,
-        now_s=int(time.time()),
-    )
-
-
-def why(settings: Settings) -> Promotion:
-    """The newest decision about the region's champion; raises as `last_decision`."""
-    return last_decision(Tables(settings.tables.root), region=settings.region.name)
-
-
-def decide(
-    tables: Tables,
-    *,
-    region: str,
-    mlflow: MlflowSettings,
-    max_age_s: int,
-    now_s: int,
-    min_days: int,
-    judged: Sequence[str] = (CHALLENGER_PLAN,),
-) -> Promotion:
+def promote(settings: Settings, *, now_s: int) -> Promotion:
     """Promote the model of the region's newest evaluation if it won, else refuse it; record the decision.
 
     Plans and order of eviction are judged apart: either may serve without the other. What serves is what
@@ -85,15 +44,15 @@ def decide(
     serve at the end of the evaluation is no rival. Raises StaleInputError (no evaluation, or its model
     is gone), ModelError (the files of a challenger that won were changed or cannot be read), ServiceError
     (MLflow is unavailable); nothing has changed then. The files of versions that stay are checked after the
-    decision is recorded, with the same errors.
-
-    `judged`: the policies by which plans are judged. Beside a steward they win only with the order that it
-    followed.
+    decision is recorded, with the same errors. If caches of the site have a steward, plans win only with the
+    order that it followed.
     """
+    tables, region, max_age_s = Tables(settings.tables.root), settings.region.name, settings.training.max_age
+    judged, min_days = plan_policies(settings), settings.training.min_test_days
     as_of, rows = newest_evaluation(tables, region)
     now_s = after_last(tables, region, now_s)
     challenger = str(rows[0]["model_version"])
-    registry = awaited_registry(mlflow)
+    registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
     known = trained(tables, region=region)
     present, pointed = newest_of(served_versions(earlier)), _pointed(registry, region)
@@ -146,7 +105,7 @@ def decide(
     return promotion
 
 
-def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int) -> Promotion:
+def rollback(settings: Settings, *, now_s: int) -> Promotion:
     """Restore what served before the last decision that promoted plans or an order.
 
     Before the first one nothing served. If an alias was moved by others since the last decision, only that
@@ -154,8 +113,9 @@ def take_back(tables: Tables, *, region: str, mlflow: MlflowSettings, now_s: int
     files of a restored version were changed: the alias points to it nevertheless, so repeat the command to
     restore the one before.
     """
+    tables, region = Tables(settings.tables.root), settings.region.name
     now_s = after_last(tables, region, now_s)
-    registry = awaited_registry(mlflow)
+    registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
     past, present = served_versions(earlier), _pointed(registry, region)
     if not past and present == NO_VERSIONS:

@@ -10,9 +10,9 @@ from features.common.errors import ModelError, ServiceError, StaleInputError
 from features.results import DRIFT
 from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
-from jobs.settings.tree import MlflowSettings, Settings
+from jobs.settings.tree import Settings
 from jobs.store.keys import Key, MomentKey
-from jobs.store.tables import Snapshot, Tables, read_partitions
+from jobs.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.store.trainings import named, trained
 from jobs.train.engines import Engines
 from jobs.train.ready import check_features
@@ -39,82 +39,45 @@ class Predicted(Written):
     alarms: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class PredictAnswer:
-    """The predictions, the version of the models that made them, and alarms for the operator."""
-
-    snapshot: Snapshot
-    model_version: str
-    alarms: tuple[str, ...]
-
-
 def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) -> Predicted:
-    """Score the candidates at `as_ofs` by the models of `alias` (default: `[mlflow] serve`); see `score`."""
-    spec = settings.features.spec
-    check_on_grid(as_ofs, spec.cycle_s)
-    chosen = settings.mlflow if alias is None else settings.mlflow.model_copy(update={"serve": (alias,)})
-    answer = score(
-        Engines.of(settings),
-        Tables(settings.tables.root),
-        spec=spec,
-        region=settings.region.name,
-        as_ofs=as_ofs,
-        mlflow=chosen,
-        max_age_s=settings.training.max_age,
-    )
-    done = written(answer.snapshot, as_ofs)
-    return Predicted(**dataclasses.asdict(done), model_version=answer.model_version, alarms=answer.alarms)
+    """Replace the predictions at every as_of (seconds since 1970), and the drift of the scored rows.
 
-
-def score(
-    engines: Engines,
-    tables: Tables,
-    *,
-    spec: FeatureSpec,
-    region: str,
-    as_ofs: Sequence[int],
-    mlflow: MlflowSettings,
-    max_age_s: int,
-) -> PredictAnswer:
-    """Replace the predictions at every as_of (seconds since 1970); Spark starts once the models are there.
-
-    The models are those of the first alias in `mlflow.serve` that exists; a champion is the one that the
-    table promotions names. A second run changes nothing. The table drift compares the scored rows with
-    training. Without usable models there are no predictions, and so no plan: raises StaleInputError (no
-    features at an as_of, no models, or too old ones), ModelError (models of other settings, trained on data
-    later than an as_of, or a champion that was not promoted), ServiceError.
+    The models are those of `alias`, by default of the first alias in `[mlflow] serve` that exists; a champion
+    is the one that the table promotions names. A second run changes nothing. Without usable models there are
+    no predictions, and so no plan: raises InputError (an as_of off the grid), StaleInputError (no features at
+    an as_of, no models, or too old ones), ModelError (models of other settings, trained on data later than an
+    as_of, or a champion that was not promoted), ServiceError.
     """
+    spec, region, tables = settings.features.spec, settings.region.name, Tables(settings.tables.root)
+    check_on_grid(as_ofs, spec.cycle_s)
+    aliases = settings.mlflow.serve if alias is None else (alias,)
     features = tables.snapshot(spec.features_table)
     keys = check_features(features, region, as_ofs)
     with _no_predictions(keys):
         champion = named(tables, region=region).get(CHAMPION)
         digests = {version: one.digest for version, one in trained(tables, region=region).items()}
         models = patiently(
-            lambda: registry(mlflow).load(region, mlflow.serve, champion=champion, digests=digests),
-            patience_s=mlflow.patience,
+            lambda: registry(settings.mlflow).load(region, aliases, champion=champion, digests=digests),
+            patience_s=settings.mlflow.patience,
         )
         models.bundle.check(spec=spec, region=region)
         for as_of in as_ofs:
-            models.bundle.check_time(as_of, max_age_s=max_age_s)
+            models.bundle.check_time(as_of, max_age_s=settings.training.max_age)
         models = models.only(spec.horizons_s)
-    snapshot = _write(engines, tables, features, keys, models)
-    alarms = _watch(tables, features, keys, models, spec)
-    return PredictAnswer(snapshot, models.version, alarms)
-
-
-def _write(
-    engines: Engines, tables: Tables, features: Snapshot, keys: Sequence[Key], models: RegionModels
-) -> Snapshot:
-    """Replace the predictions for `keys` of the features."""
     base = tables.head(PREDICTIONS)
-    chosen = {key: features.partitions[key] for key in keys}
-    if not engines.is_local(sum(part.n_rows for part in chosen.values())):
+    chosen: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
+    engines = Engines.of(settings)
+    if engines.is_local(sum(part.n_rows for part in chosen.values())):
+        pieces = ((key, models.table(read_partitions(features, {key: chosen[key]}), each)) for key in keys)
+        snapshot = tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
+    else:
         from jobs.train.spark_engine import staged  # noqa: PLC0415  Spark is loaded where it is used
 
         files = staged(engines.spark(), tables, features, chosen, models)
-        return tables.commit(PREDICTIONS, files, cover=keys, base=base)
-    pieces = ((key, models.table(read_partitions(features, {key: chosen[key]}), each)) for key in keys)
-    return tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
+        snapshot = tables.commit(PREDICTIONS, files, cover=keys, base=base)
+    alarms = _watch(tables, features, keys, models, spec)
+    done = written(snapshot, as_ofs)
+    return Predicted(**dataclasses.asdict(done), model_version=models.version, alarms=alarms)
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ CASES: list[Case] = [
     (["cycle", *NOW], "jobs.cycle.run", ""),
     (["evaluate", "--from", DAY], "jobs.evaluate.evaluate.run", "evaluation"),
     (["promote"], "jobs.evaluate.promote.promote", ""),
-    (["promote", "--why"], "jobs.evaluate.promote.why", ""),
+    (["promote", "--why"], "jobs.evaluate.decisions.last_decision", ""),
     (["plan", *CACHE, *NOW], "jobs.plan.plan.run", ""),
     (["plan", *CACHE, *NOW, "--explain", "f"], "jobs.plan.plan.explained", ""),
     (["push", *CACHE, *NOW], "jobs.push.push.run", ""),

@@ -20,14 +20,15 @@ from planted_region import (
     evaluate,
     registry,
     serve,
+    settings_of,
 )
 
 from features.common.errors import ModelError
 from features.results import CHALLENGER_PLAN, PROMOTIONS, STEWARD, STEWARD_PLAN
 from features.spec import COLUMNS
-from jobs.evaluate import promote, verdicts
+from jobs.evaluate import promote
 from jobs.evaluate.decisions import Promotion, last_decision
-from jobs.settings.tree import CacheSettings, Settings
+from jobs.settings.tree import CacheSettings
 from jobs.store.tables import Tables
 from jobs.store.trainings import keep_training, named
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
@@ -41,7 +42,7 @@ CACHE = CacheSettings(name="xc1", kind="xcache", url="root://xc1:1094", capacity
 
 
 def decide(store: Tables, at: Mlflow, now_s: int) -> Promotion:
-    return promote.decide(store, region="emea", mlflow=at, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+    return promote.promote(settings_of(store, at), now_s=now_s)
 
 
 def on_record(store: Tables) -> Named | None:
@@ -87,7 +88,7 @@ def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, t
     assert tags(own, SECOND)["may_evict"] == f"no: the order that evicts is of {FIRST}"
     expected = [(FIRST, SECOND), (FIRST, None), (None, None)]
     for now_s, versions in enumerate(expected, start=4):
-        back = promote.take_back(store, region="emea", mlflow=own, now_s=now_s)
+        back = promote.rollback(settings_of(store, own), now_s=now_s)
         assert (back.champion, back.steward) == versions == serving(own)
     assert tags(own, SECOND)["may_evict"] == "no: the order that evicts is of none"
 
@@ -116,18 +117,9 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
         store = Tables(str(shutil.copytree(tmp_path / "tables", tmp_path / f"tables-{at}")))
         evaluate(store, SECOND, 40 * DAY, saving=300, champion=None, order_saving=order_saving, hours=hours)
         named = [CACHE.model_copy(update={"steward": has}) for has in caches]
-        site = Settings.load(env={}).model_copy(
-            update={"caches": {str(i): one for i, one in enumerate(named)}}
-        )
-        return promote.decide(
-            store,
-            region="emea",
-            mlflow=own,
-            max_age_s=90 * DAY,
-            now_s=int(at),
-            min_days=21,
-            judged=verdicts.plan_policies(site),
-        )
+        by_name = {str(i): one for i, one in enumerate(named)}
+        site = settings_of(store, own).model_copy(update={"caches": by_name})
+        return promote.promote(site, now_s=int(at))
 
     won = decided(1, order_saving=200, hours=9.0)
     assert (won.action, won.may_evict) == ("promote", True)
@@ -157,7 +149,7 @@ def test_a_decision_of_a_cachecast_without_orders_is_read_and_undone(local: Mlfl
     known = last_decision(store, region="emea")
     assert (known.may_evict, known.steward, known.order_reasons) == (None, None, ())
     assert known.comparisons == found.comparisons
-    assert promote.take_back(store, region="emea", mlflow=local, now_s=2).champion is None
+    assert promote.rollback(settings_of(store, local), now_s=2).champion is None
 
 
 def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_engines import LOCAL
 from planted_region import (
     DAY,
     FIRST,
@@ -16,7 +15,6 @@ from planted_region import (
     MLFLOW_WARNINGS,
     N_AS_OFS,
     SECOND,
-    SPEC,
     Knobs,
     Mlflow,
     bundle_of,
@@ -25,6 +23,7 @@ from planted_region import (
     loaded,
     registry,
     serve,
+    settings_of,
 )
 
 from features.common.errors import ModelError
@@ -153,7 +152,7 @@ def test_a_version_that_was_not_trained_here_serves_nobody(own: Mlflow, store: T
         loaded(store, own, "candidate")
     evaluate(store, "cachecast-emea/3", 40 * DAY, saving=300, champion=None)
     with pytest.raises(ModelError, match="does not name cachecast-emea/3"):
-        promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
+        promote.promote(settings_of(store, own), now_s=1)
     assert registry(own).version_at("emea", "champion") is None
 
 
@@ -161,7 +160,7 @@ def test_a_changed_challenger_is_not_promoted(own: Mlflow, store: Tables) -> Non
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     _other_trees(bundle_of(own, SECOND))
     with pytest.raises(ModelError, match=NOT_TRAINED):
-        promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
+        promote.promote(settings_of(store, own), now_s=1)
     assert registry(own).version_at("emea", "champion") is None
 
 
@@ -170,7 +169,7 @@ def test_a_champion_of_an_older_cachecast_gives_way_to_the_next_winner(own: Mlfl
     kept = [row for row in store.read_arrow(TRAININGS).to_pylist() if row["model_version"] == SECOND]
     store.replace_rows(TRAININGS, kept, tuple(kept[0][name] for name in TRAININGS.partition))
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
-    found = promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=1, min_days=21)
+    found = promote.promote(settings_of(store, own), now_s=1)
     assert (found.action, found.champion) == ("promote", SECOND)
     assert f"an older cachecast trained the champion {FIRST}" in found.reasons[0]
     assert loaded(store, own, "champion").version == SECOND
@@ -180,12 +179,12 @@ def test_a_rollback_to_changed_files_is_told(own: Mlflow, store: Tables) -> None
     at = registry(own)
     for now_s, version in enumerate((FIRST, SECOND), start=1):
         evaluate(store, version, (40 + now_s) * DAY, saving=300, champion=FIRST if now_s > 1 else None)
-        promote.decide(store, region="emea", mlflow=own, max_age_s=90 * DAY, now_s=now_s, min_days=21)
+        promote.promote(settings_of(store, own), now_s=now_s)
     _other_trees(bundle_of(own, FIRST))
     with pytest.raises(ModelError, match=NOT_TRAINED):
-        promote.take_back(store, region="emea", mlflow=own, now_s=3)
+        promote.rollback(settings_of(store, own), now_s=3)
     assert at.version_at("emea", "champion") == FIRST
-    assert promote.take_back(store, region="emea", mlflow=own, now_s=4).champion is None
+    assert promote.rollback(settings_of(store, own), now_s=4).champion is None
 
 
 @pytest.mark.service
@@ -200,9 +199,8 @@ def test_no_predictions_by_files_that_a_server_was_given_later(
     assert registry(server).load_version(trained_as(own_tables, version)).fitted
 
     def predictions() -> None:
-        at = [(N_AS_OFS - 1) * HOUR]
-        region, age = {"region": "emea", "spec": SPEC}, {"max_age_s": 1000 * HOUR}
-        predict.score(LOCAL, own_tables, as_ofs=at, mlflow=server, **region, **age)  # type: ignore[arg-type]
+        site = settings_of(own_tables, server, max_age_s=1000 * HOUR)
+        predict.run(site, as_ofs=[(N_AS_OFS - 1) * HOUR])
 
     (tmp_path / BUNDLE_FILE).write_text("{}")
     client.log_artifact(run_id, str(tmp_path / BUNDLE_FILE), "bundle")

@@ -10,8 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from local_engines import LOCAL
-from planted_region import HOUR, MLFLOW_WARNINGS, N_AS_OFS, N_FILES, SPEC, Mlflow, loaded, registry
+from planted_region import (
+    HOUR,
+    MLFLOW_WARNINGS,
+    N_AS_OFS,
+    N_FILES,
+    SPEC,
+    Mlflow,
+    loaded,
+    registry,
+    settings_of,
+)
 
 from features.common.errors import ModelError, StaleInputError
 from features.common.times import as_of_label, day_label
@@ -37,25 +46,17 @@ def candidate(server: Mlflow, trained: TrainingAnswer) -> None:
 
 def predictions(
     tables: Tables, mlflow_at: Mlflow, *as_ofs: int, max_age_s: int = 1000 * HOUR
-) -> predict.PredictAnswer:
-    return predict.score(
-        LOCAL,
-        tables,
-        spec=SPEC,
-        region="emea",
-        as_ofs=as_ofs,
-        mlflow=mlflow_at,
-        max_age_s=max_age_s,
-    )
+) -> predict.Predicted:
+    return predict.run(settings_of(tables, mlflow_at, max_age_s=max_age_s), as_ofs=as_ofs)
 
 
 @pytest.mark.service
 def test_predictions_are_the_bundles(server: Mlflow, tables: Tables, trained: TrainingAnswer) -> None:
     last = (N_AS_OFS - 1) * HOUR
     answer = predictions(tables, server, last, last - HOUR)
-    assert answer.snapshot.n_rows == 2 * 3 * N_FILES
+    assert answer.rows == 2 * 3 * N_FILES
     assert answer.model_version == trained.version
-    assert predictions(tables, server, last, last - HOUR).snapshot.id == answer.snapshot.id
+    assert predictions(tables, server, last, last - HOUR).snapshot == answer.snapshot
     found = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
     rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
     served = loaded(tables, server, "candidate")

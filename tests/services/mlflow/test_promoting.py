@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, Mlflow, evaluate, loaded, registry, serve
+from planted_region import (
+    DAY,
+    FIRST,
+    MLFLOW_WARNINGS,
+    SECOND,
+    Mlflow,
+    evaluate,
+    loaded,
+    registry,
+    serve,
+    settings_of,
+)
 
 from features.common.errors import ModelError, StaleInputError
 from features.common.times import as_of_label
@@ -25,14 +36,12 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
         return at.version_at("emea", "champion")
 
     def decide(now_s: int) -> Promotion:
-        return promote.decide(
-            store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21
-        )
+        return promote.promote(settings_of(store, local), now_s=now_s)
 
     with pytest.raises(StaleInputError, match="cachecast evaluate"):
         decide(0)
     with pytest.raises(StaleInputError, match="never had a champion"):
-        promote.take_back(store, region="emea", mlflow=local, now_s=0)
+        promote.rollback(settings_of(store, local), now_s=0)
     evaluate(store, FIRST, 40 * DAY, saving=0, champion=None)
     assert (decide(1).action, champion()) == ("refuse", None)
     evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
@@ -65,16 +74,16 @@ def check_rollback(store: Tables, local: Mlflow) -> None:
     assert may_push(local, SECOND) == "yes"
     assert may_push(local, FIRST) == f"no: the champion is {SECOND}"
     at.point("champion", FIRST, tags={})  # by hand: the records know of the second
-    assert promote.take_back(store, region="emea", mlflow=local, now_s=6).champion == SECOND
+    assert promote.rollback(settings_of(store, local), now_s=6).champion == SECOND
     assert at.version_at("emea", "champion") == SECOND
-    assert promote.take_back(store, region="emea", mlflow=local, now_s=7).champion == FIRST
+    assert promote.rollback(settings_of(store, local), now_s=7).champion == FIRST
     assert at.version_at("emea", "champion") == FIRST
     assert (may_push(local, FIRST), may_push(local, SECOND)) == ("yes", f"no: the champion is {FIRST}")
-    assert promote.take_back(store, region="emea", mlflow=local, now_s=8).champion is None
+    assert promote.rollback(settings_of(store, local), now_s=8).champion is None
     assert may_push(local, FIRST) == "no: the champion is none"
     assert at.version_at("emea", "champion") is None
     with pytest.raises(StaleInputError, match="never had a champion"):
-        promote.take_back(store, region="emea", mlflow=local, now_s=9)
+        promote.rollback(settings_of(store, local), now_s=9)
     actions = [row["action"] for row in store.read_arrow(PROMOTIONS).sort_by("as_of").to_pylist()]
     assert actions == ["refuse", "promote", "promote", "refuse", "promote", "rollback", "rollback"]
 
@@ -83,8 +92,8 @@ def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, 
     store = Tables(str(tmp_path / "tables"))
     evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
     for now_s in (100, 50):
-        promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=now_s, min_days=21)
-        assert promote.take_back(store, region="emea", mlflow=local, now_s=now_s).champion is None
+        promote.promote(settings_of(store, local), now_s=now_s)
+        assert promote.rollback(settings_of(store, local), now_s=now_s).champion is None
     rows = store.read_arrow(PROMOTIONS).sort_by("as_of").to_pylist()
     assert [row["action"] for row in rows] == ["promote", "rollback"] * 2
 
@@ -98,10 +107,10 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) 
     at.point("champion", SECOND, tags={})  # nothing was ever promoted
     with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names none"):
         predicting()
-    assert promote.take_back(store, region="emea", mlflow=local, now_s=1).champion is None
+    assert promote.rollback(settings_of(store, local), now_s=1).champion is None
     assert at.version_at("emea", "champion") is None
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None)
-    promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=2, min_days=21)
+    promote.promote(settings_of(store, local), now_s=2)
     assert predicting() == FIRST
     at.point("champion", SECOND, tags={})
     with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names {FIRST}"):
@@ -111,7 +120,7 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) 
         predicting()
     at.point("champion", SECOND, tags={})
     evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST)
-    found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=3, min_days=21)
+    found = promote.promote(settings_of(store, local), now_s=3)
     assert (found.action, found.champion) == ("refuse", FIRST)  # not what the alias said
     assert SECOND in found.reasons[0]
     assert predicting() == FIRST
@@ -123,9 +132,9 @@ def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) 
     serve(store, local, 0, champion=FIRST)
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     registry(local).tag(FIRST, {"until": "2001-01-01T00:00:00Z"})  # of MLflow, so nobody believes it
-    found = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=1, min_days=21)
+    found = promote.promote(settings_of(store, local), now_s=1)
     assert (found.action, found.champion) == ("refuse", FIRST)
     registry(local).tag(FIRST, {"until": "2099-01-01T00:00:00Z"})
-    found = promote.decide(store, region="emea", mlflow=local, max_age_s=20 * DAY, now_s=2, min_days=21)
+    found = promote.promote(settings_of(store, local, max_age_s=20 * DAY), now_s=2)
     assert (found.action, found.champion) == ("promote", SECOND)
     assert "so it is no rival" in found.reasons[0]

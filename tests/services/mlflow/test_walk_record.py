@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, serve
+from planted_region import DAY, FIRST, MLFLOW_WARNINGS, SECOND, TRAIN_UNTIL_S, Mlflow, serve, settings_of
 
 from features.common.times import as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, S3FIFO, S3FIFO_PLAN, STEWARD
@@ -95,7 +95,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert by_policy[CHALLENGER_PLAN] == SECOND
     assert by_policy[CHAMPION_PLAN] == FIRST
     assert by_policy[LRU] is None
-    decision = promote.decide(store, region="emea", mlflow=local, max_age_s=90 * DAY, now_s=0, min_days=21)
+    decision = promote.promote(settings_of(store, local), now_s=0)
     assert decision.action == "refuse"
     plans = [one for one in decision.comparisons if one.policy == CHALLENGER_PLAN]
     assert {one.against for one in plans} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}

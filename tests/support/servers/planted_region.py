@@ -24,7 +24,7 @@ from features.results import (
 )
 from features.schema import arrow_schema
 from features.spec import FeatureSpec
-from jobs.settings.tree import LearnerName, MlflowSettings, TrainingSettings
+from jobs.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
 from jobs.store.tables import Tables
 from jobs.store.trainings import named, trained
 from jobs.train import training as train
@@ -80,6 +80,27 @@ class Mlflow(MlflowSettings):
     experiment: str = "cachecast-test"
     serve: tuple[Literal["champion", "candidate"], ...] = ("champion", "candidate")
     patience: int = 20
+
+
+def settings_of(tables: Tables, at: Mlflow, *, max_age_s: int = 90 * DAY) -> Settings:
+    """The settings of the region; models serve until they are `max_age_s` old."""
+    base = Settings.load(tables=tables.root, env={})
+    features = {
+        "cycle": SPEC.cycle_s,
+        "horizons": SPEC.horizons_s,
+        "candidates": SPEC.candidate_s,
+        "active_datasets": SPEC.active_dataset_s,
+        "unread_per_dataset": SPEC.unread_per_dataset,
+        "history": SPEC.history_s,
+    }
+    return base.model_copy(
+        update={
+            "region": base.region.model_copy(update={"name": "emea"}),
+            "features": base.features.model_copy(update=features),
+            "training": base.training.model_copy(update={"max_age": max_age_s, "min_test_days": 21}),
+            "mlflow": at,
+        }
+    )
 
 
 def away(*, patience: int) -> Mlflow:
