@@ -46,8 +46,8 @@ _LOOK_S = 0.5
 def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    JSON goes to stdout alone and holds everything; a table of a sequence shows `columns`, or all of them
-    without any, and says where the others are.
+    JSON holds every field and is all that stdout gets. A table of a sequence has the `columns` (none given:
+    all), and a line that names the others.
     """
     rows = [as_row(item) for item in answer] if isinstance(answer, Sequence) else as_row(answer)
     if as_json:

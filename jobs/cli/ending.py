@@ -23,7 +23,7 @@ CODE = 130
 
 @contextmanager
 def in_one_line(say: Callable[[str], None]) -> Iterator[None]:
-    """Let the block be ended by Ctrl-C: `say` so in one line, and raise SystemExit(130).
+    """End the block on Ctrl-C: report it in one line by `say`, and raise SystemExit(130).
 
     What the block raises while it unwinds, and what libraries log, is not shown. A second Ctrl-C ends the
     process at once.

@@ -132,7 +132,7 @@ ROOMS = ("jobs", "models", "prefetch", "replay", "features")
 
 
 class _ToTerminal(logging.Handler):
-    """What the rooms log, as lines on stderr."""
+    """Prints log records of our packages as lines on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one line."""

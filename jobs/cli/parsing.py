@@ -122,7 +122,7 @@ def trace_file(
     site: str | None,
     until: str | None,
 ) -> tuple[TraceFile | None, Beside]:
-    """The trace that these options describe, if any, and its columns that say more of an access.
+    """The trace that the options describe (None: there is no path), and its columns dataset, user and task.
 
     Raises InputError.
     """

@@ -68,9 +68,9 @@ class Pair:
 
 
 def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance) -> Pair:
-    """Read the same through both caches, each with settings and a capture in a folder of `out`.
+    """Let jobs read the same files through both caches; each has settings and a capture in a folder of `out`.
 
-    `base`: settings that theirs override. Without an XRootD server the reads are replayed alone.
+    `base`: settings that those of the caches override. Without an XRootD server the reads are replayed alone.
     """
     trace = reads(seed)
     limits, missing = marks(trace), available()
@@ -81,12 +81,12 @@ def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance)
 
 
 def marks(trace: Trace) -> Marks:
-    """What each of the caches may hold."""
+    """Capacity and watermarks of each cache."""
     return Marks(int(CAPACITY_SHARE * trace.footprint_bytes), LOW, HIGH)
 
 
 def _live(out: Path, trace: Trace, limits: Marks, base: Path | None, on_progress: Advance) -> dict[str, Seen]:
-    """What was seen of the caches, which run at the same time."""
+    """What was seen of each cache; both run at the same time."""
     sizes, names, stopping = file_sizes(trace), names_read(trace), threading.Event()
     with ThreadPoolExecutor(len(ORDERS), "cache") as both:
         running = {
@@ -109,7 +109,7 @@ def _live(out: Path, trace: Trace, limits: Marks, base: Path | None, on_progress
 
 
 def _side(name: str, trace: Trace, limits: Marks, seen: Seen | None) -> Side:
-    """A cache beside its replay, in the bytes that it used on average."""
+    """A cache, and the replay of its reads with the capacity that it used on average."""
     order, held_bytes = ORDERS[name], limits.low_bytes if seen is None else seen.mean_bytes
     replayed = replay(trace, limits, order, held_bytes)
     return Side(name, order, seen, replayed.byte_hit_ratio, replayed.wan_bytes)

@@ -99,7 +99,7 @@ def _push_between(demo: Demo, cache: DemoCache, part: tuple[int, Sequence[str]],
     """Let jobs read a part, push once more, and purge; the push's answer.
 
     A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
-    in days within seconds: read at one go, it would grow to three times its limit, and purge what was used
+    in days within seconds: read in one part, it would grow to three times its limit, and purge what was used
     moments ago.
     """
     number, names = part

@@ -62,7 +62,7 @@ def side_by_side(screen: Screen, pair: Pair) -> None:
 
 
 def side_by_side_answers(pair: Pair) -> Iterator[str]:
-    """Which of two caches fetched less, whether replay says so too, and what the plain one is."""
+    """Sentences: which of two caches fetched less, whether replay agrees, and what the plain one is."""
     plain, steward = pair.plain, pair.steward
     replayed = f"In replay it {_saving(plain.replayed_wan_bytes, steward.replayed_wan_bytes)}."
     if plain.seen is None or steward.seen is None:

@@ -53,10 +53,10 @@ TRIAL_TRAININGS = 2
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationAnswer:
-    """A row per capacity and policy, as of `jobs.evaluate.record.answer_rows`.
+    """The result of an evaluation. `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`.
 
-    `model_version`: the model that the evaluation is recorded for; None: of no model. `run_id`: of its run in
-    MLflow; None: it was not recorded there.
+    `model_version`: the candidate that was evaluated, None without one; `run_id`: the run in MLflow, None if it
+    was not recorded there.
     """
 
     model_version: str | None
@@ -126,7 +126,7 @@ def _evaluated(
     compared: Sequence[Compared],
     known: Candidates,
 ) -> Evaluated:
-    """The evaluation as its run in MLflow says it: days, accesses, and what the models learn by."""
+    """The evaluation with the parameters of its run in MLflow: days, accesses, settings of the models."""
     training, spec = settings.training, settings.features.spec
     params = {
         "region": settings.region.name,

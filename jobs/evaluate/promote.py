@@ -150,7 +150,7 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
 
 
 def _pointed(registry: Registry, region: str) -> Versions:
-    """What the aliases say."""
+    """The versions to which the aliases point."""
     return Versions(*(registry.version_at(region, alias) for alias in (CHAMPION, STEWARD)))
 
 
@@ -190,7 +190,7 @@ def _in_words(promotion: Promotion) -> str:
 
 
 def _tags(promotion: Promotion, version: str) -> dict[str, str]:
-    """What a decision says of a version; a rollback says only what the version may do again."""
+    """The tags of a version after a decision; a rollback tags only what the version may do again."""
     reasons, order_reasons = "; ".join(promotion.reasons), "; ".join(promotion.order_reasons)
     tags = {
         "decision": promotion.action,

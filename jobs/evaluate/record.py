@@ -79,7 +79,7 @@ def _answer_row(at: Compared, policy: str) -> dict[str, object]:
 
 
 def no_bounds(compared: Sequence[Compared]) -> tuple[str, ...]:
-    """Why the gaps closed have no bounds, if they have none."""
+    """Why the gaps closed have no bounds, a sentence per reason; empty if they have."""
     return tuple({at.few_days: None for at in compared if at.few_days})
 
 

@@ -1,4 +1,4 @@
-"""What a region's newest evaluation says of its model: whether its plans won, and whether its order did."""
+"""The verdicts on a model by its region's newest evaluation: on its plans, and on its order of eviction."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _days(rows: Sequence[Row], column: str) -> dict[float, dict[str, dict[str, A
 
 
 def with_order(plans: Decision, order: Decision) -> Decision:
-    """Plans that won beside a steward, unless the order that it followed may not evict."""
+    """`plans`, refused if they won only beside a steward whose order may not evict."""
     if order.promote or not plans.promote:
         return plans
     reason = "plans were judged beside a steward that followed the challenger's order, which may not evict"
@@ -82,7 +82,7 @@ def with_order(plans: Decision, order: Decision) -> Decision:
 
 
 def of_bundle(order: Decision, bundle: Bundle) -> Decision:
-    """The decision on the order, if the challenger has one: what was replayed is the way of learning it."""
+    """`order`, refused if the challenger has none: the replay tested how orders are learned, not this one."""
     if bundle.order is not None or not order.promote:
         return order
     return Decision(

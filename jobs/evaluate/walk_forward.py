@@ -56,7 +56,7 @@ class Week:
 class Workspace:
     """The input of an evaluation: its own `tables`, and the `demand` sources that count.
 
-    `candidates`: about so many there are at a moment.
+    `candidates`: their approximate number at one decision time.
     """
 
     tables: Tables
@@ -86,7 +86,7 @@ def weeks(
     """The weeks of a walk from `from_s` to before `until_s`, planned at the multiples of all `cycles_s`.
 
     Trainings learn from one decision time per `every_s`, not before `first_s` and at most `span_s` ago.
-    `most`: so many trainings at most, each for as many weeks as that takes.
+    `most`: the largest number of trainings; each then serves several weeks.
     """
     walked = []
     n_weeks = -(-(until_s - from_s) // WEEK_S)

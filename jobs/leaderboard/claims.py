@@ -1,4 +1,4 @@
-"""What papers report, and our figures of the same measures from the rows of a leaderboard."""
+"""Figures that papers report, compared with the same measures of a leaderboard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ByCapacity = Mapping[float, Sequence[Row]]
 class Claim(Section):
     """One `[[claim]]` of a paper: its `value` of `measure`, and `before` it where a change is claimed.
 
-    `ours`: what is measured alike here, None where nothing is; `differs`: what the comparison must bear.
+    `ours`: which of our figures measures the same, None if none does; `differs`: how the set-ups differ.
     """
 
     paper: Words
@@ -75,7 +75,7 @@ def read_claims(path: Path = SHIPPED) -> tuple[Claim, ...]:
 
 
 def compared(claims: Sequence[Claim], rows: Sequence[Row], errors: Mapping[str, Errors]) -> list[Row]:
-    """A row per claim: theirs, and a column per trace with ours, from the least to the most over capacities.
+    """A row per claim: the paper's figure, and per trace our lowest and highest over the capacities.
 
     `rows`: of a leaderboard; `errors`: of forecasts, by trace.
     """

@@ -37,7 +37,7 @@ POLICY_NAMES = (*POLICIES, STEWARD, BOUND)
 
 @dataclasses.dataclass(frozen=True)
 class LeaderboardAnswer:
-    """The rows, as of `_row`; how many replays had been done before, and what papers claim beside ours."""
+    """The rows (see `_row`), the numbers of replays done now and found, and the claims of papers."""
 
     rows: tuple[Row, ...]
     n_replayed: int

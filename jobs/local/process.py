@@ -29,10 +29,10 @@ _LOG_CHARS = 1500
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A process to keep: its `words`, the environment over ours, and how to see that it works.
+    """A process to keep running: its command `words`, variables added to our environment, and its health check.
 
-    `at`: where it answers; `page`: what of it opens in a browser, if anything. `within_s`: how long its start
-    may take where others are at work too.
+    `at`: where it answers; `page`: URL for a browser, empty without one; `within_s`: the time that its start may
+    take on a busy machine.
     """
 
     name: str
@@ -190,7 +190,7 @@ PORTS: Final = range(15_000, 32_000)
 
 
 def free_ports(n_ports: int) -> list[int]:
-    """So many TCP ports of loopback that nobody listens at; nothing keeps other servers from taking them."""
+    """`n_ports` unused TCP ports of loopback; another server may still take one before it is used."""
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < n_ports:

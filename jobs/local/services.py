@@ -168,7 +168,7 @@ _FIGURES_S = 300.0
 
 
 def answers(port: int, path: str) -> Callable[[], bool]:
-    """Whether an HTTP server says 200 there."""
+    """A check that an HTTP server on the port answers 200 at `path`."""
 
     def look() -> bool:
         try:
@@ -181,7 +181,7 @@ def answers(port: int, path: str) -> Callable[[], bool]:
 
 
 def airflow_part(port: int, part: str) -> Callable[[], bool]:
-    """Whether Airflow's API server says that its scheduler, triggerer or dag_processor lives."""
+    """A check that Airflow's API server reports `part` (scheduler, triggerer, dag_processor) as healthy."""
 
     def look() -> bool:
         url = f"http://127.0.0.1:{port}/api/v2/monitor/health"
@@ -195,7 +195,7 @@ def airflow_part(port: int, part: str) -> Callable[[], bool]:
 
 
 def takes_datagrams(port: int) -> Callable[[], bool]:
-    """Whether somebody listens on the UDP port, by the kernel's table: a probe might take the port itself."""
+    """A check that a process listens on the UDP port, by the kernel's table: a probe could take the port."""
     return lambda: any(
         int(line.split()[1].rpartition(":")[2], 16) == port
         for table in (Path("/proc/net/udp"), Path("/proc/net/udp6"))
@@ -205,7 +205,7 @@ def takes_datagrams(port: int) -> Callable[[], bool]:
 
 
 def writes(file: Path) -> Callable[[], bool]:
-    """Whether a service has written its figures to `file` in the last minutes."""
+    """A check that a service has written its figures to `file` in the last five minutes."""
 
     def look() -> bool:
         try:
@@ -218,7 +218,7 @@ def writes(file: Path) -> Callable[[], bool]:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """What `down` ended."""
+    """The number of processes that `down` ended."""
 
     out: str
     processes: int

@@ -69,7 +69,7 @@ def run(settings: Settings, *, as_of_s: int, now_s: int | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class CacheLine:
-    """A cache; `rse`: its RSE in Rucio, empty if it has none; `day`: without a verdict, if asked for."""
+    """A cache; `rse`: its RSE in Rucio, empty without one; `day`: a day without a verdict, if those were asked for."""
 
     name: str
     rse: str

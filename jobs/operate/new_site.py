@@ -29,7 +29,7 @@ _HEAD = """\
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What a new site has; an empty text: it has none.
+    """The answers about a new site; an empty text means that it has none.
 
     `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
     folder `origin`. `records`: path or glob of access records of the kind `source`. `tables`: root of the
@@ -124,7 +124,7 @@ def _records(given: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """A local path from the root, without `..`; a URL, or nothing, as it is.
+    """An absolute local path without `..`; a URL or an empty text is returned unchanged.
 
     Links stay as they are, but for those that a `..` follows.
     """

@@ -137,7 +137,7 @@ def _collector(folder: Path) -> Check:
 
 
 def airflow(url: str) -> Check:
-    """Whether Airflow's API server answers, and says that its other parts are healthy."""
+    """Whether Airflow's API server answers and reports its other parts as healthy."""
     if not url:
         return Check("airflow", "none", "off", "set [airflow] url")
     found = health(f"{url.rstrip('/')}/api/v2/monitor/health")

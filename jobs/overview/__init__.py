@@ -1,1 +1,1 @@
-"""The operator's page of the placement service: what `status`, `promote --why` and `plan --explain` say."""
+"""The operator's pages: the content of `status`, `promote --why` and `plan --explain` as HTML."""

@@ -81,7 +81,7 @@ def _read(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    """Texts of others without control characters, which would also reorder what stands beside them."""
+    """Untrusted text without control characters, some of which reorder the text around them."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else _lines(value)
 
 

@@ -164,10 +164,10 @@ class Sources:
         self._logged: dict[str, str] = {}
 
     def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
-        """What `read` finds in the source `name`, or why nothing.
+        """The result of `read`, or Unknown with the reason why the source `name` cannot be read.
 
-        An error that no one foresaw is logged with its traceback, once until the source answers again or
-        fails otherwise: the page names its type only.
+        An unexpected error is logged with its traceback, once until the source answers again or fails
+        differently: the page names only its type.
         """
         try:
             found = read()

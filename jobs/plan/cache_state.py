@@ -128,7 +128,7 @@ def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArr
 def cycle_of(
     tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
 ) -> tuple[int, Inflows]:
-    """Seconds that a plan covers, and the inflow of such cycles in the last day."""
+    """Seconds that a plan covers, and the inflow of each such cycle in the last day."""
     cycle_s = every_s if plan.cycle == "auto" else plan.cycle
     assumed = plan.assumed_inflow * cycle_s / every_s
     return cycle_s, inflows(tables, cache, as_of_s=as_of_s, cycle_s=cycle_s, assumed=assumed)

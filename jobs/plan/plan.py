@@ -67,7 +67,7 @@ class PlanSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """One cache at one decision time: its inventory, the plan with its inputs, and their faults."""
+    """A cache at one decision time: its inventory, the plan with its inputs, and faults of these."""
 
     held: Sequence[Held]
     dids: pa.Array

@@ -114,9 +114,10 @@ _WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
 
 
 def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: str) -> Callable[[int], float]:
-    """The weight of the models `version` in plans for a cache of so many bytes.
+    """The weight of the models `version` in plans, 0 to 1, as a function of the cache's capacity in bytes.
 
-    "auto": of the capacity nearest to it in the newest evaluation of these models; UNPROVEN without one.
+    With `model_weight = "auto"` that of the nearest capacity in the newest evaluation of these models;
+    UNPROVEN without an evaluation.
     """
     if plan.model_weight != "auto":
         chosen = plan.model_weight
@@ -132,7 +133,7 @@ MODEL_COLUMNS = ["model_version", "model_digest"]
 
 
 def model_of(rows: pa.Table) -> Named:
-    """What made `rows`, with the MODEL_COLUMNS; no digest if that are several models, or it is not known."""
+    """The model that made `rows`, which have MODEL_COLUMNS; without a digest if that is not one known model."""
     versions, digests = (pc.unique(rows[name]).to_pylist() for name in MODEL_COLUMNS)
     return Named(", ".join(sorted(map(str, versions))), digests[0] if len(digests) == 1 else None)
 

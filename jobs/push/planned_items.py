@@ -49,12 +49,12 @@ class PlannedItems:
         return dict(collections.Counter(actions.to_pylist()))
 
     def known(self) -> PlannedItems:
-        """What rules and queued jobs put into the plan: beside what other plans decide, as a prefill."""
+        """The items that rules and queued jobs chose, as a prefill: they replace nothing of other plans."""
         rows = self.rows.filter(pc.invert(self.rows["needs_model"]))
         return dataclasses.replace(self, rows=rows, kind=PREFILL)
 
     def none(self) -> PlannedItems:
-        """Nothing of the plan."""
+        """The plan without any item."""
         return dataclasses.replace(self, rows=self.rows.slice(0, 0))
 
     def __len__(self) -> int:

@@ -59,7 +59,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Admitted:
-    """The items of a plan that may enter the journal; `withheld`: the others, per action, and `why`."""
+    """The items of a plan that may enter the journal; `withheld`: how many others per action, and `why`."""
 
     items: PlannedItems
     withheld: dict[str, int]

@@ -108,7 +108,7 @@ def _saving(capacity_bytes: int, lru: Row, plan: Row) -> str:
 
 
 def lowest_fills(fills: Sequence[Row], *, low_watermark: float) -> Iterator[str]:
-    """How far each plan let its cache run empty beside LRU, one sentence per capacity that has both.
+    """The lowest fill of each cache with the plan and with LRU, a sentence per capacity that has both.
 
     `fills`: by time. A cache is warm from its first hour at the low watermark on.
     """

@@ -34,7 +34,7 @@ _CLAIMS = (
 
 
 def write(rows: Sequence[Row], out: Path, *, claims: Sequence[Row]) -> Path:
-    """Write the page of `rows`, and of `claims` beside them, to folder `out`; the path of the page."""
+    """Write the page of `rows` and `claims` into folder `out`; returns the path of the page."""
     traces = list(dict.fromkeys(str(row["trace"]) for row in rows))
     fractions = sorted({row["capacity_fraction"] for row in rows})
     order = [str(row["policy"]) for row in overview(rows)]

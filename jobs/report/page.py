@@ -28,7 +28,7 @@ _UNIT = re.compile(r"(\d) (?=(?:%|[kMGTPE]?B\b|\d{3}\b))")
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One plot and its caption. `capacity`: hidden while a reader has picked another one."""
+    """One plot and its caption. `capacity`: it is hidden while a reader has picked another capacity."""
 
     plot: Plot
     caption: str

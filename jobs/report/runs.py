@@ -86,7 +86,7 @@ def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, files: Callable[[Pat
 
 
 def _means(groups: Mapping[tuple[str, str], Sequence[Row]]) -> dict[str, float]:
-    """The gap that each policy closed, as a mean over traces and capacities, and how many those are."""
+    """The mean share of the gap that each policy closed over traces and capacities, by name in MLflow."""
     closed: dict[str, list[float]] = {}
     for (_, policy), rows in groups.items():
         known = [row["byte_gap_closed"] for row in rows if row["byte_gap_closed"] is not None]

@@ -57,8 +57,8 @@ def layered(
 ) -> Layered:
     """The values of all layers.
 
-    `conf`: the site's file or folder, by default CACHECAST_CONF; it overrides `base`, another one. `tables`:
-    root of the tables given on the command line, which overrides all others. Raises ConfigError.
+    `conf`: the site's file or folder, by default that of CACHECAST_CONF; it overrides `base`, another file or
+    folder. `tables`: the root from the command line, which overrides all others. Raises ConfigError.
     """
     path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
     sites = [layer for one in (base, path) if one is not None for layer in [*_site(one), *_secrets(one)]]

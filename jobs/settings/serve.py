@@ -66,5 +66,5 @@ class StewardSettings(Section):
     """A folder per cache, which may belong to another account than the rest."""
 
     def figures(self, cache: str) -> Path:
-        """What it reports of itself."""
+        """The file of the figures that a steward of `cache` reports."""
         return self.state / cache / f"{cache}.json"

@@ -180,7 +180,7 @@ class CacheSettings(Section):
 
 
 def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]]:
-    """Capacity of `caches` by site and name, by which planner and placement service distribute files."""
+    """Capacity of `caches` in bytes by site and name, by which planner and placement distribute files."""
     sites: dict[str, dict[str, int]] = {}
     for cache in caches:
         sites.setdefault(cache.at_site, {})[cache.name] = cache.capacity

@@ -62,7 +62,7 @@ class FleetCache(Section):
 
 
 class Fleet(Section):
-    """The whole file, `[defaults]` already merged into each of `[[caches]]`."""
+    """The content of the file; `[defaults]` are merged into each of `[[caches]]` before."""
 
     caches: tuple[FleetCache, ...] = pydantic.Field(min_length=1)
 

@@ -48,7 +48,7 @@ class Caches:
 
     @property
     def keep(self) -> list[str]:
-        """Columns to keep beside the trace: stewards are told of them."""
+        """Columns of the trace that stewards use; empty if no policy is one."""
         if not any(name in STEWARDS for name in named_policies(self)):
             return []
         return [given or name for name, given in zip(BESIDE, self.beside, strict=True)]

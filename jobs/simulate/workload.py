@@ -122,7 +122,7 @@ def load(
 ) -> WorkloadConfig:
     """The config of `scenario`, a name in conf/workloads or a TOML file; other arguments override its keys.
 
-    `scale` multiplies accesses and files; `accesses` chooses the scale that gives so many accesses.
+    `scale` multiplies accesses and files; `accesses` chooses the scale that gives about this number of them.
     Raises ConfigError.
     """
     if scale is not None and accesses is not None:

@@ -1,1 +1,1 @@
-"""The service that evicts from a cache in our order."""
+"""The steward: a service that evicts files from a cache in the order that cachecast chooses."""

@@ -1,4 +1,4 @@
-"""The daemon that keeps one cache below its high watermark, evicting in our order."""
+"""The daemon that keeps one cache below its high watermark by evicting in a chosen order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to say of tables and days that are not there: which are, and the command that writes them."""
+"""Errors for missing tables and days: they name those that exist, and the command that writes others."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Beside(NamedTuple):
-    """Columns of the trace that say more of an access; None: it has none."""
+    """Names of columns with the dataset, user and task of an access; None: the trace has no such column."""
 
     dataset: str | None = None
     user: str | None = None

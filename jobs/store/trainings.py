@@ -19,7 +19,7 @@ from models.serving.names import CHAMPION, STEWARD, Named
 
 
 class Trained(NamedTuple):
-    """What a training kept of its version.
+    """What is recorded of a trained version.
 
     `digest`: SHA-256 of its files, as hex; `until_s`: nothing known later was used, s since 1970.
     """

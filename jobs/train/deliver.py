@@ -23,7 +23,7 @@ class TrainingAnswer:
     """The result of a training. `version`: the region's new candidate in MLflow, like `cachecast-emea/3`.
 
     `dropped`: horizons without a model, and why; `by_recency`: horizons that recency serves, and why;
-    `order`: of eviction, in words; None: there is none, `no_order` is why.
+    `order`: of eviction, in words, None without one; `no_order`: the reason, if there is none.
     """
 
     version: str

@@ -29,12 +29,12 @@ class Engines:
         return cls(settings.features.local_up_to, settings.spark)
 
     def is_local(self, n_rows: int) -> bool:
-        """Whether so many rows are computed in this process."""
+        """Whether `n_rows` rows are computed in this process."""
         is_cluster = is_submitted() or not self.settings.master.startswith("local")
         return n_rows <= self.local_up_to and not is_cluster
 
     def engine(self, n_rows: int) -> Engine:
-        """The engine for so many rows of accesses."""
+        """The engine for `n_rows` rows of accesses: this process, or Spark."""
         from jobs.train.local_engine import LocalEngine  # noqa: PLC0415  each engine is loaded where it is used
 
         if self.is_local(n_rows):

@@ -19,13 +19,13 @@ from models.serving.bundle import OrderModel
 from replay.access_context import file_kinds, story
 
 BESIDE = ("dataset", "user", "task")
-"""Columns of accesses that an order is told of."""
+"""Columns of accesses that an order learns from."""
 MOST_ACCESSES = 4_000_000
 """Accesses learned from, in memory with their names: of as many days as have no more, at least of one."""
 
 
 class RegionOrder(NamedTuple):
-    """What a bundle says of an order, and its models."""
+    """An order of eviction: its description in a bundle, and its models."""
 
     model: OrderModel
     rungs: HorizonTrees

@@ -19,7 +19,7 @@ SPARE = 1.5
 
 
 def sample_share(training: TrainingSettings, *, candidates: int, moments: int) -> float:
-    """Share of the candidates to sample, about so many at each of `moments`, for a training's `max_rows`."""
+    """Share of the candidates to sample, 0 to 1, so that `moments` decision times give `max_rows` rows."""
     return min(1.0, SPARE * training.max_rows / max(1, candidates * moments))
 
 

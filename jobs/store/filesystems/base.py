@@ -28,7 +28,7 @@ def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
 
 
 class _Hashed(io.RawIOBase):
-    """Hashes what is written to `file`, so that nobody reads it again for that."""
+    """A file that hashes what is written to it, so that it need not be read again."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
