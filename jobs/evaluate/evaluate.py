@@ -53,10 +53,10 @@ TRIAL_TRAININGS = 2
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationAnswer:
-    """The result of an evaluation. `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`.
+    """The result of an evaluation.
 
-    `model_version`: the candidate that was evaluated, None without one; `run_id`: the run in MLflow, None if it
-    was not recorded there.
+    `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`. `model_version`: the candidate
+    that was evaluated, None without one; `run_id`: the run in MLflow, None if it was not recorded there.
     """
 
     model_version: str | None

@@ -29,10 +29,10 @@ _LOG_CHARS = 1500
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A process to keep running: its command `words`, variables added to our environment, and its health check.
+    """A process to keep running: its command `words`, variables added to ours, and its health check.
 
-    `at`: where it answers; `page`: URL for a browser, empty without one; `within_s`: the time that its start may
-    take on a busy machine.
+    `at`: where it answers; `page`: URL for a browser, empty without one; `within_s`: the time that its start
+    may take on a busy machine.
     """
 
     name: str

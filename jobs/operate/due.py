@@ -69,7 +69,7 @@ def run(settings: Settings, *, as_of_s: int, now_s: int | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class CacheLine:
-    """A cache; `rse`: its RSE in Rucio, empty without one; `day`: a day without a verdict, if those were asked for."""
+    """A cache; `rse`: in Rucio, empty without one; `day`: one without a verdict, if these were asked for."""
 
     name: str
     rse: str

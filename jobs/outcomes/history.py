@@ -184,8 +184,8 @@ def _grouped(rows: pa.Table, by: Sequence[str]) -> list[Row]:
 def tell(settings: Settings, *, cache: str) -> str | None:
     """Write what versions earned in `cache` so far as their tag `earned.CACHE`, and into their cards.
 
-    Versions that the table trainings lacks are left out. Returns why MLflow could not be updated; None: it was,
-    or nothing is known yet.
+    Versions that the table trainings lacks are left out. Returns why MLflow could not be updated; None: it
+    was, or nothing is known yet.
     """
     try:
         past = history(settings, cache=cache, since=None, until=None)

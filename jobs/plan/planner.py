@@ -133,7 +133,7 @@ MODEL_COLUMNS = ["model_version", "model_digest"]
 
 
 def model_of(rows: pa.Table) -> Named:
-    """The model that made `rows`, which have MODEL_COLUMNS; without a digest if that is not one known model."""
+    """The model that made `rows` (with MODEL_COLUMNS); without a digest if that is not one known model."""
     versions, digests = (pc.unique(rows[name]).to_pylist() for name in MODEL_COLUMNS)
     return Named(", ".join(sorted(map(str, versions))), digests[0] if len(digests) == 1 else None)
 
