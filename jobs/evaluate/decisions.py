@@ -138,7 +138,7 @@ def digests_of(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
 
 
 def after_last(tables: Tables, region: str, now_s: int) -> int:
-    """`now_s`, or one second after the last decision if that is later: two decisions never have the same time."""
+    """`now_s`, or a second after the last decision if that is later: no two decisions have the same time."""
     decided = [key[1] for key in tables.newest(PROMOTIONS, owner=region).partitions]
     return max([now_s, *(1 + parse_as_of(at) for at in decided)])
 

@@ -55,8 +55,8 @@ TRIAL_TRAININGS = 2
 class EvaluationAnswer:
     """The result of an evaluation.
 
-    `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`. `model_version`: the candidate
-    that was evaluated, None without one; `run_id`: the run in MLflow, None if it was not recorded there.
+    `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`. `model_version`: the
+    candidate that was evaluated, None without one; `run_id`: the run in MLflow, None if it was not recorded there.
     """
 
     model_version: str | None
