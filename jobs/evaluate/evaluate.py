@@ -56,7 +56,7 @@ class EvaluationAnswer:
     """The result of an evaluation.
 
     `rows`: one per capacity and policy, see `jobs.evaluate.record.answer_rows`. `model_version`: the
-    candidate that was evaluated, None without one; `run_id`: the run in MLflow, None if it was not recorded there.
+    candidate that was evaluated, None without one; `run_id`: the run in MLflow, None if it was not recorded.
     """
 
     model_version: str | None

@@ -132,8 +132,8 @@ def test_the_series_of_a_trace_counts_its_accesses(tmp_path: Path) -> None:
 
 def test_accesses_that_repeat_have_the_smaller_error(tmp_path: Path) -> None:
     draw = np.random.default_rng(1)
-    hours = np.repeat(np.arange(20 * 24), 20) * HOUR_S
-    steady = np.tile(np.repeat(np.arange(5), 4), 20 * 24)
+    hours = np.repeat(np.arange(8 * 24), 20) * HOUR_S
+    steady = np.tile(np.repeat(np.arange(5), 4), 8 * 24)
     steady[0] = 5  # read once: where all datasets are read, there is nothing to foresee
     rare = np.where(draw.random(steady.size) < 0.5, steady, draw.permutation(steady.size) % 300)
     errors = []
