@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -112,6 +111,8 @@ _KEY = "cachecastcontrol"
 
 def is_control(dids: Sequence[str], share: float) -> BoolArray:
     """Which of `dids` (scope:name) are in the control group, bool[n]: a hash chooses about `share` of all."""
+    import pandas as pd  # noqa: PLC0415  settings import this module, and every command waits for them
+
     hashed = pd.util.hash_array(np.asarray(dids, dtype=object), hash_key=_KEY, categorize=False)
     chosen: BoolArray = hashed < np.uint64(min(int(share * 2**64), 2**64 - 1))
     return chosen
