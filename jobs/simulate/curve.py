@@ -12,7 +12,7 @@ from features.common.progress import Advance
 from features.common.units import format_bytes
 from features.results import LRU
 from jobs.settings.tree import Settings
-from jobs.simulate.site_replay import loaded as loaded_accesses
+from jobs.simulate.accesses import loaded as loaded_accesses
 from jobs.store.traces import TraceFile, sizes
 from jobs.text import percent
 from replay.contest import BOUND, Lineup, contest

@@ -14,8 +14,8 @@ from features.common.faults import validated, with_defaults
 from jobs.settings.layers import read_file
 from jobs.settings.tree import Settings
 from jobs.settings.values import Bytes, Name, Seconds, Section, Watermarks
+from jobs.simulate.accesses import loaded
 from jobs.simulate.replay_trace import ReplayAnswer
-from jobs.simulate.site_replay import loaded
 from jobs.store.traces import TraceFile
 from replay.config import CacheConfig
 from replay.federation.fleet import Federation, simulate_federation

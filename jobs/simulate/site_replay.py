@@ -6,13 +6,14 @@ import dataclasses
 import datetime as dt
 from collections.abc import Sequence
 
-from features.common.errors import InputError, StaleInputError
+from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from jobs.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.settings.tree import Settings
+from jobs.simulate.accesses import days_of_tables, loaded
 from jobs.simulate.replay_trace import (
     Caches,
     ReplayAnswer,
@@ -24,47 +25,8 @@ from jobs.simulate.replay_trace import (
 )
 from jobs.store.keys import Key
 from jobs.store.tables import Tables
-from jobs.store.traces import TraceFile, from_tables, sizes
+from jobs.store.traces import sizes
 from replay.contest import PLAN, Row, Standings, standings
-from replay.read import LoadedTrace
-
-
-def loaded(
-    settings: Settings,
-    trace: TraceFile | None,
-    *,
-    first_day_s: int | None,
-    last_day_s: int | None,
-    site: str | None,
-    keep: Sequence[str] = (),
-) -> LoadedTrace:
-    """The accesses of `trace`; or those of days in the tables, after the history that warms the caches.
-
-    `keep`: columns to keep beside the accesses. Raises InputError, StaleInputError.
-    """
-    if trace is not None:
-        return trace.load(keep=keep)
-    first_s, last_s = days_of_tables(first_day_s, last_day_s)
-    return from_tables(
-        Tables(settings.tables.root),
-        since_s=first_s,
-        until_s=last_s,
-        demand_sources=settings.sources.demand,
-        site=site,
-        history_s=settings.features.spec.history_s,
-        keep=keep,
-    )
-
-
-def days_of_tables(first_day_s: int | None, last_day_s: int | None) -> tuple[int, int]:
-    """Both days, which a replay of the tables needs. Raises InputError without both, in their order."""
-    if first_day_s is None or last_day_s is None:
-        raise InputError("give --trace, or the days of the tables to replay with --from and --to")
-    if last_day_s < first_day_s:
-        raise InputError(
-            f"--to {day_label(last_day_s)} is before --from {day_label(first_day_s)}; exchange them"
-        )
-    return first_day_s, last_day_s
 
 
 def run(
