@@ -1,4 +1,4 @@
-"""What a learned order is told of each access beside the trace: datasets, kinds of files, and readers."""
+"""What a learned order knows of the accesses of a trace: datasets, kinds of files, and readers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ MOST_KINDS = 32
 
 
 class AccessContext(NamedTuple):
-    """`files`: see `features.stream`; `n_datasets`; `reader`: int64[n], the task or user of each access."""
+    """What is known of the files and the readers of a trace of `n` accesses.
+
+    `files`: see `features.stream.state`, datasets numbered from 0 to `n_datasets` - 1; `reader`: int64[n],
+    the task or user of each access (`task_number`, `user_number`), 0 if it is not named.
+    """
 
     files: Files
     n_datasets: int
     reader: IntArray
 
 
-def story(
+def context_of(
     loaded: LoadedTrace, *, dataset: str | None = None, user: str | None = None, task: str | None = None
 ) -> AccessContext:
-    """The story of a trace; `dataset`, `user`, `task`: columns among its details, None where it has none.
+    """The context of a trace's accesses; `dataset`, `user`, `task`: names of columns of `loaded.details`.
 
-    A file without a dataset belongs to that of its folder, or is one of its own. No catalogue is used: a
-    dataset has as many files as have been read. Raises SchemaError.
+    None: the trace has no such column. A file without a dataset belongs to that of its folder; without a
+    folder it is a dataset of its own. No catalogue is used: a dataset has as many files as have been read.
+    Raises SchemaError if a column is not among the details.
     """
     trace = loaded.trace
-    of_file = _datasets(trace, None if dataset is None else _told(loaded, dataset))
+    of_file = _datasets(trace, None if dataset is None else _detail(loaded, dataset))
     n_datasets = int(of_file.max(initial=-1)) + 1
     files = Files(
         of_file,
@@ -49,26 +54,26 @@ def story(
     reader = np.zeros(trace.n_accesses, np.int64)
     for name, number in ((user, user_number), (task, task_number)):
         if name is not None:
-            codes = _codes(_told(loaded, name)).astype(np.int64)
+            codes = _codes(_detail(loaded, name)).astype(np.int64)
             reader = np.where(codes >= 0, number(codes), reader)
     return AccessContext(files, n_datasets, reader)
 
 
-def check_fits(story: AccessContext, trace: Trace) -> None:
-    """Raise InputError unless `story` is one of `trace`: kernels follow its numbers, whatever they are."""
-    files = story.files
+def check_fits(context: AccessContext, trace: Trace) -> None:
+    """Raise InputError unless `context` has the size of `trace`: kernels do not check its numbers."""
+    files = context.files
     per_file = (files.dataset, files.tier, files.size_bytes, files.rank)
     fits = (
         all(column.size == trace.n_items for column in per_file)
-        and story.reader.size >= trace.n_accesses
+        and context.reader.size >= trace.n_accesses
         and files.dataset.min() >= 0
-        and files.dataset.max() < story.n_datasets == files.n_files.size
+        and files.dataset.max() < context.n_datasets == files.n_files.size
     )
     if not fits:
-        raise InputError("the story is not of this trace; make it from the same accesses")
+        raise InputError("the context is of another trace; make it from the same accesses")
 
 
-def _told(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
+def _detail(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
     """A column among the details. Raises SchemaError."""
     if name not in loaded.details.column_names:
         raise SchemaError(f"the trace has no further column {name!r}; name one that is not yet in use")

@@ -20,12 +20,12 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError
 from features.common.progress import Advance, unwatched
+from features.common.times import HOUR_S
 from features.results import LRU
 from replay.bounds import byte_bound, object_bound
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import HIT
-from replay.kernels.tally import HOUR_S
 from replay.planner import Planner
 from replay.policies import PartPolicy, Policy, run_policy
 from replay.result import Result

@@ -17,6 +17,7 @@ from replay.trace import ItemArray, Trace
 
 TRIES = 8
 """Draws for one row before it is given up: a drawn access counts if its file was not read again since."""
+_SEED = 1
 
 
 class Decisions(NamedTuple):
@@ -49,28 +50,27 @@ class _Drawn(NamedTuple):
 
 def decisions(
     trace: Trace,
-    story: AccessContext,
+    context: AccessContext,
     windows_s: Sequence[float],
     *,
     from_s: float,
     to_s: float,
     most: int,
-    seed: int = 1,
 ) -> Decisions:
     """At most `most` rows between two times, of files whose last read is no longer ago than a window.
 
     Every window (the eviction ages of the caches at hand) gets as many rows, of files drawn alike. Nothing
     after `to_s` is read. Raises InputError.
     """
-    check_fits(story, trace)
+    check_fits(context, trace)
     first, stop = trace.first_at(int(from_s)), trace.first_at(int(to_s))
-    chance = np.random.default_rng(seed).random((most + 1) * TRIES)
-    state = new_state(trace.n_items, story.n_datasets)
+    chance = np.random.default_rng(_SEED).random((most + 1) * TRIES)
+    state = new_state(trace.n_items, context.n_datasets)
     plan = _Plan(np.array(windows_s, np.float64), first, most / max(1, stop - first), chance, state)
     rows = _Drawn(
         np.zeros(most, np.int32), np.zeros(most, np.int64), np.zeros((most, len(COLUMNS)), np.float32)
     )
-    n = _draw(trace.item[:stop], trace.time_s[:stop], story, plan, rows)
+    n = _draw(trace.item[:stop], trace.time_s[:stop], context, plan, rows)
     file, at = rows.file[:n], rows.at[:n]
     return Decisions(rows.x[:n], trace.time_s[at].astype(np.float64), _until_next(trace, file, at, stop))
 
@@ -86,7 +86,7 @@ def _until_next(trace: Trace, file: Ids, at: IntArray, stop: int) -> FloatArray:
 
 
 @kernel
-def _draw(item: ItemArray, time_s: IntArray, story: AccessContext, plan: _Plan, rows: _Drawn) -> int:
+def _draw(item: ItemArray, time_s: IntArray, context: AccessContext, plan: _Plan, rows: _Drawn) -> int:
     """Fill `rows` while the accesses pass by; their number."""
     state = plan.state
     last = np.full(state.file.shape[0], -1, np.int64)
@@ -104,10 +104,10 @@ def _draw(item: ItemArray, time_s: IntArray, story: AccessContext, plan: _Plan, 
                 j = oldest[w] + int(plan.chance[tries % plan.chance.size] * (i - oldest[w]))
                 tries += 1
                 if j < i and last[item[j]] == j:
-                    row(state, story.files, item[j], now_s, rows.x[n])
+                    row(state, context.files, item[j], now_s, rows.x[n])
                     rows.file[n], rows.at[n] = item[j], i
                     n += 1
                     break
         last[item[i]] = i
-        update(state, story.files, Read(item[i], story.reader[i], 1.0, now_s, now_s))
+        update(state, context.files, Read(item[i], context.reader[i], 1.0, now_s, now_s))
     return n

@@ -9,13 +9,13 @@ import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import ConfigError, InputError
-from features.common.times import DAY_S
+from features.common.times import DAY_S, HOUR_S
 from replay.config import CacheConfig, refused
 from replay.kernels import disk as kernels
 from replay.kernels import placing
 from replay.kernels.disk import AccessLog, OutcomeArray
 from replay.kernels.purge import Part, Record, run_checks, serve
-from replay.kernels.tally import HOUR_S, Tally, empty_tally
+from replay.kernels.tally import Tally, empty_tally
 from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace, Window, window

@@ -8,12 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
-from features.common.times import DAY_S
+from features.common.times import DAY_S, HOUR_S
 from replay.kernels.tally import (
     FETCHED,
     HIT_BYTES,
     HITS,
-    HOUR_S,
     REQUESTED,
     USED_AFTER,
     Tally,

@@ -22,7 +22,7 @@ from jobs.simulate import workload
 from jobs.simulate.fleet import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
-from replay.access_context import story
+from replay.access_context import context_of
 from replay.read import read_trace
 
 DEMO = Path(__file__).parents[1] / "conf" / "workloads" / "demo.toml"
@@ -303,14 +303,14 @@ def test_columns_beside_a_trace_are_strings_or_numbers(
         return
     loaded = read_trace(path, keep=("x",))
     for role in ("dataset", "user", "task"):
-        assert story(loaded, **{role: "x"}).reader.size == 4
+        assert context_of(loaded, **{role: "x"}).reader.size == 4
 
 
 @pytest.mark.parametrize("name", ["nope", "did"])
 def test_a_column_of_a_story_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
     loaded = read_trace(house(tmp_path), keep=(name,))
     with pytest.raises(SchemaError, match=f"no further column '{name}'"):
-        story(loaded, dataset=name)
+        context_of(loaded, dataset=name)
 
 
 def test_an_error_that_quotes_a_row_gives_the_terminal_no_orders(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 
 from features.common.errors import InputError
 
-DAY_S = 86400
+HOUR_S, DAY_S = 3600, 86400
 _END_S = 4102444800  # the year 2100; later times are mistakes, and datetime ends at 9999
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
+from features.common.hashes import mixed
 from features.spec import COLUMNS, FeatureSpec
 from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import (
@@ -152,7 +153,8 @@ class Region:
         self._files.rank[waiting] = rank
         read[waiting[rank < spec.unread_per_dataset]] = True
         if self._hashes is not None:
-            read &= _mixed(self._hashes, as_of_s) < spec.sample_share * _STEPS
+            of_time = np.uint64(as_of_s * 0x9E3779B97F4A7C15 % 2**64)
+            read &= mixed(self._hashes + of_time) < spec.sample_share * _STEPS
         return np.flatnonzero(read).astype(np.int32)
 
     def _names_of(self, dataset: Ids) -> pa.Array:
@@ -197,14 +199,6 @@ def _rank(group: Ids) -> IntArray:
     rank = np.empty(group.size, np.int64)
     rank[order] = np.arange(group.size) - np.repeat(starts, np.diff(np.append(starts, group.size)))
     return rank
-
-
-def _mixed(hashed: np.ndarray, as_of_s: int) -> np.ndarray:
-    """Numbers below 2^64 that depend on the hash and the time (the finalizer of splitmix64)."""
-    z = hashed + np.uint64(as_of_s * 0x9E3779B97F4A7C15 % 2**64)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))
 
 
 def _nullable(values: AnyFloatArray) -> pa.Array:

@@ -21,7 +21,7 @@ from jobs.demo.side import Seen, read_through
 from jobs.demo.site import Marks, fresh
 from jobs.local.xrootd import available
 from jobs.simulate import workload
-from replay.access_context import story
+from replay.access_context import context_of
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.policies import run_policy
@@ -151,7 +151,7 @@ def file_sizes(trace: Trace) -> dict[str, int]:
 
 def replay(trace: Trace, marks: Marks, order: str, held_bytes: int) -> Result:
     """The reads through a cache whose steward follows `order` and holds up to `held_bytes` at each read."""
-    told = story(LoadedTrace(trace, 0, pa.table({}), ()))
+    told = context_of(LoadedTrace(trace, pa.table({}), ()))
 
     def live(_held_bytes: int) -> EvictionOrder:
         return new_order(order, marks.high_bytes, None)  # as a live cache's steward makes it

@@ -42,7 +42,7 @@ from jobs.train.engines import Engines
 from models.learning.order import Learning
 from models.serving.runs import TableRead
 from models.serving.scoring import RegionModels
-from replay.access_context import AccessContext, story
+from replay.access_context import AccessContext, context_of
 from replay.contest import BOUND, Lineup, standings
 from replay.policies import PartPolicy, Policy
 from replay.steward.policies import AUTO, DATASET_LRU, Orders, steward_policy
@@ -222,7 +222,7 @@ def run_trace(
     on_progress(0, 1, "reading")
     loaded = file.load(keep=[name for name in beside if name is not None])
     trace = loaded.trace
-    told = story(loaded, **beside._asdict())
+    told = context_of(loaded, **beside._asdict())
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
     capacities = [capacity_bytes(trace, share) for share in fractions]
     orders = Learning(trace, told, capacities).orders(from_s, on_progress)

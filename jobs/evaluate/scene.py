@@ -29,7 +29,7 @@ from models.learning.order import KEPT_FOR_CHOICE
 from models.parallel import each
 from prefetch.plan.value import CYCLES_PER_AGE
 from prefetch.plan.value import fitting_cycle_s as within_grid
-from replay.access_context import AccessContext, story
+from replay.access_context import AccessContext, context_of
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
@@ -202,7 +202,7 @@ def scene(settings: Settings, request: Request, tables: Tables) -> Scene:
     trace = loaded.trace
     ready.check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = each(partial(_cache, settings, trace, request), request.fractions)
-    return Scene(tables, demand, trace, story(loaded, **{name: name for name in BESIDE}), caches)
+    return Scene(tables, demand, trace, context_of(loaded, **{name: name for name in BESIDE}), caches)
 
 
 def trial_days(settings: Settings, scene: Scene, from_s: int) -> Days:

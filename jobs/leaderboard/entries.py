@@ -17,7 +17,7 @@ from jobs.settings.layers import read_file
 from jobs.settings.values import Name, Section, Share
 from jobs.simulate import workload
 from jobs.store.traces import TraceFile
-from replay.access_context import AccessContext, story
+from replay.access_context import AccessContext, context_of
 from replay.trace import Trace
 
 SHIPPED = Path(str(resources.files("conf").joinpath("leaderboard.toml")))
@@ -108,7 +108,7 @@ def opened(entry: Entry, scratch: Path) -> BoardTrace:
     file = TraceFile(path, roles, entry.time_unit, "auto", entry.sort, None, None)
     loaded = file.load(keep=list(beside.values()))
     trace = loaded.trace
-    return BoardTrace(entry.name, trace, story(loaded, **beside), _counted_from(entry, trace))
+    return BoardTrace(entry.name, trace, context_of(loaded, **beside), _counted_from(entry, trace))
 
 
 def _generated(entry: Entry, scratch: Path) -> Path:

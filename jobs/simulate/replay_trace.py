@@ -8,14 +8,14 @@ from pathlib import Path
 
 from features.common.errors import ConfigError, InputError
 from features.common.progress import Advance
+from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.report.export import export_replay
 from jobs.settings.tree import MlflowSettings
 from jobs.store.traces import BESIDE, NOTHING_BESIDE, Beside, TraceFile, sizes
-from replay.access_context import story
+from replay.access_context import context_of
 from replay.config import CacheConfig
 from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
-from replay.kernels.tally import HOUR_S
 from replay.planner import Planner
 from replay.policies import POLICIES, PartPolicy, Policy, canonical, score_policies
 from replay.policies.learned import Order
@@ -237,7 +237,7 @@ def steward_policies(
         raise ConfigError("--policy", f"{AHEAD} fetches whole files; leave out --block-size")
     given = {role: name for role, name in beside._asdict().items() if name is not None}
     same = {role: role for role in BESIDE if role in loaded.details.column_names}
-    told = story(loaded, **(same | given))
+    told = context_of(loaded, **(same | given))
     learned: dict[int, list[Order]] = {}
     if from_s is not None and (learns or AUTO in wanted):
         from models.learning.order import Learning

@@ -16,7 +16,7 @@ from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning
 from models.serving.bundle import OrderModel
-from replay.access_context import file_kinds, story
+from replay.access_context import context_of, file_kinds
 
 BESIDE = ("dataset", "user", "task")
 """Columns of accesses that an order learns from."""
@@ -50,7 +50,7 @@ def learn(
     footprint = trace.footprint_bytes
     learning = Learning(
         trace,
-        story(loaded, **{name: name for name in BESIDE}),
+        context_of(loaded, **{name: name for name in BESIDE}),
         [max(1, int(fraction * footprint)) for fraction in CAPACITY_FRACTIONS],
     )
     learnt = learning.learn(until_s, on_progress)

@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from features.common.arrays import FloatArray
+from features.common.hashes import Words, mixed
 
-KeyArray = npt.NDArray[np.uint64]
+KeyArray = Words
 
 
 def key_of(text: str) -> int:
@@ -31,13 +31,5 @@ def keys_of(texts: Iterable[str]) -> KeyArray:
 def scores(keys: KeyArray, names: Sequence[str], weights: Sequence[float]) -> FloatArray:
     """How much each key prefers each name, float[n, s]; higher is better. Weights are above 0."""
     salted = keys[:, None] ^ keys_of(names)[None, :]
-    uniform = (_mixed(salted) >> np.uint64(11)).astype(np.float64) + 0.5
+    uniform = (mixed(salted) >> np.uint64(11)).astype(np.float64) + 0.5
     return np.asarray(weights, np.float64) / -np.log(uniform / 2.0**53)
-
-
-def _mixed(x: KeyArray) -> KeyArray:
-    """The finaliser of splitmix64: each bit of the result depends on every bit of `x`."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: KeyArray = x ^ (x >> np.uint64(31))
-    return mixed

@@ -8,9 +8,8 @@ import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import kernel
+from features.common.times import HOUR_S
 from replay.trace import ItemArray
-
-HOUR_S = 3600
 
 # Columns of Tally.sums: hits; bytes requested, served from disk, and fetched from the origin; bytes on disk
 # after the hour's last access.

@@ -5,6 +5,7 @@ With files of different sizes it is no bound on hits; its bytes are within 1e-4 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,21 +24,15 @@ class Residents(NamedTuple):
     dead: IndexArray
 
 
-def clairvoyant(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Admit every file that fits the cache. Returns the peak usage in bytes."""
-    return _replay(trace, capacity_bytes, False, hit)
+def farthest_goes(bypass: bool, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Evict the file with the farthest next access until the new one fits. Returns the peak usage in bytes.
 
-
-def clairvoyant_bypass(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Like `clairvoyant`, but bypass a file whose own next access is the farthest; the peak usage."""
-    return _replay(trace, capacity_bytes, True, hit)
-
-
-def _replay(trace: Trace, capacity: int, bypass: bool, hit: BoolArray) -> int:
+    `bypass`: a file whose own next access is the farthest is read past the cache.
+    """
     m = trace.n_items
     residents = Residents(np.zeros(m, np.bool_), np.empty(m, np.int32))
     positions = no_positions(trace.n_accesses)
-    return int(_run(accesses(trace, capacity, hit), trace.following, bypass, positions, residents))
+    return int(_run(accesses(trace, capacity_bytes, hit), trace.following, bypass, positions, residents))
 
 
 @bare
@@ -81,3 +76,9 @@ def _run(
             dead[n_dead] = file
             n_dead += 1
     return peak
+
+
+clairvoyant = partial(farthest_goes, False)
+"""Every file that fits the cache is admitted."""
+clairvoyant_bypass = partial(farthest_goes, True)
+"""Files that would be evicted first are not admitted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,8 +34,8 @@ class Files(NamedTuple):
     key: FloatArray
 
 
-def least_valuable(trace: Trace, capacity_bytes: int, value: Value, hit: BoolArray) -> int:
-    """Evict the file with the smallest key, on a tie the least recently used; the peak usage in bytes."""
+def least_valuable(value: Value, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
+    """Evict the smallest key, on a tie the least recently used. Returns the peak usage in bytes."""
     m = trace.n_items
     files = Files(np.zeros(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float64))
     return int(_run(accesses(trace, capacity_bytes, hit), value, files, no_entries(m)))
@@ -104,29 +105,9 @@ def _least(heap: Heap, count: int, files: Files) -> int:
         replace(heap, count, Entry(files.key[file], int(files.last[file]), file))
 
 
-def lfu(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict the file with the fewest accesses since it came in, on a tie the least recently used.
-
-    Returns the peak usage in bytes.
-    """
-    return least_valuable(
-        trace, capacity_bytes, Value(by_size=False, ageing=False, newcomer_may_go=False), hit
-    )
-
-
-def lfu_da(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict the smallest L + accesses since the file came in; L is the key of the last victim.
-
-    Returns the peak usage in bytes.
-    """
-    return least_valuable(
-        trace, capacity_bytes, Value(by_size=False, ageing=True, newcomer_may_go=False), hit
-    )
-
-
-def gdsf(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Insert, then evict the smallest L + accesses · 1e6 / size, which may be the new file itself.
-
-    L is the key of the last victim; a file of 0 bytes counts as 1. Returns the peak usage in bytes.
-    """
-    return least_valuable(trace, capacity_bytes, Value(by_size=True, ageing=True, newcomer_may_go=True), hit)
+lfu = partial(least_valuable, Value(by_size=False, ageing=False, newcomer_may_go=False))
+"""Least frequently used: evict the file with the fewest accesses since it came in."""
+lfu_da = partial(least_valuable, Value(by_size=False, ageing=True, newcomer_may_go=False))
+"""LFU with dynamic ageing (Arlitt et al., 2000): a formerly popular file does not stay forever."""
+gdsf = partial(least_valuable, Value(by_size=True, ageing=True, newcomer_may_go=True))
+"""Greedy-Dual-Size-Frequency (Cherkasova, 1998): favours hits over bytes; an empty file counts 1 byte."""

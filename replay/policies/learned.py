@@ -186,8 +186,8 @@ class Learned:
     `orders`: by the time at which each begins.
     """
 
-    def __init__(self, story: AccessContext, orders: Sequence[Order]) -> None:
-        self._story, self._orders = story, orders
+    def __init__(self, context: AccessContext, orders: Sequence[Order]) -> None:
+        self._story, self._orders = context, orders
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""

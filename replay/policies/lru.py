@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from features.common.arrays import BoolArray
@@ -10,7 +12,7 @@ from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.trace import IndexArray, Trace
 
 
-def oldest_goes(trace: Trace, capacity_bytes: int, hit: BoolArray, *, by_use: bool) -> int:
+def oldest_goes(by_use: bool, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
     """Evict the file that was read (`by_use`) or brought in longest ago. Returns the peak usage in bytes."""
     placed = np.full(trace.n_items, -1, np.int32)
     return int(_run(accesses(trace, capacity_bytes, hit), by_use, placed))
@@ -50,11 +52,7 @@ def _run(reads: Accesses, by_use: bool, placed: IndexArray) -> int:
     return peak
 
 
-def lru(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict the longest unread file until the new one fits. Returns the peak usage in bytes."""
-    return oldest_goes(trace, capacity_bytes, hit, by_use=True)
-
-
-def fifo(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-    """Evict the file that came in first until the new one fits. Returns the peak usage in bytes."""
-    return oldest_goes(trace, capacity_bytes, hit, by_use=False)
+lru = partial(oldest_goes, True)
+"""Least recently used: evict the longest unread file until the new one fits."""
+fifo = partial(oldest_goes, False)
+"""First in, first out: evict the file that came in first until the new one fits."""

@@ -9,12 +9,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from features.common.errors import ConfigError, InputError
+from features.common.errors import InputError
 from features.common.jit import bare
 from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.kernels.heap import Entry, Heap, arrange, fill, no_entries, push, replace
 from replay.policies.policy import Policy
 from replay.trace import IndexArray, ItemArray, Trace
+
+TAIL_SHARE = 0.25
+"""Share of the capacity from which `score-tail` evicts."""
 
 # Entries of Tail.sums: index of the head's oldest access, bytes held, bytes of the head, entries of the heap,
 # peak usage.
@@ -34,13 +37,11 @@ class Scores(Protocol):
         ...
 
 
-def score_policies(scores: Scores, *, tail_share: float = 0.25) -> dict[str, Policy]:
-    """The policies `score` and `score-tail` on `scores`. Raises ConfigError for a share outside 0 … 1."""
-    if not 0 < tail_share <= 1:
-        raise ConfigError("tail_share", f"{tail_share} must be above 0 and at most 1, for example 0.25")
+def score_policies(scores: Scores) -> dict[str, Policy]:
+    """The policies `score` and `score-tail` on `scores`, by name."""
     return {
         "score": partial(least_score, scores, 1.0),
-        "score-tail": partial(least_score, scores, tail_share),
+        "score-tail": partial(least_score, scores, TAIL_SHARE),
     }
 
 

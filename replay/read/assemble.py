@@ -90,13 +90,11 @@ MOST_READS = 2**24
 class LoadedTrace(NamedTuple):
     """A trace, and what happened to the rows it was made from.
 
-    `n_unsized_rows`: rows left out because no source knows their file's size. `details`: the descriptive
-    columns to keep that exist, one row per access, strings as dictionaries. `notes`: a sentence for each
-    rule that changed or dropped rows, with their number.
+    `details`: the descriptive columns to keep that exist, one row per access, strings as dictionaries.
+    `notes`: a sentence for each rule that changed or dropped rows, with their number.
     """
 
     trace: Trace
-    n_unsized_rows: int
     details: pa.Table
     notes: tuple[str, ...]
 
@@ -137,7 +135,7 @@ def assemble(
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
     numbers = (n_unsized, n_differing, n_early, n_long)
     notes = tuple(f"{note}: {n}" for note, n in zip(_NOTES, numbers, strict=True) if n)
-    return LoadedTrace(trace, n_unsized, kept, notes)
+    return LoadedTrace(trace, kept, notes)
 
 
 def _n_reads(source: Source, name: str | None) -> IntArray | None:

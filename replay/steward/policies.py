@@ -31,13 +31,13 @@ class Replayed:
 
     def __init__(
         self,
-        story: AccessContext,
+        context: AccessContext,
         order: Callable[[int], EvictionOrder],
         delays: Delays = NO_DELAY,
         fetching: Fetching | None = None,
         plans: Plans | None = None,
     ) -> None:
-        self._story, self._order, self._delays = story, order, delays
+        self._story, self._order, self._delays = context, order, delays
         self._fetching, self._plans = fetching, plans
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | Ahead:
@@ -76,13 +76,13 @@ class InBlocks(Replayed):
 
     def __init__(
         self,
-        story: AccessContext,
+        context: AccessContext,
         order: Callable[[int], EvictionOrder],
         delays: Delays = NO_DELAY,
         *,
         block_bytes: int,
     ) -> None:
-        super().__init__(story, order, delays)
+        super().__init__(context, order, delays)
         self._block_bytes = block_bytes
 
     def serve(self, trace: Trace, capacity_bytes: int) -> Served:
@@ -123,14 +123,14 @@ Orders = Mapping[int, Sequence[Order]]
 
 def steward_policy(
     name: str,
-    story: AccessContext,
+    context: AccessContext,
     learned: Orders = MappingProxyType({}),
     *,
     delays: Delays = NO_DELAY,
     block_bytes: int | None = None,
     plans: Plans | None = None,
 ) -> Policy | PartPolicy:
-    """The policy `name` of `STEWARDS` on the accesses of `story`.
+    """The policy `name` of `STEWARDS` on the accesses of `context`.
 
     Without delays and plans, a kernel replays `steward` and `steward-lru`. A loop replays all else, access by
     access; where both can, their hits are equal. Without learned orders, `steward` is LRU
@@ -138,16 +138,16 @@ def steward_policy(
     Calls raise ConfigError, InputError.
     """
     if block_bytes is not None:
-        return InBlocks(story, _order(name, story, learned), delays, block_bytes=block_bytes)
+        return InBlocks(context, _order(name, context, learned), delays, block_bytes=block_bytes)
     if delays == NO_DELAY and plans is None and name in _KERNELS:
-        return _KERNELS[name](story, learned)
+        return _KERNELS[name](context, learned)
     fetching = FETCHING if name == AHEAD else None
-    return Replayed(story, _order(name, story, learned), delays, fetching, plans)
+    return Replayed(context, _order(name, context, learned), delays, fetching, plans)
 
 
-def _learned(story: AccessContext, learned: Orders) -> Policy:
+def _learned(context: AccessContext, learned: Orders) -> Policy:
     def policy(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
-        return Learned(story, _nearest(learned, capacity_bytes))(trace, capacity_bytes, hit)
+        return Learned(context, _nearest(learned, capacity_bytes))(trace, capacity_bytes, hit)
 
     return policy
 
@@ -157,8 +157,8 @@ _KERNELS: Mapping[str, Callable[[AccessContext, Orders], Policy]] = MappingProxy
 )
 
 
-def _order(name: str, story: AccessContext, learned: Orders) -> Callable[[int], EvictionOrder]:
-    n_files = story.files.dataset.size
+def _order(name: str, context: AccessContext, learned: Orders) -> Callable[[int], EvictionOrder]:
+    n_files = context.files.dataset.size
 
     def order(capacity_bytes: int) -> EvictionOrder:
         found = _nearest(learned, capacity_bytes)

@@ -65,19 +65,17 @@ def worth_more(disk: Disk, known: Known, rule: Rule, asked: Asked) -> BoolArray:
 
 PAUSE_S = 60.0
 """A dataset is asked about at most once in this time while it is read."""
-HOUR_S = 3600.0
 
 
 class Fetching(NamedTuple):
     """When and how much to fetch.
 
     `least_chance`: of a read within the time that plain LRU keeps a file; `share`: of the bytes missed within
-    a day, as a limit of those fetched within it; `bytes_per_hour`: limit of missed and fetched, None: none.
+    a day, as a limit of those fetched within it.
     """
 
     least_chance: float
     share: float
-    bytes_per_hour: int | None = None
 
 
 class Sought(NamedTuple):
@@ -106,7 +104,6 @@ class FetchingSteward(Steward):
         self._due: dict[int, None] = {}
         self._under_way: set[int] = set()
         self._missed, self._begun = _Window(DAY_S), _Window(DAY_S)
-        self._wan = _Window(HOUR_S)
 
     def add(self, dataset: int, tier: int, size_bytes: int) -> int:
         """See `Steward`."""
@@ -122,7 +119,6 @@ class FetchingSteward(Steward):
         self._due[self._dataset[file]] = None
         if missed_bytes:
             self._missed.add(at_s, missed_bytes)
-            self._wan.add(at_s, missed_bytes)
             self._under_way.discard(file)  # the job waits for it: it does not come ahead
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
@@ -155,26 +151,22 @@ class FetchingSteward(Steward):
                 break
             del self._due[dataset]
             self._asked_s[dataset] = now_s
-            for file in coming(self._learned, np.array(self._files[dataset], np.int32), sought):
+            for file in candidates(self._learned, np.array(self._files[dataset], np.int32), sought):
                 takes = self._takes[file]
                 if file in self._under_way or self.goes_first(file) or not 0 < takes <= room:
                     continue
                 room -= takes
                 self._under_way.add(file)
                 self._begun.add(now_s, takes)
-                self._wan.add(now_s, takes)
                 chosen.append(file)
         return chosen
 
     def _room(self, now_s: float) -> int:
         """Bytes that may be fetched now."""
-        room = int(self._limits.share * self._missed.sum(now_s)) - self._begun.sum(now_s)
-        if self._limits.bytes_per_hour is not None:
-            room = min(room, self._limits.bytes_per_hour - self._wan.sum(now_s))
-        return room
+        return int(self._limits.share * self._missed.sum(now_s)) - self._begun.sum(now_s)
 
 
-def coming(order: LearnedOrder, files: Ids, sought: Sought) -> list[int]:
+def candidates(order: LearnedOrder, files: Ids, sought: Sought) -> list[int]:
     """Those of `files` that are sought, at most `LANES`, the likeliest first; before an order none.
 
     Each was read before, and is worth more than the least valuable of a sample of the files on disk.

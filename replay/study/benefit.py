@@ -16,8 +16,7 @@ import numpy as np
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import ConfigError
-
-HOUR_S = 3600
+from features.common.times import HOUR_S
 
 
 @dataclasses.dataclass(frozen=True)

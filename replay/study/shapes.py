@@ -49,7 +49,6 @@ class Lifetimes(NamedTuple):
     Entry k of each array is for k to k + 1 days. Bytes are those served from the cache.
     """
 
-    files_by_lifetime: IntArray
     hits_by_lifetime: IntArray
     hit_bytes_by_lifetime: IntArray
     hits_by_age: IntArray
@@ -107,7 +106,6 @@ def lifetimes(use: Use) -> Lifetimes:
     of_hits = item[use.hit]
     age = ((use.trace.time_s[use.hit] - use.first_s[of_hits]) // DAY_S).astype(np.int32)
     return Lifetimes(
-        files_by_lifetime=np.bincount(days[read], minlength=n_days),
         hits_by_lifetime=total_by(days, use.hits, n_days),
         hit_bytes_by_lifetime=total_by(days, use.hit_bytes, n_days),
         hits_by_age=np.bincount(age, minlength=n_days),
@@ -132,9 +130,9 @@ def _quadrant(use: Use, size: str, how: str, chosen: BoolArray) -> Quadrant:
     return Quadrant(size, how, int(chosen.sum()), *(int(column[chosen].sum()) for column in columns))
 
 
-def running_mean(per_day: IntArray, *, n_days: int = MEAN_DAYS) -> FloatArray:
-    """The mean of each day and the `n_days` - 1 before it; at the beginning, of the days there are."""
+def running_mean(per_day: IntArray) -> FloatArray:
+    """The mean of each day and the `MEAN_DAYS` - 1 before it; at the beginning, of the days there are."""
     total = np.concatenate([np.zeros(1, np.int64), np.cumsum(per_day)])
     end = np.arange(1, per_day.size + 1)
-    begin = np.maximum(end - n_days, 0)
+    begin = np.maximum(end - MEAN_DAYS, 0)
     return np.asarray((total[end] - total[begin]) / (end - begin), np.float64)

@@ -6,14 +6,13 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from features.common.errors import ConfigError
-from features.common.times import DAY_S
+from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
 
 Verdict = Literal["cache", "cache if small", "do not cache"]
 CACHE: Verdict = "cache"
 CACHE_SMALL: Verdict = "cache if small"
 DO_NOT_CACHE: Verdict = "do not cache"
-HOUR_S = 3600
 
 
 @dataclasses.dataclass(frozen=True)

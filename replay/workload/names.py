@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import ConfigError
+from features.common.hashes import mixed
 from replay.workload.catalogue import Datasets
 from replay.workload.config import WorkloadConfig
 
@@ -92,19 +93,11 @@ def hex_ids(seed: int, number: IntArray, *, kind: int) -> npt.NDArray[np.bytes_]
     """32 hex digits for each number, determined by seed and `kind`; different numbers have different ids."""
     words = np.empty((number.size, 2), ">u8")
     for column, offset in enumerate(np.random.SeedSequence((seed, kind)).generate_state(2, np.uint64)):
-        words[:, column] = _mixed(number.astype(np.uint64) + offset)
+        words[:, column] = mixed((number.astype(np.uint64) + offset) * np.uint64(0x9E3779B97F4A7C15))
     octets = words.view(np.uint8)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)[np.stack([octets >> 4, octets & 15], axis=-1)]
     ids: npt.NDArray[np.bytes_] = digits.reshape(number.size, 32).view("S32").reshape(number.size)
     return ids
-
-
-def _mixed(number: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64 (Steele et al. 2014): a bijection of 64-bit words, so ids never collide."""
-    word = number * np.uint64(0x9E3779B97F4A7C15)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
 
 
 def _uuids(seed: int, number: IntArray) -> pa.StringArray:

@@ -41,10 +41,10 @@ def since_start(values: Any) -> list[int]:
 
 def test_rows_are_ordered_by_time_and_event() -> None:
     table = accesses((5, "b", 2, 1, "y"), (5, "a", 1, 1, "x"), (1.5, "b", 2, 2, "z"))
-    trace, dropped, _, notes = from_arrow(table)
+    trace, _, notes = from_arrow(table)
     assert since_start(trace.time_s) == [1, 1, 5, 5]
     assert [trace.names[i].as_py() for i in trace.item] == ["b", "b", "a", "b"]
-    assert (dropped, notes) == (0, ())
+    assert notes == ()
 
 
 @settings(max_examples=100, deadline=None)
@@ -75,7 +75,7 @@ def test_a_size_is_the_first_stated_then_the_catalogues_then_unknown() -> None:
         "b": 2,
         "d": 4,
     }
-    assert (loaded.n_unsized_rows, trace.item.tolist(), trace.footprint_bytes) == (1, [0, 0, 0, 1], 9)
+    assert (trace.item.tolist(), trace.footprint_bytes) == ([0, 0, 0, 1], 9)
     assert loaded.notes == (
         "rows left out, since no source knows their file's size: 1",
         "rows that state another size than their file's first, which counts: 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from policy_oracle import ORACLES, Cache, ScoreTail
 from features.common.errors import ConfigError, InputError
 from replay.policies import NAMES, POLICIES, canonical, run_policy, score_policies
 from replay.policies.policy import Policy
+from replay.policies.scores import least_score
 from replay.trace import Trace
 
 
@@ -78,9 +80,8 @@ def test_score_policies_equal_their_slow_twin(trace: Trace, capacity: int, data:
     table = [data.draw(row) for _ in boundaries]
     scores = TableScores(np.array(boundaries, np.int64), np.array(table, np.float64))
     share = data.draw(st.sampled_from([0.1, 0.25, 0.5, 1.0]))
-    policies = score_policies(scores, tail_share=share)
-    check("score", trace, capacity, ScoreTail(trace, capacity, scores, 1), policies["score"])
-    check("score-tail", trace, capacity, ScoreTail(trace, capacity, scores, share), policies["score-tail"])
+    policy = partial(least_score, scores, share)
+    check("score-tail", trace, capacity, ScoreTail(trace, capacity, scores, share), policy)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +97,6 @@ def test_scores_that_do_not_fit_are_named(boundaries: Any, table: Any, match: st
     policies = score_policies(TableScores(np.array(boundaries), np.array(table)))
     with pytest.raises(InputError, match=match):
         run_policy("score", trace, 10, policy=policies["score"])
-
-
-def test_a_tail_is_a_share() -> None:
-    with pytest.raises(ConfigError, match=r"tail_share: 0.*0\.25"):
-        score_policies(TableScores(np.zeros(0), np.zeros((0, 1))), tail_share=0)
 
 
 @pytest.mark.parametrize(

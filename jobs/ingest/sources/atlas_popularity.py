@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from features.common.errors import SchemaError
-from features.common.xxh64 import SPARK_SEED, xxh64
+from features.common.hashes import SPARK_SEED, xxh64
 from features.schema import ACCESSES
 from jobs.ingest.sources import rucio_events, sql
 from jobs.ingest.sources.csv_header import Header

@@ -61,7 +61,7 @@ def loaded() -> LoadedTrace:
     size = np.zeros(len(ids.dictionary), np.int64)
     size[item] = rows["size"].to_numpy()
     trace = Trace(rows["t"].to_numpy(), item, size, names=ids.dictionary)
-    return LoadedTrace(trace, 0, rows.select(["category", "origin"]), ("rows left out: 7",))
+    return LoadedTrace(trace, rows.select(["category", "origin"]), ("rows left out: 7",))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:
     """One access; and a trace that hits always once it is warm, without origins."""
     for item, size in (([0], 10), ([0, 0, 0], 10), ([0, 0], 0)):
         trace = Trace(np.arange(len(item)) * DAY, np.array(item), np.array([size]))
-        loaded = LoadedTrace(trace, 0, pa.table({"site": ["x"] * len(item)}), ())
+        loaded = LoadedTrace(trace, pa.table({"site": ["x"] * len(item)}), ())
         told = write_study(
             loaded,
             Settings.load(env={}),

@@ -79,7 +79,7 @@ def test_rows_are_of_all_and_of_each(tmp_path: Path) -> None:
         rng.integers(1, 60, 100),
         names=pa.array([f"x:f{i}" for i in range(100)]),
     )
-    loaded = LoadedTrace(trace, 0, pa.table({}), ())
+    loaded = LoadedTrace(trace, pa.table({}), ())
     rows: Any = replay_fleet(
         loaded, load_fleet(path), count_from_s=None, read_rates={"ssd": 100, "hdd": 10}
     ).rows

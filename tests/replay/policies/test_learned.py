@@ -138,8 +138,8 @@ def test_a_story_of_another_trace_never_reaches_the_kernels() -> None:
             for name in ("dataset", "tier", "size_bytes", "rank")
         ),
     ]
-    for story in hostile:
+    for context in hostile:
         with pytest.raises(InputError, match="not of this trace"):
-            Learned(story, [])(trace, 1000, np.zeros(n, np.bool_))
+            Learned(context, [])(trace, 1000, np.zeros(n, np.bool_))
         with pytest.raises(InputError, match="not of this trace"):
-            decisions(trace, story, [1e5], from_s=0.0, to_s=1e9, most=10)
+            decisions(trace, context, [1e5], from_s=0.0, to_s=1e9, most=10)

@@ -23,7 +23,7 @@ WORST = 1.03
 
 
 def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[Trace, AccessContext]:
-    """A trace of parts, and its story: fifty files in a row are a dataset."""
+    """A trace of parts, and its context: fifty files in a row are a dataset."""
     order = np.argsort(np.concatenate(times), kind="stable")
     item = np.concatenate(items)[order].astype(np.int32)
     m = int(item.max()) + 1
@@ -73,9 +73,9 @@ def twice(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]
     return [k * 30.0, (k + lag) * 30.0 + 1], [k, k]
 
 
-def wan(name: str, trace: Trace, story: AccessContext, capacity: int, orders: list[Order] | None) -> int:
+def wan(name: str, trace: Trace, context: AccessContext, capacity: int, orders: list[Order] | None) -> int:
     hit = np.zeros(trace.n_accesses, np.bool_)
-    Replayed(story, lambda c: new_order(name, c, orders, n_files=trace.n_items))(trace, capacity, hit)
+    Replayed(context, lambda c: new_order(name, c, orders, n_files=trace.n_items))(trace, capacity, hit)
     return int(trace.size_bytes[trace.item[~hit]].sum())
 
 
@@ -84,20 +84,22 @@ def wan(name: str, trace: Trace, story: AccessContext, capacity: int, orders: li
 @pytest.mark.parametrize("world", [flips, scans, twice])
 def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
     """The model values what was read last and most the least."""
-    trace, story = made(*world(np.random.default_rng(1)), seed=2)
+    trace, context = made(*world(np.random.default_rng(1)), seed=2)
     capacity = int(share * trace.footprint_bytes)
     bad = [Order(float(trace.time_s[trace.n_accesses // 4]), one_split("recency_s", 7200.0, -9.0, 9.0), 1.0)]
-    lru, s3fifo, auto = (wan(name, trace, story, capacity, bad) for name in ("lru", "s3fifo", "auto"))
-    learned = wan("learned", trace, story, capacity, bad)
+    lru, s3fifo, auto = (wan(name, trace, context, capacity, bad) for name in ("lru", "s3fifo", "auto"))
+    learned = wan("learned", trace, context, capacity, bad)
     assert auto <= WORST * min(lru, s3fifo)
     assert learned > 0.99 * auto
 
 
 def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 5000)
-    trace, story = made(*scans(np.random.default_rng(1)), seed=2)
+    trace, context = made(*scans(np.random.default_rng(1)), seed=2)
     capacity = int(0.05 * trace.footprint_bytes)
-    assert wan("auto", trace, story, capacity, None) <= WORST * wan("s3fifo", trace, story, capacity, None)
+    assert wan("auto", trace, context, capacity, None) <= WORST * wan(
+        "s3fifo", trace, context, capacity, None
+    )
 
 
 def test_a_chooser_follows_what_surely_saves_and_no_other() -> None:

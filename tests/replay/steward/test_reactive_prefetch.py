@@ -82,10 +82,9 @@ def test_files_never_read_and_those_that_a_plan_evicts_stay_away() -> None:
     assert kept.fetches(2 * DAY_S + 1) == [2]
 
 
-@pytest.mark.parametrize("limits", [Fetching(0.9, share=1.0), Fetching(0.9, 100.0, bytes_per_hour=20)])
-def test_no_more_comes_than_the_limits_allow(limits: Fetching) -> None:
-    """A miss of 10 bytes allows 10 more, of the share of a day as of the bytes of an hour."""
-    kept = steward(fetching=limits)
+def test_no_more_comes_than_the_limit_allows() -> None:
+    """A miss of 10 bytes allows 10 more."""
+    kept = steward(fetching=Fetching(0.9, share=1.0))
     read(kept, 0, 4 * DAY_S)
     assert len(kept.fetches(4 * DAY_S + 1)) == 1
 
@@ -122,9 +121,9 @@ def twice(*, pace_s: int, n: int = 4) -> tuple[Trace, AccessContext]:
 
 def outcome(delays: Delays, fetching: Fetching | None = ANY, *, pace_s: int = 600) -> Result:
     """Of the second time; a large file has pushed out the dataset, and another one that file."""
-    trace, story = twice(pace_s=pace_s)
+    trace, context = twice(pace_s=pace_s)
     order = lambda n_bytes: new_order("learned", n_bytes, [Order(0.0, SURE, 1.0)])  # noqa: E731
-    policy = Replayed(story, order, delays, fetching)
+    policy = Replayed(context, order, delays, fetching)
     return run_policy("steward", trace, 100, count_from_s=2 * DAY_S, policy=policy)
 
 

@@ -40,36 +40,36 @@ def hits(trace: Trace, policy: Policy, capacity: int) -> np.ndarray:
 
 
 def replayed(
-    story: AccessContext, name: str, delays: Delays = NO_DELAY, orders: list[Order] | None = None
+    context: AccessContext, name: str, delays: Delays = NO_DELAY, orders: list[Order] | None = None
 ) -> Replayed:
-    return Replayed(story, lambda capacity: new_order(name, capacity, orders), delays)
+    return Replayed(context, lambda capacity: new_order(name, capacity, orders), delays)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_delays_lru_equals_its_kernel(seed: int) -> None:
-    trace, story = world(seed)
+    trace, context = world(seed)
     for capacity in (0, 700, 5000, 30_000, 10**6):
         expected = np.zeros(trace.n_accesses, np.bool_)
         POLICIES["lru"](trace, capacity, expected)
-        assert np.array_equal(hits(trace, replayed(story, "lru"), capacity), expected)
+        assert np.array_equal(hits(trace, replayed(context, "lru"), capacity), expected)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_without_delays_the_learned_order_equals_its_kernel(seed: int) -> None:
     """Also across the change from LRU to a first order and from it to a second."""
-    trace, story = world(seed)
+    trace, context = world(seed)
     orders = [
         Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5),
         Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0), 1.0),
     ]
     for capacity in (700, 5000, 30_000):
-        expected = hits(trace, Learned(story, orders), capacity)
-        assert np.array_equal(hits(trace, replayed(story, "learned", orders=orders), capacity), expected)
+        expected = hits(trace, Learned(context, orders), capacity)
+        assert np.array_equal(hits(trace, replayed(context, "learned", orders=orders), capacity), expected)
 
 
-def dataset_lru_hits(trace: Trace, story: AccessContext, capacity: int) -> list[bool]:
+def dataset_lru_hits(trace: Trace, context: AccessContext, capacity: int) -> list[bool]:
     """The oracle: of the datasets on disk the longest unread one, of its files the longest unread."""
-    dataset, size = story.files.dataset.tolist(), trace.size_bytes.tolist()
+    dataset, size = context.files.dataset.tolist(), trace.size_bytes.tolist()
     read: dict[int, int] = {}
     of_dataset: dict[int, int] = {}
     disk: list[int] = []
@@ -86,26 +86,26 @@ def dataset_lru_hits(trace: Trace, story: AccessContext, capacity: int) -> list[
 
 @pytest.mark.parametrize("seed", range(3))
 def test_dataset_lru_equals_a_plain_one(seed: int) -> None:
-    trace, story = world(seed, n=1500, m=120, n_datasets=12)
+    trace, context = world(seed, n=1500, m=120, n_datasets=12)
     for capacity in (1500, 9000, 25_000):
-        found = hits(trace, replayed(story, "dataset-lru"), capacity)
-        assert found.tolist() == dataset_lru_hits(trace, story, capacity)
+        found = hits(trace, replayed(context, "dataset-lru"), capacity)
+        assert found.tolist() == dataset_lru_hits(trace, context, capacity)
 
 
 def test_s3fifo_is_near_its_kernel() -> None:
     """The kernel refuses files as large as the small queue, and looks at ghosts before it makes room."""
-    trace, story = world(5, n=8000, m=400)
+    trace, context = world(5, n=8000, m=400)
     expected = np.zeros(trace.n_accesses, np.bool_)
     POLICIES["s3fifo"](trace, 20_000, expected)
-    assert hits(trace, replayed(story, "s3fifo"), 20_000).sum() == pytest.approx(expected.sum(), rel=0.02)
+    assert hits(trace, replayed(context, "s3fifo"), 20_000).sum() == pytest.approx(expected.sum(), rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["lru", "s3fifo", "dataset-lru", "auto"])
 def test_delays_cost_little_and_never_room(name: str) -> None:
-    trace, story = world(7, n=6000)
+    trace, context = world(7, n=6000)
     capacity = 30_000
-    prompt = hits(trace, replayed(story, name), capacity).sum()
-    late = hits(trace, replayed(story, name, Delays(60, 60, 0.05, 5, 600)), capacity).sum()
+    prompt = hits(trace, replayed(context, name), capacity).sum()
+    late = hits(trace, replayed(context, name, Delays(60, 60, 0.05, 5, 600)), capacity).sum()
     assert late == pytest.approx(prompt, rel=0.1)
     assert late != prompt
 
@@ -126,10 +126,10 @@ def test_a_file_that_was_never_read_goes_by_its_rate(share: float) -> None:
 
 def test_a_steward_that_is_always_late_leaves_plain_lru() -> None:
     """The cache's own purge makes the room, as if nobody were there."""
-    trace, story = world(3)
+    trace, context = world(3)
     expected = np.zeros(trace.n_accesses, np.bool_)
     POLICIES["lru"](trace, 20_000, expected)
-    late = replayed(story, "s3fifo", Delays(seen_s=10**9, look_s=60))
+    late = replayed(context, "s3fifo", Delays(seen_s=10**9, look_s=60))
     assert np.array_equal(hits(trace, late, 20_000), expected)
 
 
@@ -137,7 +137,7 @@ def test_an_open_file_is_read_past_rather_than_evicted() -> None:
     """Two files that do not fit together, read in turn while both are open: the first one stays."""
     item = np.array([0, 1, 0, 1, 0], np.int32)
     trace = Trace(np.arange(5) * 10, item, np.array([6, 6]))
-    story = AccessContext(
+    context = AccessContext(
         Files(
             *(np.zeros(2, np.int32),) * 2,
             trace.size_bytes,
@@ -148,24 +148,26 @@ def test_an_open_file_is_read_past_rather_than_evicted() -> None:
         1,
         np.zeros(5, np.int64),
     )
-    found = hits(trace, replayed(story, "lru", Delays(open_s=100)), 10)
+    found = hits(trace, replayed(context, "lru", Delays(open_s=100)), 10)
     assert found.tolist() == [False, False, True, False, True]
-    assert hits(trace, replayed(story, "lru"), 10).tolist() == [False] * 5
+    assert hits(trace, replayed(context, "lru"), 10).tolist() == [False] * 5
 
 
 def read_in_part(seed: int) -> tuple[Trace, AccessContext]:
     """The accesses of `world`, of which half read all of their file and half a part, some nothing."""
-    trace, story = world(seed)
+    trace, context = world(seed)
     size = trace.size_bytes[trace.item]
     draw = np.random.default_rng(seed)
     share = np.where(
         draw.random(size.size) < 0.5, 1.0, draw.random(size.size) * (draw.random(size.size) < 0.9)
     )
-    return dataclasses.replace(trace, read_bytes=(size * share).astype(np.int64)), story
+    return dataclasses.replace(trace, read_bytes=(size * share).astype(np.int64)), context
 
 
-def in_blocks(story: AccessContext, name: str, block_bytes: int, delays: Delays = NO_DELAY) -> InBlocks:
-    return InBlocks(story, lambda capacity: new_order(name, capacity, None), delays, block_bytes=block_bytes)
+def in_blocks(context: AccessContext, name: str, block_bytes: int, delays: Delays = NO_DELAY) -> InBlocks:
+    return InBlocks(
+        context, lambda capacity: new_order(name, capacity, None), delays, block_bytes=block_bytes
+    )
 
 
 def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], list[int]]:
@@ -197,9 +199,9 @@ def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], l
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("block", [1, 64, 10_000])
 def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -> None:
-    trace, story = read_in_part(seed)
+    trace, context = read_in_part(seed)
     for capacity in (700, 5000, 30_000):
-        found = in_blocks(story, "lru", block).serve(trace, capacity)
+        found = in_blocks(context, "lru", block).serve(trace, capacity)
         served, fetched = lru_of_blocks(trace, capacity, block)
         assert found.hit_bytes.tolist() == served and found.fetched_bytes.tolist() == fetched
         assert found.peak_bytes <= capacity
@@ -207,9 +209,9 @@ def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -
 
 @pytest.mark.parametrize("name", ["lru", "s3fifo", "dataset-lru", "auto"])
 def test_every_order_keeps_to_the_capacity_with_parts_of_files(name: str) -> None:
-    trace, story = read_in_part(1)
+    trace, context = read_in_part(1)
     for delays in (NO_DELAY, XCACHE):
-        found = in_blocks(story, name, 64, delays).serve(trace, 20_000)
+        found = in_blocks(context, name, 64, delays).serve(trace, 20_000)
         assert found.peak_bytes <= 20_000
         assert (found.hit_bytes <= found.asked_bytes).all() and (found.fetched_bytes >= 0).all()
         assert found.hit_bytes.sum() > 0.3 * found.asked_bytes.sum()
@@ -217,17 +219,17 @@ def test_every_order_keeps_to_the_capacity_with_parts_of_files(name: str) -> Non
 
 
 def test_files_that_are_read_whole_give_the_same_by_blocks() -> None:
-    trace, story = world(2)
+    trace, context = world(2)
     whole = dataclasses.replace(trace, read_bytes=trace.size_bytes[trace.item])
     for given in (trace, whole):
         for delays in (NO_DELAY, XCACHE):
-            found = in_blocks(story, "s3fifo", 64, delays).serve(given, 20_000)
-            assert np.array_equal(found.hit, hits(trace, replayed(story, "s3fifo", delays), 20_000))
+            found = in_blocks(context, "s3fifo", 64, delays).serve(given, 20_000)
+            assert np.array_equal(found.hit, hits(trace, replayed(context, "s3fifo", delays), 20_000))
 
 
 def test_results_count_the_bytes_that_are_read() -> None:
-    trace, story = read_in_part(4)
-    policy, from_s = in_blocks(story, "lru", 64), int(trace.time_s[1000])
+    trace, context = read_in_part(4)
+    policy, from_s = in_blocks(context, "lru", 64), int(trace.time_s[1000])
     result = run_policy("steward-lru", trace, 20_000, count_from_s=from_s, policy=policy)
     served = policy.serve(trace, 20_000)
     assert result.requests == 2000
@@ -249,23 +251,23 @@ def whole(policy: Policy | PartPolicy) -> Policy:
 @pytest.mark.parametrize("name", ["steward", "steward-lru"])
 def test_what_a_kernel_replays_has_the_hits_of_the_loop(name: str) -> None:
     """What was learned for the nearest capacity is followed, from its time on."""
-    trace, story = world(1)
+    trace, context = world(1)
     order = [Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0), 0.5)]
     other = [Order(float(trace.time_s[100]), one_split("n_reads", 3.0, 1.0, -2.0), 1.0)]
-    kernel = whole(steward_policy(name, story, {CAPACITY + 1: order, 9 * CAPACITY: other}))
-    loop = Replayed(story, lambda capacity: new_order(STEWARDS[name], capacity, order))
+    kernel = whole(steward_policy(name, context, {CAPACITY + 1: order, 9 * CAPACITY: other}))
+    loop = Replayed(context, lambda capacity: new_order(STEWARDS[name], capacity, order))
     assert not isinstance(kernel, Replayed)
     assert np.array_equal(hits(trace, kernel, CAPACITY), hits(trace, loop, CAPACITY))
 
 
 def test_without_what_was_learned_the_kernel_is_lru() -> None:
-    trace, story = world(2)
-    lru = hits(trace, whole(steward_policy("steward-lru", story)), CAPACITY)
-    assert np.array_equal(hits(trace, whole(steward_policy("steward", story)), CAPACITY), lru)
+    trace, context = world(2)
+    lru = hits(trace, whole(steward_policy("steward-lru", context)), CAPACITY)
+    assert np.array_equal(hits(trace, whole(steward_policy("steward", context)), CAPACITY), lru)
 
 
 def test_delays_blocks_and_other_orders_take_the_loop() -> None:
-    _, story = world(3)
-    assert isinstance(steward_policy("steward", story, delays=XCACHE), Replayed)
-    assert isinstance(steward_policy("steward-dataset-lru", story), Replayed)
-    assert isinstance(steward_policy("steward-lru", story, block_bytes=10), InBlocks)
+    _, context = world(3)
+    assert isinstance(steward_policy("steward", context, delays=XCACHE), Replayed)
+    assert isinstance(steward_policy("steward-dataset-lru", context), Replayed)
+    assert isinstance(steward_policy("steward-lru", context, block_bytes=10), InBlocks)

@@ -1,6 +1,11 @@
-"""xxHash64 in plain Python, from its specification."""
+"""Hashes that are the same on every machine: xxHash64 of bytes, and SplitMix64 of 64-bit words."""
 
 from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
 
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
@@ -18,7 +23,7 @@ def _round(acc: int, lane: int) -> int:
 
 
 def xxh64(data: bytes, seed: int) -> int:
-    """The hash, unsigned."""
+    """xxHash64 of `data`, from its specification, as an unsigned number."""
     n, at = len(data), 0
     if n >= 32:
         lanes = [(seed + _P1 + _P2) & _MASK, (seed + _P2) & _MASK, seed & _MASK, (seed - _P1) & _MASK]
@@ -46,3 +51,11 @@ def xxh64(data: bytes, seed: int) -> int:
 
 def _word(data: bytes, at: int, n: int) -> int:
     return int.from_bytes(data[at : at + n], "little")
+
+
+def mixed(words: Words) -> Words:
+    """The finaliser of SplitMix64 (Steele et al., 2014) of each word; different words differ in it."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: Words = words ^ (words >> np.uint64(31))
+    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replay.access_context import MOST_KINDS, kind_numbers, story
+from replay.access_context import MOST_KINDS, context_of, kind_numbers
 from replay.read import read_trace
 
 ROWS = """\
@@ -26,24 +26,24 @@ def loaded(folder: Path, *keep: str):  # type: ignore[no-untyped-def]
 
 
 def test_a_file_belongs_to_its_dataset_else_to_its_folder_else_to_itself(tmp_path: Path) -> None:
-    told = story(loaded(tmp_path, "ds"), dataset="ds")
+    told = context_of(loaded(tmp_path, "ds"), dataset="ds")
     assert told.files.dataset.tolist() == [0, 1, 2, 3]
-    by_folder = story(loaded(tmp_path))
+    by_folder = context_of(loaded(tmp_path))
     assert by_folder.files.dataset.tolist() == [0, 0, 1, 2]
     assert by_folder.n_datasets == 3
     assert by_folder.files.n_files.tolist() == [0, 0, 0]
 
 
 def test_a_reader_is_a_task_else_a_user_else_nobody(tmp_path: Path) -> None:
-    both = story(loaded(tmp_path, "who", "job"), user="who", task="job")
+    both = context_of(loaded(tmp_path, "who", "job"), user="who", task="job")
     assert both.reader.tolist() == [2, 2, 1, 4, 0]
-    users = story(loaded(tmp_path, "who"), user="who")
+    users = context_of(loaded(tmp_path, "who"), user="who")
     assert users.reader.tolist() == [1, 3, 1, 0, 0]
-    assert story(loaded(tmp_path)).reader.tolist() == [0] * 5
+    assert context_of(loaded(tmp_path)).reader.tolist() == [0] * 5
 
 
 def test_kinds_are_extensions(tmp_path: Path) -> None:
-    assert story(loaded(tmp_path)).files.tier.tolist() == [0, 0, 1, 2]
+    assert context_of(loaded(tmp_path)).files.tier.tolist() == [0, 0, 1, 2]
 
 
 def test_another_trace_numbers_kinds_by_a_vocabulary_that_was_kept() -> None:
