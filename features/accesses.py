@@ -1,4 +1,4 @@
-"""Selection of demand accesses: a read reported by two sources must not count twice."""
+"""Rows of the table `accesses`: which count as demand, and which kinds of readers they name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ PLACES = ("cache", "site")
 
 
 def demand(accesses: pa.Table, sources: Mapping[str, str]) -> pa.Table:
-    """The rows of `accesses` (cache, site, source) whose source is the demand source of their place."""
+    """The rows that count, so that a read which two sources report counts once.
+
+    `accesses`: with the columns cache, site and source. `sources`: the demand source of each cache or site,
+    or of `EVERYWHERE`. A row counts if its source is that of its cache, else of its site, else of everywhere;
+    it also counts if its place has no demand source.
+    """
     wanted = pa.nulls(accesses.num_rows, pa.string())
     named = {place: source for place, source in sources.items() if place != EVERYWHERE}
     for place in PLACES:

@@ -27,7 +27,7 @@ class Hits(NamedTuple):
 
 
 def hits_of(rows: pa.Table | None) -> Hits | None:
-    """The hits in a table with the columns did and at (timestamp)."""
+    """The hits in a table with the columns did (string) and at (timestamp, s); None if there is no table."""
     if rows is None:
         return None
     return Hits(rows["did"].combine_chunks(), np.asarray(rows["at"].to_numpy(), np.int64))

@@ -148,17 +148,17 @@ DRIFT = Table(
 )
 
 STEWARD, S3FIFO = "steward", "s3fifo"
-"""Policies that evict in line: by a learned order, and by S3-FIFO."""
+"""Policies that evict at each access: by a learned order, and by S3-FIFO."""
 LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
     "lru",
     "lru+champion",
     "lru+challenger",
     "lru+s3fifo_counts",
 )
+"""Policies in the table `evaluations` that a promotion compares; the table may hold others."""
 STEWARD_PLAN, STEWARD_CHAMPION = f"{STEWARD}+plan", f"{STEWARD}+champion"
 BESIDE_A_STEWARD = {STEWARD_PLAN: CHALLENGER_PLAN, STEWARD_CHAMPION: CHAMPION_PLAN}
-"""Policies with a steward and plans in one cache, and those whose plans they are."""
-"""Policies in the table evaluations that a promotion compares; the table may hold others."""
+"""Policies with a steward and plans in one cache, each with the policy that has the same plans alone."""
 
 EVALUATIONS = Table(
     name="evaluations",

@@ -76,7 +76,10 @@ class FeatureSpec:
             raise ValueError("the history must be at least as long as candidates and active datasets")
 
     def dormant_before(self, as_of_s: int) -> int:
-        """Datasets whose last read counted before have no candidates from `as_of_s` on until read again."""
+        """The time (s since 1970) before which the last read of a dormant dataset was counted.
+
+        From `as_of_s` on, a dormant dataset has no candidates until it is read again.
+        """
         return as_of_s // DAY_S * DAY_S - max(self.candidate_s, self.active_dataset_s)
 
     @property

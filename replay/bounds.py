@@ -1,4 +1,4 @@
-"""BeladySplit: the fewest WAN bytes."""
+"""Bounds that no cache of a given size can beat: `byte_bound` on WAN bytes, `object_bound` on hits."""
 
 from __future__ import annotations
 

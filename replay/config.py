@@ -1,4 +1,4 @@
-"""The configuration of a replayed cache."""
+"""The configuration of a replayed cache, and which files it never admits."""
 
 from __future__ import annotations
 

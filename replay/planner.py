@@ -53,10 +53,10 @@ def peak_inflow(inflows: Sequence[int], cycle_s: int) -> int:
 
 
 def sure_inflow(inflows: Sequence[int], cycle_s: int) -> int:
-    """What the coming cycle brings at least, as far as the last day tells.
+    """A low estimate of the bytes that come in during the coming cycle.
 
-    The smaller inflow of the last cycle and of the same hours a day ago. `inflows`: as in `peak_inflow`,
-    oldest first. 0 before a whole day is known, and where a day has but one cycle.
+    It is the smaller inflow of the last cycle and of the same hours a day ago. `inflows`: as in
+    `peak_inflow`, oldest first. 0 before a whole day is known, and where a day has but one cycle.
     """
     n_cycles = DAY_S // cycle_s
     return min(inflows[-n_cycles], inflows[-1]) if 2 <= n_cycles <= len(inflows) else 0

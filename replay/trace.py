@@ -1,4 +1,4 @@
-"""A trace of accesses: arrays in time order, files as dense ids."""
+"""A trace of accesses: arrays in time order, files as dense ids; and the window of it that is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IndexArray = npt.NDArray[np.int32]
 
 
 MOST_ACCESSES = 2**31 - 2
-"""Of accesses, and two per file, there are fewer."""
+"""Accesses, plus two per file, must be fewer: indices in the kernels are int32."""
 
 _KINDS = {
     "time_s": np.int64,

@@ -1,4 +1,4 @@
-"""Answers by HTTP that end: in time, and after so many bytes."""
+"""Limits on the answers of HTTP servers: how long they may take, and how many bytes they may have."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from features.common.errors import ServiceError
 
 TIMES_THE_TIMEOUT: Final = 20
-"""An answer may take so many times as long as the longest silence in it."""
+"""An answer may take this many times the timeout of a single read."""
 MOST_BYTES: Final = 256 * 2**20
 _LEAST_S: Final = 0.01
 
 
 class EndlessError(ServiceError):
-    """An answer does not end, or need not."""
+    """An answer takes too long, is too long, or is compressed."""
 
 
 def bounded(session: requests.Session) -> requests.Session:
-    """`session`, whose answers end: after `TIMES_THE_TIMEOUT` and `MOST_BYTES`, headers included.
+    """Limit the answers of `session`, headers included, to `TIMES_THE_TIMEOUT` and `MOST_BYTES`; returns it.
 
-    One that does not raises EndlessError, as does one that is compressed: that is not asked for. The clock
-    starts when a request was sent.
+    The clock starts when a request has been sent. A longer answer raises EndlessError while it is read. So
+    does a compressed one, which may expand to any size; none is asked for.
     """
     if not isinstance(session.adapters.get("https://"), Adapter):
         for scheme in ("http://", "https://"):
@@ -38,7 +38,7 @@ def bounded(session: requests.Session) -> requests.Session:
 
 
 class _Answer(http.client.HTTPResponse):
-    """An answer whose bytes are counted as they come in."""
+    """An answer that is read through `_Bounded`."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)

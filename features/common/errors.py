@@ -50,7 +50,7 @@ class SchemaError(InputError):
 
 
 class NotPlainError(InputError):
-    """What should be a plain file is none. `kind`: what it is, in one of a few phrases."""
+    """A path leads to no plain file. `kind`: what it is instead, for example `a pipe`."""
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(f"{path} is {kind}, not a plain file; put the file itself there")

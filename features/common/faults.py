@@ -1,4 +1,4 @@
-"""Settings checked by pydantic, and what is wrong with them in words: the key, its value, what is allowed."""
+"""Settings checked by pydantic; a fault is reported with the key, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -94,17 +94,17 @@ def dotted(keys: Keys) -> str:
 def _keys(error: ErrorDetails) -> Keys:
     """The setting's path, without the alternatives of its type that pydantic appends."""
     # The last part of an unknown key is what was given, whatever that is.
-    n_told = len(error["loc"]) - (error["type"] == "extra_forbidden")
-    told = (part for part in error["loc"][:n_told] if "[" not in str(part))
-    return (*told, *error["loc"][n_told:])
+    n_known = len(error["loc"]) - (error["type"] == "extra_forbidden")
+    known = (part for part in error["loc"][:n_known] if "[" not in str(part))
+    return (*known, *error["loc"][n_known:])
 
 
 def _rule(error: ErrorDetails) -> str:
-    told, value = error["msg"].removeprefix("Value error, "), error["input"]
+    rule, value = error["msg"].removeprefix("Value error, "), error["input"]
     # Longer text may be a secret that was given to the wrong key.
     if error["type"] in _SHOWN and _SHOWABLE.fullmatch(str(value)):
-        return f"{repr(value)[:_MOST_VALUE_CHARS]} {told.removeprefix('Input ')}"
-    return told
+        return f"{repr(value)[:_MOST_VALUE_CHARS]} {rule.removeprefix('Input ')}"
+    return rule
 
 
 def _instead(section: type[pydantic.BaseModel], keys: Keys) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 @contextmanager
 def replaced(path: Path, *, mode: int | None = None, settle: bool = True) -> Iterator[Path]:
-    """A new file beside `path` that takes its place, whole, when the block ends; `settle`: once on the disk.
+    """The path of a new, empty file, which replaces `path` in one step when the block ends.
 
-    If the block raises, it is removed and `path` stays as it was. `mode`: its rights; None: those that the
-    umask leaves. Raises OSError.
+    If the block raises, the new file is removed and `path` stays as it was. `mode`: its rights; None: those
+    that the umask leaves. `settle`: wait until its bytes are on the disk before it replaces `path`. Raises
+    OSError.
     """
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.draft")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))

@@ -1,4 +1,4 @@
-"""Hosts: which stay on this machine, where secrets need no TLS; and by which names a service is called."""
+"""Hosts: which are this machine, by which names a service is called, and which patterns an origin fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[^\[\]:]*)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to `host` stays on this machine."""
+    """Whether what is sent to `host` stays on this machine, so that secrets need no TLS."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -26,9 +26,9 @@ def is_loopback(host: str) -> bool:
 
 
 def called_by(names: Iterable[str]) -> Callable[[bytes], bool]:
-    """Whether a request's Host header is one of `names`, localhost, or an address.
+    """A check of Host headers: it returns whether a header is one of `names`, localhost, or an IP address.
 
-    A stranger's page can make a browser call this machine by a name of its own, never by an address.
+    A stranger's page can make a browser call this machine by a name of its own, but not by an address.
     """
     known = {"localhost", *(name.lower() for name in names)}
 

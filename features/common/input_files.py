@@ -1,4 +1,4 @@
-"""Files to read beside hostile neighbours: only plain ones, and no link below what was given."""
+"""Files to read from folders that others write to: only plain ones, and no link below the given path."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _BLOCK_BYTES = 512
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
 _EXPANDS = 200
-"""A file holds at most so many times the bytes that it takes, by holes or compression."""
+"""A file with holes, or a compressed one, may hold this many times the bytes it takes on disk."""
 _MAY_HOLD_BYTES = 256 * 2**20
-"""Any file may hold so much."""
+"""Every file may hold this much, however few bytes it takes."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFLNK: "a link",
@@ -56,7 +56,7 @@ class InputFile:
         return str(self.path)
 
     def status(self) -> os.stat_result:
-        """Of a given link, what it leads to. Raises OSError."""
+        """Its status; for a link that was given, the status of what it leads to. Raises OSError."""
         return self.path.stat(follow_symlinks=not self.below)
 
 
@@ -78,9 +78,9 @@ def plain(file: Path | InputFile) -> Iterator[str]:
 
 
 class Unpacked(io.RawIOBase):
-    """What the plain file at `name` holds, unpacked by the suffix of `file`, which is how it is called.
+    """The content of the plain file at `name` (see `plain`), decompressed by the suffix of `file`.
 
-    Raises NotPlainError when it turns out to be far more than the file takes, and as Arrow does.
+    Reading raises NotPlainError once the content is far larger than the file, and Arrow's errors.
     """
 
     def __init__(self, name: str, file: Path | InputFile) -> None:
@@ -94,11 +94,11 @@ class Unpacked(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As of a file that is not packed."""
+        """Move to an offset in the decompressed content; see `io.RawIOBase.seek`."""
         return int(self._stream.seek(offset, whence))
 
     def readinto(self, buffer: Any) -> int:
-        """Some of what it holds, as of a file."""
+        """Read some of the decompressed content; see `io.RawIOBase.readinto`."""
         content = self._stream.read(len(buffer))
         self._left -= len(content)
         if self._left < 0:
@@ -107,7 +107,7 @@ class Unpacked(io.RawIOBase):
         return len(content)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._stream.close()
         super().close()
 

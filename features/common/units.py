@@ -7,7 +7,7 @@ import re
 from features.common.errors import InputError
 
 TOO_FEW_DAYS = "too few days to tell"
-"""What stands where bounds would."""
+"""Shown in place of bounds where there are too few days to compute them."""
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}

@@ -33,7 +33,11 @@ _NUMBER_BITS = 51  # twice as much is exact in a float64
 
 
 class Events(NamedTuple):
-    """`n` reads; `item`: number of the file; `reader`: see `features.stream.state`; `from_s`: see above."""
+    """`n` reads in the order in which they are counted; times are seconds since 1970.
+
+    `item`: the number of the file; `reader`: see `features.stream.state.task_number`, 0 if nobody is named;
+    `at_s`: when it happened; `from_s`: the first decision time at which it counts.
+    """
 
     item: Ids
     reader: IntArray
@@ -51,7 +55,7 @@ def usable_from(times: pa.ChunkedArray | pa.Array, cycle_s: int) -> IntArray:
 def usable(accesses: pa.Table, *, cycle_s: int) -> IntArray:
     """The decision time (s since 1970) from which each read counts: int64[n].
 
-    `reads` needs the columns accessed_at and known_at.
+    `accesses`: with the columns accessed_at and known_at.
     """
     return np.maximum(*(usable_from(accesses[name], cycle_s) for name in ("accessed_at", "known_at")))
 

@@ -1,4 +1,8 @@
-"""The files and datasets of a region as they were known at decision times: a state, and rows of features."""
+"""The files and datasets of a region as they were known at decision times: a state, and rows of features.
+
+What is known of a dataset depends on no other, so `dataset_parts` divides a region into parts that can be
+worked on alone.
+"""
 
 from __future__ import annotations
 

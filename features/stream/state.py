@@ -177,6 +177,7 @@ def forget_file(of_file: FloatArray) -> None:
 
 @bare
 def forget_dataset(of_dataset: FloatArray, passes: FloatArray) -> None:
+    """Forget all reads of a dataset, and its passes; files are forgotten when they are read again."""
     of_dataset[:] = np.nan
     of_dataset[D_READS] = of_dataset[D_PASSES] = of_dataset[D_FILES] = 0
     for k in range(DECAYS):

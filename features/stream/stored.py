@@ -86,9 +86,10 @@ class Stored:
         return Statements(item, np.full(item.size, ALWAYS), stated, np.arange(item.size))
 
     def put_into(self, state: State, item: Ids, dataset_names: pa.Array) -> None:
-        """Write the numbers of files, as `item`, and datasets into an empty state.
+        """Write the stored files and datasets into `state`, which is empty.
 
-        Its datasets without a file are left out.
+        `item`: the number of each stored file in `state`; `dataset_names`: the names of its datasets. Stored
+        datasets that are not among them are left out.
         """
         state.file[item] = _matrix(self.files["numbers"], FILE_WIDTH)
         place = numbers(self.datasets["entity"], dataset_names)

@@ -1,4 +1,4 @@
-"""Columns of texts as codes: every operation then looks at each text once, however many rows have it."""
+"""Columns of texts: coded, so that each text is looked at once, and divided into parts by a hash of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What every policy's loop reads and writes."""
+"""What a policy's loop reads and writes, and `fetch`, which asks for array elements before they are needed.
+
+A replay reads a few bytes of state per access, at random places that are known long before. An early
+request hides the time that memory takes. Without it, on zipf10m, LRU takes 1.5 times as long, SIEVE 1.4,
+S3-FIFO and the byte bound 1.2.
+"""
 
 from __future__ import annotations
 

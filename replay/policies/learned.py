@@ -1,4 +1,8 @@
-"""Eviction in line by a learned order: of a sample of the files on disk, the least valuable goes."""
+"""Eviction at each access by a learned order: of a sample of the files on disk, the least valuable goes.
+
+Before the first order begins, the least recently used file goes. For that, files are kept in a ring of
+links, which a file leaves or joins in one step.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,10 @@ from replay.trees.forest import HorizonModels
 
 
 class Recency(NamedTuple):
-    """The neighbours of each of `m` files, int32[m + 1]: entry m is between the newest and the oldest."""
+    """Files in the order of their last use: the neighbours of each of `m` files, int32[m + 1].
+
+    Entry m is between the newest and the oldest.
+    """
 
     older: Ids
     newer: Ids

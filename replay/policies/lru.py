@@ -1,4 +1,9 @@
-"""Least recently used."""
+"""LRU and FIFO in one loop: the trace itself is the queue.
+
+Each file stores the index of the access that placed it in the queue: the last one (LRU), or the one that
+brought it in (FIFO). The tail moves along the trace and evicts. A file is in the cache if its index is not
+behind the tail, so no list has to be updated.
+"""
 
 from __future__ import annotations
 

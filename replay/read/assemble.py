@@ -84,7 +84,7 @@ _NOTES = (
 
 
 MOST_READS = 2**24
-"""Of one row, as `pull` refuses more: a small file must not make a trace of gigabytes."""
+"""Most reads of one row; with more, a small file could make a trace of gigabytes."""
 
 
 class LoadedTrace(NamedTuple):

@@ -1,4 +1,7 @@
-"""The kind of trace at a path, detected by its content: magic bytes first, then whether it is text."""
+"""Formats of trace files: which one a file has, by its content, and CSV and libCacheSim's formats as tables.
+
+libCacheSim's binary traces are little-endian records without padding.
+"""
 
 from __future__ import annotations
 

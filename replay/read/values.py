@@ -1,4 +1,7 @@
-"""Columns as numpy arrays; errors name the faulty row."""
+"""Columns as numpy arrays, by their buffers, and the rows that are chosen; errors name the faulty row.
+
+Arrow's own conversions import pandas at first use, which takes longer than reading a small trace.
+"""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ class Auto:
         shadow_bytes = int(capacity_bytes * share)
         self._orders: dict[str, EvictionOrder] = _heuristics(capacity_bytes)
         shadowed: dict[str, EvictionOrder] = _heuristics(shadow_bytes)
-        self._told = [*self._orders.values(), *shadowed.values()]
+        self._all_orders = [*self._orders.values(), *shadowed.values()]
         if learned:
             order = LearnedOrder(learned, lru=self._orders[LRU])
-            self._told.append(order)
+            self._all_orders.append(order)
             self._orders["learned"] = order
             shadowed["learned"] = LearnedOrder(learned, lru=shadowed[LRU], history=order.history)
         self._shadows = [Shadow(order, shadow_bytes) for order in shadowed.values()]
@@ -68,13 +68,13 @@ class Auto:
         self._takes.append(max(0, size_bytes))
         if len(self._takes) > self._nothing.size:
             self._nothing = np.zeros(2 * len(self._takes), np.bool_)
-        for order in self._told:
+        for order in self._all_orders:
             order.add(dataset, tier, size_bytes)
 
     def resize(self, file: int, size_bytes: int) -> None:
         """See `EvictionOrder`."""
         self._takes[file] = max(0, size_bytes)
-        for order in self._told:
+        for order in self._all_orders:
             order.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:

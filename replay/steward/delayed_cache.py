@@ -37,7 +37,7 @@ class Delays(NamedTuple):
 
 NO_DELAY = Delays()
 XCACHE = Delays(seen_s=60, look_s=60, headroom=0.01, effect_s=5, open_s=600, fetch_s=60)
-"""A steward that looks once a minute; reads are reported by then, and jobs read a file for ten minutes."""
+"""Beside an XCache: a look per minute, reads reported within a minute, files open for ten minutes."""
 
 
 class DelayedCache:

@@ -1,4 +1,4 @@
-"""A queue of files with their bytes, from which any file can leave: 16 bytes per known file."""
+"""Orders of eviction without a model: LRU, S3-FIFO, and LRU by dataset."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 from features.common.arrays import BoolArray
 from replay.policies.s3fifo import GHOST_SHARE, HITS_TO_MOVE, MOST_HITS, SMALL_SHARE
-from replay.steward.order import Untold
+from replay.steward.order import ByReads
 
 _ABSENT = -1
 
 
 class Queue:
-    """Files from the oldest to the newest. Numbers of files are 0 or more."""
+    """Files from the oldest to the newest, with their bytes; any can leave. 16 bytes per known file.
+
+    Numbers of files are 0 or more.
+    """
 
     def __init__(self) -> None:
         # Neighbours in a ring through place 0, which is no file: file k has place k + 1.
@@ -95,7 +98,7 @@ class Queue:
         self._older[place] = _ABSENT
 
 
-class Lru(Untold):
+class Lru(ByReads):
     """The longest unread file goes first."""
 
     following = "lru"
@@ -147,7 +150,7 @@ TURNS = MOST_HITS + 2
 """A file is met at most so many times until it goes, unless it is spared."""
 
 
-class S3Fifo(Untold):
+class S3Fifo(ByReads):
     """Files with two hits in the small queue move to the main one; so do ghosts that come again."""
 
     following = "s3fifo"

@@ -132,9 +132,10 @@ class LearnedOrder:
         lru: EvictionOrder | None = None,
         history: AccessHistory | None = None,
     ) -> None:
-        """`lru`: LRU of the same disk, and `history`: of files and reads, that others keep up to date.
+        """`orders`: by the time at which each begins. `lru` decides before the first one begins.
 
-        They hear of a read after this order has. None: its own.
+        `lru` (an LRU of the same disk) and `history` may be shared with other orders. Then their owner keeps
+        them up to date, and passes a read on to this order first. None: this order has its own.
         """
         self._orders = orders
         self._own_lru = Lru() if lru is None else None
@@ -196,7 +197,7 @@ class LearnedOrder:
         return found
 
     def valued(self, now_s: float) -> tuple[Disk, Known, Rule] | None:
-        """What values of files are of at `now_s`; None before the first order begins."""
+        """The disk, its files, and the rule that values them at `now_s`; None before the first order."""
         self._make_room()
         rule = self._begin(now_s)
         return None if rule is None else (self._disk, self.history.known, rule)

@@ -1,4 +1,4 @@
-"""The protocol of an order of eviction."""
+"""The protocol of an order of eviction, and a simulated cache that shows what an order would have missed."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class EvictionOrder(Protocol):
         """
 
 
-class Untold:
-    """An order that is not told of datasets and sizes: reads and bytes on disk are enough."""
+class ByReads:
+    """Base of orders that need neither datasets nor sizes of files: reads and bytes on disk are enough."""
 
     def add(self, dataset: int, tier: int, size_bytes: int) -> None:
         """Nothing to note."""
@@ -56,7 +56,7 @@ class Untold:
 
 
 class Shadow:
-    """A cache of `capacity_bytes` by `order`, to which the files that are read are known already."""
+    """A cache of `capacity_bytes` that makes room at each read, by `order`, to which all files are known."""
 
     def __init__(self, order: EvictionOrder, capacity_bytes: int) -> None:
         self._order, self._capacity_bytes = order, capacity_bytes

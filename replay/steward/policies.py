@@ -1,4 +1,4 @@
-"""The policies that drive a steward, by name, each the same whether a kernel replays it or a loop."""
+"""The policies that drive a steward through a trace, by name; a kernel and a loop give the same hits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The category table: what a cache saves for each category of files, and whether to admit it."""
+"""The category of each file, and the table of them: what a cache saves for each, and whether to admit it."""
 
 from __future__ import annotations
 

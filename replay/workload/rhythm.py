@@ -1,4 +1,8 @@
-"""Day, night and weekend: a clock on which work proceeds at a constant rate."""
+"""When things happen in a region: day, night and weekend, and the interest in each dataset.
+
+`Rhythm` is a clock on which work proceeds at a constant rate. The interest in a dataset is the rate at which
+sessions begin at it: it decays from the dataset's birth until a new version replaces it.
+"""
 
 from __future__ import annotations
 

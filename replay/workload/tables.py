@@ -47,7 +47,7 @@ class Workload:
 
     @property
     def n_accesses(self) -> int:
-        """PackedReads within the days."""
+        """Reads within the days."""
         return len(self.reads)
 
     @property
