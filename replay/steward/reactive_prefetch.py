@@ -169,8 +169,8 @@ class FetchingSteward(Steward):
 def candidates(order: LearnedOrder, files: Ids, sought: Sought) -> list[int]:
     """Those of `files` that are worth fetching, at most `LANES`, the likeliest first.
 
-    Each was read before, and is worth more than the least valuable of a sample of the files on disk. There are
-    none before the first order begins.
+    Each was read before, and is worth more than the least valuable of a sample of the files on disk. None are
+    sought before the first order begins.
     """
     of = order.valued(sought.now_s)
     if of is None or not files.size:

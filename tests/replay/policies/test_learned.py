@@ -25,7 +25,7 @@ def trace_of(seed: int, *, n: int = 3000, m: int = 200) -> Trace:
     return Trace(times, item.astype(np.int32), draw.integers(1, 1000, m))
 
 
-def story_of(trace: Trace, *, n_datasets: int = 7) -> AccessContext:
+def context_of_trace(trace: Trace, *, n_datasets: int = 7) -> AccessContext:
     m = trace.n_items
     dataset = (np.arange(m) % n_datasets).astype(np.int32)
     unknown = np.full(m, -1, np.int32)
@@ -36,7 +36,7 @@ def story_of(trace: Trace, *, n_datasets: int = 7) -> AccessContext:
 
 def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:
     hit = np.zeros(trace.n_accesses, np.bool_)
-    peak = Learned(story_of(trace, n_datasets=n_datasets), orders)(trace, capacity, hit)
+    peak = Learned(context_of_trace(trace, n_datasets=n_datasets), orders)(trace, capacity, hit)
     assert peak <= capacity
     return hit
 
@@ -45,7 +45,7 @@ def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int
 def test_without_an_order_it_is_lru(seed: int) -> None:
     trace = trace_of(seed)
     for capacity in (100, 5000, 30_000, 10**6):
-        learned = run_policy("learned", trace, capacity, policy=Learned(story_of(trace), []))
+        learned = run_policy("learned", trace, capacity, policy=Learned(context_of_trace(trace), []))
         assert learned.wan_bytes == run_policy("lru", trace, capacity).wan_bytes
 
 
@@ -53,7 +53,7 @@ def test_recency_alone_is_nearly_lru() -> None:
     """With a share of 0 the oldest of a sample goes: of few files, the sample is nearly all of them."""
     trace = trace_of(1)
     order = Order(float(trace.time_s[0]), one_split("n_reads", 1, -9, 9), 0.0)
-    learned = run_policy("learned", trace, 12_000, policy=Learned(story_of(trace), [order]))
+    learned = run_policy("learned", trace, 12_000, policy=Learned(context_of_trace(trace), [order]))
     assert learned.wan_bytes == pytest.approx(run_policy("lru", trace, 12_000).wan_bytes, rel=0.02)
 
 
@@ -97,7 +97,7 @@ def test_rows_are_of_files_within_the_window_and_labels_of_the_next_read(seed: i
     # Sizes tell files apart here.
     trace = Trace(trace.time_s, trace.item, np.arange(1, trace.n_items + 1))
     begin, end, window_s = float(trace.time_s[500]), float(trace.time_s[2500]), float(trace.time_s[400])
-    rows = decisions(trace, story_of(trace), [window_s], from_s=begin, to_s=end, most=300)
+    rows = decisions(trace, context_of_trace(trace), [window_s], from_s=begin, to_s=end, most=300)
     recency, size = (rows.x[:, COLUMNS.index(name)] for name in ("recency_s", "size_bytes"))
     assert rows.at_s.size > 200
     assert ((rows.at_s >= begin) & (rows.at_s < end)).all()
@@ -116,14 +116,14 @@ def test_rows_do_not_depend_on_what_comes_after_the_end() -> None:
     trace = trace_of(4)
     end = float(trace.time_s[2000])
     cut = Trace(trace.time_s[:2000], trace.item[:2000], trace.size_bytes)
-    rows = [decisions(t, story_of(t), [1e5], from_s=0.0, to_s=end, most=200) for t in (trace, cut)]
+    rows = [decisions(t, context_of_trace(t), [1e5], from_s=0.0, to_s=end, most=200) for t in (trace, cut)]
     for one, other in zip(*rows, strict=True):
         assert np.array_equal(one, other, equal_nan=True)
 
 
-def test_a_story_of_another_trace_never_reaches_the_kernels() -> None:
+def test_a_context_of_another_trace_never_reaches_the_kernels() -> None:
     trace = trace_of(5)
-    fitting = story_of(trace)
+    fitting = context_of_trace(trace)
     files, n = fitting.files, trace.n_accesses
     hostile = [
         fitting._replace(files=files._replace(dataset=np.full(trace.n_items, value, np.int32)))
@@ -139,7 +139,7 @@ def test_a_story_of_another_trace_never_reaches_the_kernels() -> None:
         ),
     ]
     for context in hostile:
-        with pytest.raises(InputError, match="not of this trace"):
+        with pytest.raises(InputError, match="of another trace"):
             Learned(context, [])(trace, 1000, np.zeros(n, np.bool_))
-        with pytest.raises(InputError, match="not of this trace"):
+        with pytest.raises(InputError, match="of another trace"):
             decisions(trace, context, [1e5], from_s=0.0, to_s=1e9, most=10)
