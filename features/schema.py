@@ -1,6 +1,6 @@
 """Tables of data, independent of the engine: names, types, keys and partitions.
 
-Types: `string`, `long`, `double`, `float`, `bool`, `timestamp` (µs, UTC), `bytes`, `strings` (a list of them).
+Types: `string`, `long`, `double`, `float`, `bool`, `timestamp` (µs, UTC), `bytes`, `strings` (a list).
 A `did` is `scope:name`, the key of a file, or of a dataset where a source only knows datasets.
 `arrow_schema` gives a table's schema in Arrow.
 """
