@@ -136,7 +136,8 @@ def train(
         console.show(answers if resume else answers[0], as_json=True)
         return
     for answer in answers:
-        title = f"{answer.version}, the new candidate: models on days they were not trained on"
+        what = "the new candidate" if answer.is_candidate else "older than the candidate"
+        title = f"{answer.version}, {what}: models on days they were not trained on"
         console.show(answer.models, as_json=False, title=title, columns=text.MODEL_COLUMNS)
         for within, reason in answer.dropped.items():
             console.warn(f"no model within {within}: {reason}")
@@ -146,6 +147,8 @@ def train(
             console.sentence(f"order of eviction: {answer.order}")
         else:
             console.warn(f"no order of eviction: {answer.no_order}")
+        if answer.n_waiting and not resume:
+            console.warn(f"{answer.n_waiting} earlier trainings wait; upload them with `train --resume`")
 
 
 def predict(

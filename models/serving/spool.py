@@ -6,7 +6,8 @@
         bundle/…                the files of `models.serving.bundle_files`
         model/…                 what explains the version: see `models.serving.card`
 
-A folder is written under a hidden name and renamed when complete: a crash leaves no half training.
+A folder is written under a hidden name and renamed when complete: a crash leaves no half training. What it
+leaves hidden is deleted after a week.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import dataclasses
 import json
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from matplotlib.figure import Figure
 
 from features.common import strict_json
 from features.common.errors import ModelError
+from features.common.times import DAY_S
 from models.learning.learners import Trees
 from models.learning.order import HorizonTrees
 from models.serving.bundle import Bundle
@@ -34,6 +37,9 @@ from models.serving.runs import Run
 
 _FILE = "training.json"
 _FORMAT = 5
+_HIDDEN = re.compile(r"\.[0-9a-f]{32}")
+_ABANDONED_S = 7 * DAY_S
+"""A hidden folder in which nothing was begun for so long is of a command that was killed."""
 _RUN_FOLDER = re.compile(r"runs/\d{3,}")
 _RUN = pydantic.TypeAdapter(Run)
 
@@ -70,6 +76,7 @@ class Spool:
         self._runs: list[Run] = []
         try:
             self._folder.mkdir(parents=True)
+            _delete_abandoned(root)
         except OSError as error:
             raise ModelError(
                 f"[training] spool: {root} cannot be written ({error.strerror}); name another"
@@ -127,10 +134,22 @@ class Spool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _delete_abandoned(root: Path) -> None:
+    before_s = time.time() - _ABANDONED_S
+    for path in root.iterdir():
+        if _HIDDEN.fullmatch(path.name) and path.lstat().st_mtime < before_s:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def waiting(root: Path) -> list[Training]:
     """The complete trainings below `root`, the oldest first. Raises ModelError if one is damaged."""
+    return [read(folder) for folder in waiting_folders(root)]
+
+
+def waiting_folders(root: Path) -> list[Path]:
+    """The folders of the complete trainings below `root`, the oldest first; they may be damaged."""
     found = [path for path in root.glob(f"*/{_FILE}") if not path.parent.name.startswith(".")]
-    return [read(path.parent) for path in sorted(found, key=lambda p: (p.stat().st_mtime, str(p)))]
+    return [path.parent for path in sorted(found, key=lambda p: (p.stat().st_mtime, str(p)))]
 
 
 def read(folder: Path) -> Training:

@@ -8,7 +8,7 @@ import json
 from models.serving.bundle_files import BUNDLE_FOLDER, bundle_digest
 from models.serving.card import CARD_FILE, CARD_FOLDER
 from models.serving.mlflow_session import LoggedModelOutput, check_place, connect, service_errors
-from models.serving.names import CANDIDATE, model_name, version_name
+from models.serving.names import model_name, version_name
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, MODEL_TAG, UNTIL_TAG
 from models.serving.runs import ID_TAG, Place, delete_runs, write
 from models.serving.spool import Training
@@ -31,7 +31,7 @@ class Uploaded:
 
 
 def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> Uploaded:
-    """Upload `training` to MLflow, register its bundle and move the alias `candidate` to it.
+    """Upload `training` to MLflow, and register its bundle as a version.
 
     Repeated after a failure it starts again: what an earlier try left is deleted first. Raises ServiceError;
     the training then stays as it was.
@@ -87,7 +87,6 @@ def _register(place: Place, training: Training, run_id: str, model_id: str) -> s
     version = version_name(name, made.version)
     registered = json.dumps([{"name": name, "version": made.version}])
     client.set_logged_model_tags(model_id, {_VERSIONS: registered})
-    client.set_registered_model_alias(name, CANDIDATE, made.version)
     return version
 
 

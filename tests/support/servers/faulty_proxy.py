@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -55,10 +55,10 @@ def before(upstream: str) -> Iterator[FaultyProxy]:
                 for piece in lie:
                     self.wfile.write(piece)
                 return
-            connection = http.client.HTTPConnection(host, port, timeout=60)
-            connection.request(self.command, self.path, sent, dict(self.headers.items()))
-            answer = connection.getresponse()
-            body = answer.read()
+            with closing(http.client.HTTPConnection(host, port, timeout=60)) as connection:
+                connection.request(self.command, self.path, sent, dict(self.headers.items()))
+                answer = connection.getresponse()
+                body = answer.read()
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _OWN_HEADERS:
@@ -67,7 +67,6 @@ def before(upstream: str) -> Iterator[FaultyProxy]:
             self.send_header("connection", "close")
             self.end_headers()
             self.wfile.write(body[: len(body) // 2] if fault == "cut" else body)
-            connection.close()
             self.close_connection = True
 
         do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _forward
