@@ -46,7 +46,7 @@ class Confirmation:
 class ServerIdentity(NamedTuple):
     """The identity of a cache's server in one of its lives, as in the headers of its monitoring.
 
-    `started_s`: s since 1970; `pid`: of its process, in its own process namespace.
+    `started_s`: s since 1970; `pid`: of its process, in its own process namespace; `version`: `v5.5.3`.
     """
 
     host: str
@@ -54,6 +54,7 @@ class ServerIdentity(NamedTuple):
     instance: str
     started_s: int
     pid: int
+    version: str = ""
 
 
 class CacheTarget(Protocol):

@@ -86,7 +86,8 @@ def steward_line(found: Figures) -> str:
     )
     why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in found.last_hour.items())
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
-    return f"{order}: {used} of {most}, {hour}, {saved} saved against LRU"
+    beside = "" if found.server is None else f" beside XRootD {found.server.removeprefix('v')}"
+    return f"{order}{beside}: {used} of {most}, {hour}, {saved} saved against LRU"
 
 
 def _items(at: str | None, counts: dict[str, int]) -> str:

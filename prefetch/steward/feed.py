@@ -80,6 +80,11 @@ class Feed:
         return self._self is not None
 
     @property
+    def server(self) -> str | None:
+        """The version of the server, as it names itself; None: nobody serves the cache."""
+        return None if self._self is None else self._self.version
+
+    @property
     def fault(self) -> str | None:
         """Who sent reports under the cache's name lately that are not its own; None if nobody did."""
         return self._strange if self._clock() - self._strange_at < ALARM_S else None

@@ -51,7 +51,8 @@ class Figures:
     that the cache refused or did not confirm in time; `lost`: reports missing; `saved_bytes`: bytes of reads
     that plain LRU would have missed, less those that were; `alarms`: texts by name; `last_hour`: evictions of
     the last hour by reason; `newest`: the last evictions, the newest first; `version`: of the models whose
-    order may be followed, None without one, and since when it serves this steward.
+    order may be followed, None without one, and since when it serves this steward; `server`: version of the
+    cache's server, None without one.
     """
 
     cache: str
@@ -76,6 +77,7 @@ class Figures:
     newest: tuple[Eviction, ...]
     version: str | None = None
     version_since_s: _Time | None = None
+    server: str | None = None
 
     def write(self, path: Path) -> None:
         """Replace the file at `path` atomically. Raises OSError."""

@@ -284,6 +284,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             alarms=dict(self.alarms),
             last_hour=last_hour,
             newest=self._recent.newest(),
+            server=self._watch.server,
         )
 
     def saved(self) -> Mapping[int, Saved]:

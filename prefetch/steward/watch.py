@@ -120,6 +120,11 @@ class Watch:
         return None
 
     @property
+    def server(self) -> str | None:
+        """The version of the cache's server; None: nobody serves it."""
+        return self._feed.server
+
+    @property
     def impostor(self) -> str | None:
         """Who else sends reports under the cache's name; None if nobody does."""
         return self._feed.fault

@@ -7,6 +7,7 @@ milliseconds of the close. Every use is noted by the cache as an access: see `Fi
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -40,6 +41,9 @@ _EVICTED_WITHIN_S = 1.0
 _URL = re.compile(r"x?roots?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?")
 _REREAD_S = (0.02, 0.1, 0.5)
 _KNOWN_FOR_S = 60.0
+
+
+_log = logging.getLogger(__name__)
 
 
 class XCacheTarget:
@@ -109,8 +113,11 @@ class XCacheTarget:
         accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
-        """True before 5.6. Raises TargetUnavailable if the server does not report its version."""
-        return self.server_version().removes_open_files
+        """True before 5.6, by the version asked for now: an older server may have been started a moment ago.
+
+        Raises TargetUnavailable if the server does not report its version.
+        """
+        return self._ask_version().removes_open_files
 
     def server_version(self) -> ServerVersion:
         """The server's version, asked for once a minute: it may change under a process that runs for long.
@@ -118,11 +125,19 @@ class XCacheTarget:
         Raises TargetUnavailable if it does not report one.
         """
         if self._version is None or time.monotonic() - self._version[0] > _KNOWN_FOR_S:
-            answer = version_of(self._connections.spare)
-            if answer is None:
-                raise TargetUnavailable(f"cache {self._name!r} does not tell its version")
-            self._version = time.monotonic(), parse_version(answer)
+            return self._ask_version()
         return self._version[1]
+
+    def _ask_version(self) -> ServerVersion:
+        answer = version_of(self._connections.spare)
+        if answer is None:
+            raise TargetUnavailable(f"cache {self._name!r} does not tell its version")
+        found, before = parse_version(answer), self._version
+        self._version = time.monotonic(), found
+        if before is not None and before[1] != found:
+            told = found.described()
+            _log.warning("the server of cache %s was XRootD %s: it is %s", self._name, before[1], told)
+        return found
 
     def clock_skew_s(self) -> float:
         """The cache's clock less ours, s, by the time that the server reports; asked for once a minute."""

@@ -97,7 +97,7 @@ _READABLE_AND_WRITABLE = 48
 _WHOLE = 512
 _IMPORTING = threading.Lock()
 _STATISTICS = re.compile(
-    rb'<statistics tod="([0-9]{1,12})" ver="[^"]*" src="([\x21-\x7e]{1,255}?):([0-9]{1,5})" '
+    rb'<statistics tod="([0-9]{1,12})" ver="([\x21-\x7e]{0,64}?)" src="([\x21-\x7e]{1,255}?):([0-9]{1,5})" '
     rb'tos="([0-9]{1,12})" pgm="[^"]*" ins="([\x21-\x7e]{0,255}?)" pid="([0-9]{1,10})"'
 )
 
@@ -218,8 +218,8 @@ def statistics_of(url: str) -> tuple[int, ServerIdentity]:
     found = _STATISTICS.match(answer or b"") if status.ok else None
     if found is None:
         raise PushRejected(f"{url}: the server reports neither its clock nor its start (query stats)")
-    clock, host, port, started, instance, pid = (part.decode() for part in found.groups())
-    return int(clock), ServerIdentity(host, port, instance, int(started), int(pid))
+    clock, version, host, port, started, instance, pid = (part.decode() for part in found.groups())
+    return int(clock), ServerIdentity(host, port, instance, int(started), int(pid), version)
 
 
 def _library() -> Any:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -390,6 +391,21 @@ def done_by(process: subprocess.Popen[str]) -> str:
     return told
 
 
+def stop_between_writes(process: subprocess.Popen[str], journal: Path) -> None:
+    """Stop a pusher where it has not locked the journal, which nobody else could use then."""
+    deadline = time.monotonic() + 60
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        with contextlib.closing(sqlite3.connect(journal, timeout=0.5)) as database:
+            try:
+                database.execute("BEGIN EXCLUSIVE")
+                return
+            except sqlite3.OperationalError:
+                assert time.monotonic() < deadline, "the journal is always locked"
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.05)
+
+
 def test_two_pushers_and_two_caches_and_a_kill(
     sites: dict[str, Loopback], journal: Journal, tmp_path: Path
 ) -> None:
@@ -401,7 +417,7 @@ def test_two_pushers_and_two_caches_and_a_kill(
     doomed, elsewhere = (pusher(conf, "--cache", cache, "--resume") for cache in sites)
     while journal.reports.counts("one")["done"] < 5 and doomed.poll() is None:
         time.sleep(0.02)
-    doomed.send_signal(signal.SIGSTOP)
+    stop_between_writes(doomed, tmp_path / "journal.db")
     second = pusher(conf, "--cache", "one", "--resume")
     _, why = second.communicate(timeout=600)
     assert second.returncode == 1 and f"process {doomed.pid}" in why and "holds its lease" in why

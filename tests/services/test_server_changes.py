@@ -1,0 +1,92 @@
+"""An older server is started in the place of a newer one, under a push and under a steward."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import xrootd_versions
+from daemons import needed
+from pushes import item_of
+from steward_site import Site, eventually, name_of, running
+
+from prefetch.journal.journal import Journal
+from prefetch.push.push import PushLimits, push
+from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.server import parse_version
+
+pytestmark = [pytest.mark.service, pytest.mark.xrootd]
+CHANGES = [
+    (after, before)
+    for before, after in itertools.combinations(xrootd_versions.wanted(), 2)
+    if parse_version(before).removes_open_files and not parse_version(after).removes_open_files
+]
+
+
+@pytest.fixture(params=CHANGES, ids="-to-".join)
+def older(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Servers that are started are of a version that keeps open files; the version here does not."""
+    newer, older = request.param
+    with xrootd_versions.in_use(newer):
+        yield older
+
+
+@pytest.fixture
+def site(older: str) -> Iterator[Site]:
+    yield from needed("a real XCache", running())
+
+
+@contextlib.contextmanager
+def downgraded(site: Site, older: str) -> Iterator[None]:
+    """The cache's server is of version `older` while the block runs."""
+    with xrootd_versions.in_use(older):
+        site.servers.restart_cache()
+        yield
+        site.servers.cache.stop()
+
+
+def test_a_push_guards_open_files_as_soon_as_the_server_removes_them(
+    site: Site, older: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has asked for the version before, and asks again within the minute."""
+    first, second = site.files("p", 2)
+    target = XCacheTarget("cache", site.servers.cache_url, site.servers.namespace)
+    limits = PushLimits(timeout_s=20, attempts=1, evict_guard_s=600)
+    with contextlib.closing(Journal(str(tmp_path / "journal.db"))) as journal:
+
+        def evicted(name: str) -> int:
+            site.read(name)
+            at_s = int(time.time())
+            item = item_of(f"evict{name}", "cache", name, "evict", as_of_s=at_s, rank=1, size_bytes=0)
+            journal.plans.record_plan([item], now_s=time.time())
+            return push(target, journal, cache="cache", limits=limits).pushed
+
+        assert evicted(first) == 1
+        with downgraded(site, older), caplog.at_level(logging.WARNING):
+            assert evicted(second) == 0
+            assert name_of(second) in site.held()
+    assert f"it is XRootD {older}: removes open files" in caplog.text
+
+
+def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(site: Site, older: str) -> None:
+    names = site.files("s", 29)
+    for name in names[:18]:
+        site.read(name)
+    steward = site.steward(sees_processes=False)
+    assert eventually(lambda: len(site.held()) <= 15, 60), site.held()
+    with downgraded(site, older):
+        assert eventually(lambda: len(site.held()) == 8, 60), "its own purge, at its start"
+        held = site.held() | {name_of(name) for name in names[18:29]}
+        for name in names[18:29]:
+            site.read(name)
+        told = lambda: site.figures.alarms.get("steward-blind", "")  # noqa: E731
+        assert eventually(lambda: "removes open files" in told(), 90), site.figures
+        assert eventually(lambda: site.figures.server == f"v{older}", 90), site.figures
+        assert site.held() == held
+    site.stop(steward)
+    assert steward.returncode == 0
