@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from features.common.units import format_bytes
-from prefetch.steward.fill import Inflow, Usage
+from prefetch.steward.fill import Inflow, Miscount, Usage
 
 LEAST_SHARE: Final = 0.05
 """Share of the bytes between the watermarks that always stays free."""
@@ -36,7 +36,7 @@ class Budget:
     ) -> None:
         self.used_bytes = 0
         self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
-        self._inflow = Inflow(marks.look_s)
+        self._inflow, self._miscount = Inflow(marks.look_s), Miscount()
         self._began_s = clock()
         self._above_at_start: int | None = None
 
@@ -69,9 +69,16 @@ class Budget:
         """
         self.used_bytes = self._usage.used_bytes(held_bytes, growing)
         self._inflow.note(self._clock(), self.used_bytes, evicted_bytes)
+        self._miscount.note(self._usage.counted(), self.used_bytes)
         if self._above_at_start is None:
             above = max(0, self.used_bytes - self.high_bytes)
             self._above_at_start = above if self._force else min(above, self._between)
+
+    @property
+    def miscounted_bytes(self) -> int:
+        """Bytes that its server counts and never were on its disk, if it purges by them before files go."""
+        excess = self._miscount.excess_bytes
+        return excess if excess > self.high_bytes - self.target_bytes else 0
 
     @property
     def may_evict(self) -> bool:

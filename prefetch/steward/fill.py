@@ -15,6 +15,7 @@ import numpy as np
 from features.common.errors import TargetUnavailable
 from features.common.times import DAY_S
 from features.common.units import format_bytes
+from prefetch.xcache.namespace import Counted, counted
 
 _OWN_DISK_SHARE: Final = 0.8
 """Least share of its file systems that a cache has if it has them to itself."""
@@ -37,6 +38,10 @@ class Usage(Protocol):
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """Bytes in use. `held_bytes`: by the cache's reports; `growing`: open files, with known bytes."""
+        ...
+
+    def counted(self) -> Counted | None:
+        """What the cache's server itself has counted last, where it purges by that."""
         ...
 
 
@@ -64,6 +69,10 @@ class Disks:
             )
         return used
 
+    def counted(self) -> Counted | None:
+        """None: the server counts as this does."""
+        return None
+
     def _statuses(self) -> list[os.statvfs_result]:
         for folder, device in self._folders.items():
             if _device(folder) != device:
@@ -81,6 +90,10 @@ class Files:
         """What is reported, and what open files have grown by since."""
         return held_bytes + _grown(self._root, growing)
 
+    def counted(self) -> Counted | None:
+        """What the server itself has counted last; None: it does not say (before 5.8)."""
+        return counted(self._root)
+
 
 def usage(capacity_bytes: int, root: Path, names: Sequence[str]) -> Disks | Files:
     """How the cache whose namespace is `root` counts its `capacity_bytes`; `names`: some of its files.
@@ -89,6 +102,31 @@ def usage(capacity_bytes: int, root: Path, names: Sequence[str]) -> Disks | File
     """
     disks = Disks(_data_folders(root, names), root)
     return disks if capacity_bytes >= _OWN_DISK_SHARE * disks.capacity_bytes else Files(capacity_bytes, root)
+
+
+class Miscount:
+    """Compares what a server has counted with what its disk had meanwhile."""
+
+    def __init__(self) -> None:
+        self._last: Counted | None = None
+        self._peaks: tuple[int, int] | None = None
+
+    def note(self, counted: Counted | None, used_bytes: int) -> None:
+        """Record a look at both. A count is of some time before the look that shows it first."""
+        if counted is not None and self._last is not None and counted.at_s != self._last.at_s:
+            self._peaks = 0 if self._peaks is None else self._peaks[1], 0
+        self._last = counted
+        if self._peaks is not None:
+            self._peaks = self._peaks[0], max(self._peaks[1], used_bytes)
+
+    @property
+    def excess_bytes(self) -> int:
+        """The bytes counted that the disk never had; 0 before a third count, as the first may be older than
+        the first look.
+        """
+        if self._last is None or self._peaks is None or not self._peaks[0]:
+            return 0
+        return max(0, self._last.n_bytes - max(self._peaks))
 
 
 class Inflow:

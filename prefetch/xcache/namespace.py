@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,12 @@ _REREAD_S = 0.02
 _LOST_AND_FOUND = "/lost+found"
 # The cache's own (5.8): a snapshot of its statistics, with a cinfo, never purged. What else lies beside it is
 # a file of jobs, which may be called so at an origin.
-_STATISTICS = f"/pfc-stats/DirStat.json{SUFFIX}"
+_COUNTS = "/pfc-stats/DirStat.json"
+_STATISTICS = f"{_COUNTS}{SUFFIX}"
+_COUNTED = re.compile(
+    rb'"m_usage_update_time": *([0-9]{1,12}),.*?"m_file_usage": *([0-9]{1,19})[,\s]', re.DOTALL
+)
+_HEAD_BYTES = 4096
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -48,6 +54,26 @@ class Part(NamedTuple):
 
 
 WHOLE: Final = Part(0, 1)
+
+
+class Counted(NamedTuple):
+    """The bytes on disk that a server has counted in its cache's files, at `at_s`, s since 1970."""
+
+    at_s: int
+    n_bytes: int
+
+
+def counted(namespace: Path) -> Counted | None:
+    """What the server says in its statistics (5.8 and later); None: nothing that can be read.
+
+    By this it purges, whatever is on disk: files that somebody else has removed count until it starts again.
+    """
+    try:
+        with os.fdopen(os.open(f"{namespace}{_COUNTS}", _READ_FLAGS), "rb") as file:
+            found = _COUNTED.search(file.read(_HEAD_BYTES))
+    except OSError:
+        return None
+    return None if found is None else Counted(*map(int, found.groups()))
 
 
 def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> Iterator[Found]:

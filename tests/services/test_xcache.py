@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import xcache_server
 from daemons import needed
 from pushes import item_of
+from steward_site import eventually
 
 from features.common.errors import PushRejected, ServiceError, TargetUnavailable
 from jobs.local.xrootd import Loopback, loopback
@@ -22,6 +23,7 @@ from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.gstream import read_capture
+from prefetch.xcache.namespace import counted
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 MIB = 2**20
@@ -59,13 +61,6 @@ def run(target: Any, journal: Journal, items: list[Item], **limits: Any) -> Push
 def confirmed_by(journal: Journal, action: str) -> str:
     (by,) = [row["confirmed_by"] for row in journal.reports.receipts() if row["action"] == action]
     return str(by)
-
-
-def eventually(so: Callable[[], bool], timeout_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not so() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return so()
 
 
 def test_prefetch_is_seen_in_cinfo_and_in_the_stream(site: tuple[Loopback, Path], journal: Journal) -> None:
@@ -183,10 +178,14 @@ def test_a_pin_survives_the_purge_that_takes_younger_files(
     time.sleep(0.5)
     # A purge spares what was opened since the last one; a restarted cache purges at once and spares nothing.
     site[0].restart_cache()
-    assert eventually(lambda: len(list(target.inventory())) < len(names), 75), "no purge came"
+    assert eventually(lambda: len(list(target.inventory())) < len(names), 150), "no purge came"
     time.sleep(0.5)
     gone = set(names) - {one.name for one in target.inventory()}
     assert pinned not in gone
+    if target.server_version().stat_tells_whole:
+        found = counted(site[0].namespace)
+        assert found is not None and abs(time.time() - found.at_s) < 300
+        assert 6 * MIB < found.n_bytes <= len(names) * MIB, "by the server's own statistics"
     # Down to the nominal size, oldest first; what the cache has not yet let go of waits for the next purge.
     assert 0 < len(gone) <= 4 and gone <= set(older)
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.steward.budget import Budget, Marks
+from prefetch.xcache.namespace import Counted
 
 MARKS = Marks(0.5, 1.0, 60.0)
 CAPACITY = 1000
@@ -21,11 +22,15 @@ class World:
 
     def __init__(self, used: int, *, force: bool = False) -> None:
         self.used, self.evicted, self.now = used, 0, 0.0
+        self.count: Counted | None = None
         self.budget = Budget(self, MARKS, force=force, clock=lambda: self.now)
         self.look()
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         return self.used
+
+    def counted(self) -> Counted | None:
+        return self.count
 
     def look(self) -> None:
         self.now += 60.0
@@ -72,3 +77,25 @@ def test_no_hour_evicts_more_than_came_in_it_and_a_looks_room(minutes: list[tupl
         # What came in the minute before the hour is seen in its first look.
         before = history[-61][0] if len(history) > 60 else 0
         assert gone <= came + before + (MARKS.high - MARKS.low) * CAPACITY
+
+
+def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:
+    world = World(700)
+    for at_s, n_bytes in ((1, 900), (2, 900), (3, 700), (4, 720)):
+        world.count = Counted(at_s, n_bytes)
+        world.look()
+        assert world.budget.miscounted_bytes == 0, "too early, or little enough"
+    world.count = Counted(5, 990)
+    world.look()
+    assert world.budget.miscounted_bytes == 290
+    world.used = 990
+    world.look()
+    world.count = Counted(6, 990)
+    world.look()
+    world.used = 400
+    for _ in range(3):
+        world.look()
+        assert world.budget.miscounted_bytes == 0, "counted while the disk had it"
+    world.count = None
+    world.look()
+    assert world.budget.miscounted_bytes == 0

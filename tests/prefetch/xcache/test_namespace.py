@@ -14,7 +14,7 @@ from prefetch.xcache import cinfo_rows, client, namespace
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.namespace import walk
+from prefetch.xcache.namespace import Counted, counted, walk
 
 BLOCK = 131072
 
@@ -217,3 +217,41 @@ def test_a_file_fetched_during_the_walk_is_no_lie_of_the_namespace(
     target.check_namespace([], {"/new"})
     with pytest.raises(TargetUnavailable, match="does not show it"):
         target.check_namespace([], {"/hidden"})
+
+
+COUNTS = """{
+ "m_sshot_stats_reset_time": 1795579796,
+ "m_usage_update_time": 1795579800,
+ "m_disk_total": 270553174016,
+ "m_file_usage": 11534336,
+ "m_meta_total": 0, "m_dir_states": [
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (COUNTS, Counted(1795579800, 11534336)),
+        (COUNTS[:100], None),
+        ("", None),
+        (COUNTS.replace("11534336", "-1"), None),
+        (COUNTS.replace("11534336", "9" * 30), None),
+        (" " * 10**5 + COUNTS, None),
+    ],
+)
+def test_what_a_server_has_counted_is_read_from_the_head_of_its_statistics(
+    tmp_path: Path, content: str, found: Counted | None
+) -> None:
+    (tmp_path / "pfc-stats").mkdir()
+    (tmp_path / "pfc-stats" / "DirStat.json").write_text(content)
+    assert counted(tmp_path) == found
+
+
+def test_no_statistics_are_no_fault(tmp_path: Path) -> None:
+    assert counted(tmp_path) is None
+    (tmp_path / "pfc-stats").mkdir()
+    (tmp_path / "pfc-stats" / "DirStat.json").symlink_to("/etc/passwd")
+    assert counted(tmp_path) is None
+    (tmp_path / "pfc-stats" / "DirStat.json").unlink()
+    os.mkfifo(tmp_path / "pfc-stats" / "DirStat.json")
+    assert counted(tmp_path) is None
