@@ -87,7 +87,8 @@ def steward_line(found: Figures) -> str:
     why = "; ".join(f"{text.count(one.files)} files: {reason}" for reason, one in found.last_hour.items())
     hour = f"{evicted} evicted in the last hour" + (f" ({why})" if why else "")
     beside = "" if found.server is None else f" beside XRootD {found.server.removeprefix('v')}"
-    return f"{order}{beside}: {used} of {most}, {hour}, {saved} saved against LRU"
+    first = f"{text.count(found.first_files)} files ({text.text('bytes', found.first_bytes)}) go first"
+    return f"{order}{beside}: {used} of {most}, {hour}, {first}, {saved} saved against LRU"
 
 
 def _items(at: str | None, counts: dict[str, int]) -> str:

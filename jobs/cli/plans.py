@@ -66,6 +66,10 @@ def push(
         bool,
         typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
     ] = False,
+    evict_now: Annotated[
+        bool,
+        typer.Option("--evict-now", help="evict at once what else is left to the cache's steward"),
+    ] = False,
     if_current: Annotated[
         bool,
         typer.Option("--if-current", help="exit with 99 if a later decision time has overtaken --as-of"),
@@ -77,9 +81,10 @@ def push(
 ) -> None:
     """Carry out a cache's plan, confirmed by the cache itself.
 
-    What models chose is pushed only if they were promoted (`cachecast promote`), or with --unproven. A second
-    run resumes the first and repeats nothing. Exit code 1 if items were withheld, or if items failed and none
-    was done.
+    What models chose is pushed only if they were promoted (`cachecast promote`), or with --unproven. A cache
+    with a steward evicts what the plan lists when it needs the room, first of all, or with --evict-now. A
+    second run resumes the first and repeats nothing. Exit code 1 if items were withheld, or if items failed
+    and none was done.
     """
     modes = {"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel}
     if len(given := [name for name, is_set in modes.items() if is_set]) > 1:
@@ -104,10 +109,16 @@ def push(
         return
     with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
         summary = (
-            job.resume(settings, cache=cache, on_progress=advance)
+            job.resume(settings, cache=cache, on_progress=advance, evict_now=evict_now)
             if as_of_s is None
             else job.run(
-                settings, cache=cache, as_of_s=as_of_s, on_progress=advance, force=force, unproven=unproven
+                settings,
+                cache=cache,
+                as_of_s=as_of_s,
+                on_progress=advance,
+                force=force,
+                unproven=unproven,
+                evict_now=evict_now,
             )
         )
     console.show(summary, as_json=as_json)

@@ -43,7 +43,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         salt=settings.users.salt.get_secret_value(),
         caches=settings.sources.cache_hosts,
         storages=settings.sources.storages,
-        test_files=settings.sources.test_files,
+        test_files=settings.plan.test_files,
         take=incremental.only_new if new_only else None,
     )
     if source in WITHOUT_SIZES:

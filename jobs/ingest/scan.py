@@ -81,7 +81,7 @@ def run(
         cache=cache,
         as_of_s=at_s,
         lost_share=1.0 if force else settings.plan.lost_share,
-        test_files=settings.sources.test_files,
+        test_files=settings.plan.test_files,
     )
 
 

@@ -58,6 +58,8 @@ def of_steward(found: Figures) -> list[Sample]:
         ("target_bytes", "above it files are evicted", found.target_bytes),
         ("high_bytes", "above it the cache purges by itself", found.high_bytes),
         ("held_files", "files on disk", found.held_files),
+        ("first_files", "files that go first when room is needed", found.first_files),
+        ("first_bytes", "their bytes on disk", found.first_bytes),
         ("open_files", "files that are open", found.open_files),
         ("evicted_files", "evicted since its start", found.evicted_files),
         ("evicted_bytes", "evicted since its start", found.evicted_bytes),

@@ -17,7 +17,7 @@ from jobs.settings.study import OriginSettings
 from jobs.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
 from prefetch.plan import Files, Objective, treatments
-from prefetch.plan.rules import is_control
+from prefetch.plan.rules import Treatment, is_control
 from replay.study.benefit import BenefitModel, BytesRead, cost
 
 READ_SHARE_DAYS = 7
@@ -58,13 +58,13 @@ def plan_files(
     """
     dataset, datasets = _coded(known["dataset"])
     origin, origins = _coded(known["origin"])
-    treatment, _ = treatments(tuple(one.rule for one in plan.rules), dids, known["tier"].combine_chunks())
+    treatment, _ = treatments(plan.planned_by, dids, known["tier"].combine_chunks())
     share = np.array([*((read_share or {}).get(name, 1.0) for name in datasets), 1.0])
     saved = np.zeros(len(origins) + 1)
     if plan.objective is Objective.CPU_HOURS and benefit is not None:
         saved = np.array(_saved([*origins, ""], benefit, list((regions or {}).values())))
     files = Files(
-        is_control=is_control(dids.to_pylist(), plan.control_share),
+        is_control=is_control(dids.to_pylist(), plan.control_share) & (treatment != Treatment.TEST),
         treatment=treatment,
         is_here=np.ones(len(dids), np.bool_) if is_here is None else is_here,
         dataset=dataset,

@@ -74,23 +74,25 @@ def run(
     on_progress: Advance,
     force: bool = False,
     unproven: bool = False,
+    evict_now: bool = False,
 ) -> PushSummary:
     """Carry out one cache's plan; `force`: however much it evicts; `unproven`: see `push_plan`.
 
-    Raises StaleInputError if there is no plan, and LimitError.
+    Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
+    there is no plan, and LimitError.
     """
     tables, name = Tables(settings.tables.root), settings.cache(cache).name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
     if not force:
         share = settings.plan.evict_share
         check_planned_evictions(tables, plan.rows, cache=name, at_s=as_of_s, share=share)
-    with _work(settings, cache) as work:
+    with _work(settings, cache, evict_now=evict_now) as work:
         return push_plan(work, plan, on_progress=on_progress, unproven=unproven)
 
 
-def resume(settings: Settings, *, cache: str, on_progress: Advance) -> PushSummary:
-    """Continue every plan that the journal has for a cache."""
-    with _work(settings, cache) as work:
+def resume(settings: Settings, *, cache: str, on_progress: Advance, evict_now: bool = False) -> PushSummary:
+    """Continue every plan that the journal has for a cache; `evict_now`: see `run`."""
+    with _work(settings, cache, evict_now=evict_now) as work:
         return push_rest(work, on_progress=on_progress)
 
 
@@ -121,15 +123,17 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
         breaker=settings.push.breaker,
         evict_guard_s=cache.evict_guard,
         max_clock_skew_s=cache.max_clock_skew,
+        evicts=not cache.steward,
         sources=settings.plan.source_limits,
     )
 
 
 @contextmanager
-def _work(settings: Settings, cache: str) -> Iterator[Work]:
+def _work(settings: Settings, cache: str, *, evict_now: bool) -> Iterator[Work]:
     chosen = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
+        limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
         at, region = target(chosen), settings.region.name
         yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region)
 
@@ -186,6 +190,8 @@ def push_rest(
     """
     began_s = work.now_s() if since_s is None else since_s
     n_waiting = work.journal.reports.undone(work.cache)[ItemState.PLANNED]
+    if not work.limits.evicts:
+        n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
     done = 0
 
     def count(item: Item, receipt: Receipt) -> None:

@@ -133,12 +133,13 @@ def _n_reported(states: Mapping[Did, str]) -> int:
 
 
 def _admitted(settings: Settings, inventory: Iterable[Held]) -> list[Held]:
-    """The inventory without files that rules keep out of the cache: jobs read them directly."""
+    """The inventory without test files and files that rules keep out: jobs read those directly."""
     held = list(inventory)
     names = pa.array([file.name for file in held], pa.string())
     tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
-    codes, _ = treatments(tuple(one.rule for one in settings.plan.rules), names, tiers)
-    return [file for file, code in zip(held, codes.tolist(), strict=True) if code != Treatment.NEVER]
+    codes, _ = treatments(settings.plan.planned_by, names, tiers)
+    left_out = (Treatment.NEVER, Treatment.TEST)
+    return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]
 
 
 def _held(inventory: Iterable[Held]) -> tuple[list[Did], int]:

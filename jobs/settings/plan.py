@@ -7,8 +7,9 @@ from typing import Literal
 import pydantic
 
 from features.common.errors import ConfigError
-from jobs.settings.values import Bytes, Hour, Seconds, Section, Share
+from jobs.settings.values import Bytes, Hour, Pattern, Seconds, Section, Share
 from prefetch.plan import Objective, Rule
+from prefetch.plan.rules import TEST
 from prefetch.push.origins import SourceLimits
 from replay.study.benefit import Cluster, best_cached_fraction
 
@@ -79,10 +80,17 @@ class PlanSettings(Section):
     wan_per_hour: Bytes | None = None
     quiet_hours: tuple[Hour, Hour] | None = None
     rules: tuple[RuleSettings, ...] = ()
+    test_files: tuple[Pattern, ...] = ()
     sources: tuple[SourceSettings, ...] = ()
     source_failures: Share
     reconsider_source: Seconds
     cluster: ClusterSettings | None = None
+
+    @property
+    def planned_by(self) -> tuple[Rule, ...]:
+        """The site's rules in the planner's type, and last the one of its test files."""
+        tests = (Rule(TEST, names=self.test_files),) if self.test_files else ()
+        return (*(one.rule for one in self.rules), *tests)
 
     @property
     def source_limits(self) -> SourceLimits:

@@ -115,12 +115,11 @@ class PushSettings(Section):
 
 
 class SourcesSettings(Section):
-    """What access records lack: the hosts of caches, what counts as demand, and what only tests read."""
+    """What access records lack: the hosts of caches, and what counts as demand."""
 
     local_up_to: Bytes
     cache_hosts: tuple[str, ...]
     storages: tuple[Pattern, ...]
-    test_files: tuple[Pattern, ...]
     demand: dict[str, SourceName]
 
 

@@ -121,7 +121,7 @@ def kept(
     order = new_order(settings.steward.policy, capacity_bytes, learned, n_files=KNOWN_PER_HELD * n_held)
     steward = Steward(order, capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
-    book = Book(steward, _datasets(Tables(settings.tables.root)), kinds)
+    book = Book(steward, _datasets(Tables(settings.tables.root)), kinds, settings.plan.test_files)
     limits = PushLimits(
         parallel=push.parallel,
         timeout_s=push.timeout,

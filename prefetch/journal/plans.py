@@ -7,14 +7,14 @@ replaces are cancelled after that, by the next run if this one dies (`cancel_sup
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from features.common.errors import ConflictError, InputError
 from features.common.times import as_of_label
-from prefetch.actions import ItemState
+from prefetch.actions import Action, ItemState
 from prefetch.databases import Database, alone, counted, insert_new, pages, upsert
 from prefetch.journal.cancel_superseded import (
     ITEMS_AT_ONCE,
@@ -140,14 +140,16 @@ class Plans:
             connection.execute(change.values(state=CANCELLED, is_settled=False))
         return self.cancel_superseded(cache, now_s=now_s)
 
-    def expire(self, cache: str, *, now_s: float) -> int:
-        """Mark what is still planned after its time as expired; return how many.
+    def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
+        """Mark what is still planned after its time as expired; return how many, but for some actions.
 
         What a wrong clock let expire before its time is planned again.
         """
         change_all(self._database, _restorable(cache, now_s), {"state": ItemState.PLANNED, **_afresh(now_s)})
         late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
-        return change_all(self._database, late, {"state": ItemState.EXPIRED, "updated_at_s": now_s})
+        expired = {"state": ItemState.EXPIRED, "updated_at_s": now_s}
+        change_all(self._database, (*late, items.c.action.in_(uncounted)), expired)
+        return change_all(self._database, late, expired)
 
     def _begin(self, head: Heading, now_s: float) -> int | None:
         """The generation to record; None: the journal has this plan."""

@@ -21,6 +21,7 @@ _UNLIKELY = "hardly any"
 _BY_RULE = {
     Cause.PIN_RULE: "a rule of the site pins it",
     Cause.NEVER_RULE: "a rule of the site keeps it out of the cache",
+    Cause.TEST_FILE: "only monitoring reads it",
     Cause.ELSEWHERE: "another server of the federation is where it belongs",
     Cause.UNPLANNED: "it is left to the cache's own judgement: of the control group, or excluded by a rule",
 }
@@ -163,6 +164,8 @@ def _left_out(judged: Judgement, valued: ScoredFiles, at: IntArray, item: int) -
         return "a rule excludes it, or no rule includes it"
     if files.treatment[item] == Treatment.NEVER:
         return "a rule keeps it out of the cache, and it is not there (or a job reads it now)"
+    if files.treatment[item] == Treatment.TEST:
+        return "only monitoring reads it: it is never planned, and goes first when room is needed"
     if not files.is_here[item]:
         return "another server of the federation is where it belongs"
     if not at.size:

@@ -25,6 +25,7 @@ class Cause(enum.IntEnum):
     WHOLE_DATASET = 6
     UNPLANNED = 7
     QUEUED = 8
+    TEST_FILE = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Plan:
     @property
     def needs_model(self) -> BoolArray:
         """Which items the models chose, bool[n]; rules of the site and queued jobs chose the others."""
-        by_rule = np.isin(self.cause, (Cause.PIN_RULE, Cause.NEVER_RULE))
+        by_rule = np.isin(self.cause, (Cause.PIN_RULE, Cause.NEVER_RULE, Cause.TEST_FILE))
         by_rule |= (self.cause == Cause.UNPLANNED) & (self.action == Action.UNPIN.code)
         held = np.isin(self.action, (Action.PIN.code, Action.PREFETCH.code))
         chosen: BoolArray = ~(by_rule | (held & (self.cause == Cause.QUEUED)))

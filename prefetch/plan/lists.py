@@ -36,8 +36,8 @@ FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
 BY_A_STEWARD = Limit(0, "the cache's steward makes the room")
 
-FORBIDDEN, ELSEWHERE = -2.0, -1.0
-"""Eviction keys below any density: files that a rule keeps out go first, then those of another server."""
+FORBIDDEN, TESTS, ELSEWHERE = -3.0, -2.0, -1.0
+"""Eviction keys below any density: forbidden files go first, then test files, then another server's."""
 
 
 class Choice(NamedTuple):
@@ -111,10 +111,11 @@ def pins(case: Case) -> Choice:
 def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     """Indices into `case.disk` of what may be evicted, worst first; not `pinned`, open or control files."""
     disk, files, treatment = case.disk, case.files, case.treatment
-    may_go = (treatment == Treatment.PLANNED) | (treatment == Treatment.NEVER)
+    may_go = np.isin(treatment, [int(Treatment.PLANNED), int(Treatment.NEVER), int(Treatment.TEST)])
     may_go &= ~case.state.is_open & ~files.is_control[disk.item]
     may_go[pinned] = False
     key = np.where(files.is_here[disk.item], disk.density, ELSEWHERE)
+    key = np.where(treatment == Treatment.TEST, TESTS, key)
     key = np.where(treatment == Treatment.NEVER, FORBIDDEN, key)
     return worst_first(key, disk.last_use_s, disk.item, may_go)
 
@@ -213,5 +214,6 @@ def _why_it_goes(case: Case) -> IntArray:
     item, files = case.disk.item, case.files
     why = np.where(files.is_here[item], case.disk.cause, int(Cause.ELSEWHERE))
     why = np.where(case.treatment == Treatment.NEVER, int(Cause.NEVER_RULE), why)
+    why = np.where(case.treatment == Treatment.TEST, int(Cause.TEST_FILE), why)
     is_unplanned = files.is_control[item] | (case.treatment == Treatment.EXCLUDED)
     return np.where(is_unplanned, int(Cause.UNPLANNED), why)

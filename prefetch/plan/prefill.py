@@ -66,7 +66,7 @@ def _fetches(case: Case, limit: Limit) -> Choice:
 
 def _left_out(case: Case, pinned: Choice, fetched: Choice) -> dict[str, int]:
     item, files = case.scores.item, case.files
-    barred = np.isin(files.treatment[item], [int(Treatment.EXCLUDED), int(Treatment.NEVER)])
+    barred = ~np.isin(files.treatment[item], [int(Treatment.PLANNED), int(Treatment.PIN)])
     because = {
         "of the control group, which is never planned": files.is_control[item],
         "a rule excludes it or keeps it out of the cache": barred,

@@ -16,14 +16,21 @@ from features.common.errors import ConfigError
 from replay.config import refused
 from replay.federation.ranges import layout_of
 
+TEST = "test"
+"""The action of the rule about files that only monitoring reads."""
+
 
 class Treatment(enum.IntEnum):
-    """What a plan does with a file: judge it by value, leave it to the cache, pin it, or keep it out."""
+    """What a plan does with a file: judge it by value, leave it to the cache, pin it, or keep it out.
+
+    `TEST`: it is never placed, and goes first when room is needed.
+    """
 
     PLANNED = 0
     EXCLUDED = 1
     PIN = 2
     NEVER = 3
+    TEST = 4
 
 
 _CODES = {
@@ -31,6 +38,7 @@ _CODES = {
     "exclude": Treatment.EXCLUDED,
     "pin": Treatment.PIN,
     "never": Treatment.NEVER,
+    TEST: Treatment.TEST,
 }
 _USER = re.compile(r"[A-Za-z0-9._*?-]{1,64}")
 
@@ -39,8 +47,8 @@ _USER = re.compile(r"[A-Za-z0-9._*?-]{1,64}")
 class Rule:
     """What is done with files that match one pattern of every kind that is given.
 
-    `action`: include, exclude, pin (while it is on disk) or never. In patterns `*` is any text and `?` any
-    character; `names` match without scope, `users` the owner of a user or group area. Raises ConfigError.
+    `action`: include, exclude, pin (while it is on disk), never or test. In patterns `*` is any text and `?`
+    any character; `names` match without scope, `users` the owner of a user or group area. Raises ConfigError.
     """
 
     action: str

@@ -34,7 +34,7 @@ class PushLimits:
     the cache was unavailable this many times in a row, and the rest stays planned. `evict_guard_s`: a server
     that removes open files is not asked to remove a file whose last known use ended less than this ago by the
     cache's clock; if that clock differs from ours by more than `max_clock_skew_s`, it is asked to remove
-    none.
+    none. `evicts` False: evictions stay planned, for the cache's steward.
     """
 
     parallel: int = 8
@@ -46,6 +46,7 @@ class PushLimits:
     breaker: int = 5
     evict_guard_s: int = 600
     max_clock_skew_s: int = 60
+    evicts: bool = True
     sources: SourceLimits = dataclasses.field(default_factory=SourceLimits)
 
 

@@ -40,8 +40,9 @@ class PushSummary:
 
     `failures`: failed items by error, in which `…` stands for names and sizes; the rarest are `other errors`.
     `expired`: items past their time; `stopped`: why it ended early, or None; `left_alone`: sources whose
-    items it did not try, which stay planned; `seconds`: wall time. `withheld`: items of the plan per action
-    that did not enter the journal, and `unproven`: why, or None.
+    items it did not try, which stay planned; `left_to_steward`: evictions that stay planned, for the cache's
+    steward; `seconds`: wall time. `withheld`: items of the plan per action that did not enter the journal,
+    and `unproven`: why, or None.
     """
 
     pushed: int = 0
@@ -51,6 +52,7 @@ class PushSummary:
     expired: int = 0
     pins_renewed: int = 0
     bytes_fetched: int = 0
+    left_to_steward: int = 0
     seconds: float = 0.0
     stopped: str | None = None
     left_alone: tuple[str, ...] = ()
@@ -84,10 +86,12 @@ def push(
         )
         renewals = Renewals(journal.reports, lease, now_s, limiter=limiter, breaker=breaker, worker=worker)
         journal.plans.cancel_superseded(cache, now_s=now_s())
-        n_expired = journal.plans.expire(cache, now_s=now_s())
+        n_expired = _expired(journal, cache, now_s(), limits)
         try:
             with worker:
                 for action in Action:
+                    if action == Action.EVICT and not limits.evicts:
+                        continue
                     if action == Action.PIN:
                         renewals.measure()
                     run.carry_out(action)
@@ -95,11 +99,12 @@ def push(
                         run.counts["pins_renewed"] += renewals.renew_due()
         finally:
             run.close()
-        n_expired += journal.plans.expire(cache, now_s=now_s())
+        n_expired += _expired(journal, cache, now_s(), limits)
     return PushSummary(
         **run.counts,
         failures=_by_kind(run.failures),
         expired=n_expired,
+        left_to_steward=0 if limits.evicts else len(journal.reports.evictions(cache, now_s=now_s())),
         seconds=time.monotonic() - started,
         stopped=breaker.reason,
         left_alone=tuple(str(state) for state in limiter.left_alone.values()),
@@ -112,6 +117,11 @@ def sources_seen(journal: Journal, cache: str, limits: PushLimits, now_s: float)
     """The health of the sources of `cache`, from the last tries in the journal."""
     since_s, until_s = now_s - limits.sources.reconsider_s, now_s + CLOCK_SLACK_S
     return Sources(limits.sources, journal.reports.tries(cache, since_s=since_s, until_s=until_s))
+
+
+def _expired(journal: Journal, cache: str, now_s: float, limits: PushLimits) -> int:
+    """Let items expire; how many, without evictions that a steward had no need of."""
+    return journal.plans.expire(cache, now_s=now_s, uncounted=() if limits.evicts else (Action.EVICT,))
 
 
 class _Run:

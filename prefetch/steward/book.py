@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from replay.access_context import MOST_KINDS
+from replay.config import expression
 from replay.steward.steward import Steward
 
 _MOST_CHARS = 12
@@ -48,10 +50,19 @@ class Book:
     """The known files by number, in the order in which `steward` got to know them.
 
     A file without a dataset in `datasets` belongs to the dataset of its folder. `kinds`: the kinds of files
-    that a model was trained with, in its order; empty: numbered as they come.
+    that a model was trained with, in its order; empty: numbered as they come. `test_files`: patterns of names
+    that only monitoring reads; `tests`: the files that match them.
     """
 
-    def __init__(self, steward: Steward, datasets: Datasets, kinds: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        steward: Steward,
+        datasets: Datasets,
+        kinds: Sequence[str] = (),
+        test_files: Sequence[str] = (),
+    ) -> None:
+        self.tests: dict[int, None] = {}
+        self._is_test = re.compile(expression(test_files)).fullmatch if test_files else lambda _: None
         self._steward, self._catalogue = steward, datasets
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
@@ -83,6 +94,8 @@ class Book:
         file = self._steward.add(self._dataset(name), self._kind(name), size_bytes)
         self._numbers[name] = file
         self._names.append(name)
+        if self._is_test(name):
+            self.tests[file] = None
         return file
 
     def _dataset(self, name: str) -> int:

@@ -47,12 +47,13 @@ class Figures:
     """A steward at `at_s`, s since 1970. Counts are since its start.
 
     `following`: the order followed; `used_bytes` of `high_bytes`, where the cache purges, and `target_bytes`,
-    where evictions begin; `inflow_bytes`: what hardly ever is exceeded between two looks; `kept`: evictions
-    that the cache refused or did not confirm in time; `lost`: reports missing; `saved_bytes`: bytes of reads
-    that plain LRU would have missed, less those that were; `alarms`: texts by name; `last_hour`: evictions of
-    the last hour by reason; `newest`: the last evictions, the newest first; `version`: of the models whose
-    order may be followed, None without one, and since when it serves this steward; `server`: version of the
-    cache's server, None without one.
+    where evictions begin; `first_files`, `first_bytes`: on disk, and the first to go when room is needed, as
+    plans ask for, or only monitoring reads them; `inflow_bytes`: what hardly ever is exceeded between two
+    looks; `kept`: evictions that the cache refused or did not confirm in time; `lost`: reports missing;
+    `saved_bytes`: bytes of reads that plain LRU would have missed, less those that were; `alarms`: texts by
+    name; `last_hour`: evictions of the last hour by reason; `newest`: the last evictions, the newest first;
+    `version`: of the models whose order may be followed, None without one, and since when it serves this
+    steward; `server`: version of the cache's server, None without one.
     """
 
     cache: str
@@ -64,6 +65,8 @@ class Figures:
     high_bytes: _Count
     inflow_bytes: _Count
     held_files: _Count
+    first_files: _Count
+    first_bytes: _Count
     open_files: _Count
     evicted_files: _Count
     evicted_bytes: _Count

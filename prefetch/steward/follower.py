@@ -52,10 +52,10 @@ class Follower:
     Files become known, and their bytes change, only by what `disk` shows when a report names them. Reads by
     our own touches and prefetches do not count: an open becomes a read when its close reports more bytes than
     they ask for, or when it lasts longer than `ours_last_s`. The g-stream counts a read only where the
-    f-stream reported no open for it. An open that the server's process does not show ends (`disk.is_open`):
-    else forged ones would keep files for ever. Where `readers` are told apart and
-    `reports_opens` is true, closes of the g-stream wait for opens. `n_unfounded`: reports of files that are
-    not on disk.
+    f-stream reported no open for it, and none counts of a test file of monitoring. An open that the server's
+    process does not show ends (`disk.is_open`): else forged ones would keep files for ever. Where `readers`
+    are told apart and `reports_opens` is true, closes of the g-stream wait for opens. `n_unfounded`: reports
+    of files that are not on disk.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Follower:
         """
         self._grow()
         if used_s > self._looked_s[file]:
-            self._steward.read(file, NOBODY, min(used_s, now_s))
+            self._read(file, NOBODY, min(used_s, now_s))
         if self._looked_s[file] < now_s:
             self._looked_s[file] = now_s
             self._steward.stored(file, n_bytes, min(used_s, now_s))
@@ -210,7 +210,7 @@ class Follower:
                 use.until_s = now_s + _CLOSE_COMES_WITHIN_S
         if not event.is_ours and self._opened_s[file] < event.attach_t:
             self._closed_s[file] = event.attach_t
-            self._steward.read(file, NOBODY, min(float(event.attach_t), now_s))
+            self._read(file, NOBODY, min(float(event.attach_t), now_s))
         used_s = min(float(event.detach_t), now_s)
         if self._looked_s[file] < now_s:
             self._look(file, used_s, now_s)
@@ -234,7 +234,11 @@ class Follower:
         use.is_counted = True
         self._opened_s[use.file] = max(self._opened_s[use.file], use.end_s)
         if not use.begin_s <= self._closed_s[use.file] <= use.end_s:
-            self._steward.read(use.file, use.reader, min((use.begin_s + use.end_s) / 2, now_s))
+            self._read(use.file, use.reader, min((use.begin_s + use.end_s) / 2, now_s))
+
+    def _read(self, file: int, reader: int, at_s: float) -> None:
+        if file not in self._book.tests:
+            self._steward.read(file, reader, at_s)
 
     def _number(self, lfn: str, reported_bytes: int) -> int | None:
         """The number of the file that a report names; None if no file on disk is called so."""

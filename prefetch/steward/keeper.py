@@ -35,7 +35,8 @@ ABSENT_IN_A_ROW: Final = 3
 N_SAMPLED: Final = 100
 """Files that show on which file systems the cache keeps its files."""
 PLANNED: Final = "a plan evicts it"
-"""The reason of an eviction by plan; the reason of others names the order followed."""
+TEST: Final = "only monitoring reads it"
+"""The reasons of evictions that go first; the reason of others names the order followed."""
 
 
 class Lists(NamedTuple):
@@ -160,7 +161,8 @@ class Keeper(AbstractContextManager["Keeper"]):
             self.alarms["steward-lists"] = str(error)
             return
         self._steward.pin(self._book.known(lists.pins))
-        self._steward.evict_first(self._book.known(lists.evictions))
+        tests = (file for file in self._book.tests if self._steward.bytes_on_disk(file) is not None)
+        self._steward.evict_first([*self._book.known(lists.evictions), *tests])
         self._listed_at = time.monotonic()
 
     def _may_evict(self) -> bool:
@@ -207,9 +209,13 @@ class Keeper(AbstractContextManager["Keeper"]):
         if self._opens.has(name):
             self._spared[file] = time.monotonic() + SPARED_S
         else:
-            is_planned = self._steward.goes_first(file)
-            self._why[file] = PLANNED if is_planned else f"next in the order {self._steward.following}"
+            self._why[file] = self._reason(file)
             self._evictions.begin(file, name)
+
+    def _reason(self, file: int) -> str:
+        if file in self._book.tests:
+            return TEST
+        return PLANNED if self._steward.goes_first(file) else f"next in the order {self._steward.following}"
 
     def _collect(self, within_s: float) -> None:
         for file, error, was_there in self._evictions.ended(within_s):
@@ -250,6 +256,11 @@ class Keeper(AbstractContextManager["Keeper"]):
         if self._budget.used_bytes > self._budget.high_bytes:
             self._watch.rescan()
             self.alarms["steward-outrun"] = self._why_too_full()
+        elif miscounted := self._budget.miscounted_bytes:
+            self.alarms["steward-outrun"] = (
+                f"the cache's server counts {format_bytes(miscounted)} more than its disk had, and purges by "
+                "that count before the steward evicts; restart the server, which then counts anew"
+            )
         if "steward-clock" not in self.alarms and (fault := self._clock.fault()) is not None:
             self.alarms["steward-clock"] = fault
 
@@ -262,7 +273,7 @@ class Keeper(AbstractContextManager["Keeper"]):
     def figures(self) -> Figures:
         """The figures that it reports of itself now."""
         now_s = self._now_s()
-        last_hour = self._recent.last_hour(now_s)
+        last_hour, first = self._recent.last_hour(now_s), self._steward.first_to_go()
         return Figures(
             cache=self._target.name,
             at_s=now_s,
@@ -273,6 +284,8 @@ class Keeper(AbstractContextManager["Keeper"]):
             high_bytes=self._budget.high_bytes,
             inflow_bytes=self._budget.inflow_bytes,
             held_files=self._steward.n_held,
+            first_files=first.n_files,
+            first_bytes=first.n_bytes,
             open_files=len(self._watch.follower.open_files),
             evicted_files=self._n_evicted,
             evicted_bytes=self._evicted_bytes,

@@ -27,6 +27,13 @@ class Saved(NamedTuple):
     our_bytes: int
 
 
+class Sum(NamedTuple):
+    """Files, and their bytes on disk."""
+
+    n_files: int
+    n_bytes: int
+
+
 class Steward:
     """A cache's files by number, from 0 in the order of `add`. Events come as they become known.
 
@@ -125,6 +132,12 @@ class Steward:
     def goes_first(self, file: int) -> bool:
         """Whether the file is one of those of `evict_first`."""
         return file in self._evicted
+
+    def first_to_go(self) -> Sum:
+        """The files of `evict_first` on disk that are neither pinned nor open."""
+        found = [self.bytes_on_disk(file) for file in self._evicted if not self._spare[file]]
+        held = [n_bytes for n_bytes in found if n_bytes is not None]
+        return Sum(len(held), sum(held))
 
     def victims(self, n_bytes: int, now_s: float) -> list[int]:
         """Files that should go now, until their bytes on disk reach `n_bytes` or nothing is left.

@@ -20,8 +20,6 @@ from steward_site import CAPACITY, MIB, Site, eventually, memory_disk, name_of, 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 N_KEPT = 15
 """A steward that has just begun keeps so many files of a MiB in a cache of 20."""
-ALARMED_S = 60.0
-"""So long a steward may wait for its own open to be reported, before it says that it is blind."""
 PATIENCE_S = 4.0
 """So long it is watched that nothing goes: two looks."""
 
@@ -42,7 +40,7 @@ def filled(site: Site, what: str, n_files: int) -> list[str]:
     names = site.files(what, n_files)
     for name in names:
         site.read(name)
-    time.sleep(2.5)
+    site.reported(*names)
     return names
 
 
@@ -157,7 +155,7 @@ def test_while_no_report_comes_nothing_goes(site: Site, deafen: Callable[[Site],
         steward = site.steward(sees_processes=False, began=False)
         goes = eventually(lambda: len(site.held()) < len(names), 3 * PATIENCE_S)
         assert not goes, f"{len(site.held())} files; the open one is {name_of(names[0]) in site.held()}"
-        assert eventually(lambda: steward.poll() is not None or alarmed(site, "steward-blind"), ALARMED_S)
+        assert eventually(lambda: steward.poll() is not None or alarmed(site, "steward-blind"))
 
 
 @pytest.fixture
@@ -168,7 +166,7 @@ def nameless(xrootd: str) -> Iterator[Site]:
 
 def test_opens_without_names_free_no_open_file(nameless: Site) -> None:
     assert not the_oldest_is_open(nameless, "g", lambda: None)
-    assert eventually(lambda: alarmed(nameless, "steward-blind"), ALARMED_S)
+    assert eventually(lambda: alarmed(nameless, "steward-blind"))
 
 
 def test_a_capacity_ten_times_too_small_empties_no_cache(site: Site) -> None:
@@ -223,7 +221,7 @@ def test_names_that_are_only_reported_take_no_memory(site: Site) -> None:
     names += site.files("k", 9)
     for name in names[10:]:
         site.read(name)
-    assert eventually(lambda: len(site.held()) <= N_KEPT, 40), f"{len(site.held())} files"
+    assert eventually(lambda: len(site.held()) <= N_KEPT), f"{len(site.held())} files"
 
 
 @pytest.fixture
@@ -239,7 +237,7 @@ def test_a_folder_that_is_tidied_away_stops_nothing(own_disk: Site) -> None:
     for name in first:
         site.servers.add_file(name, bytes(MIB))
         site.read(name)
-    time.sleep(2.5)
+    site.reported(*first)
     site.steward()
     time.sleep(PATIENCE_S)
     for name in first:
@@ -265,7 +263,7 @@ def test_no_file_goes_from_another_disk_at_the_place_of_the_caches(
         names = {name_of(name) for name in filled(site, "s", 8)}
         assert not eventually(lambda: not names <= site.held(), 2 * PATIENCE_S), names - site.held()
         if is_own:
-            assert eventually(lambda: is_named(site, "another file system"), ALARMED_S)
+            assert eventually(lambda: is_named(site, "another file system"))
 
 
 def is_named(site: Site, what: str) -> bool:

@@ -14,6 +14,7 @@ import pytest
 import xcache_server
 from daemons import needed
 from pushes import item_of
+from steward_site import eventually
 
 from features.common.errors import InputError, TargetUnavailable
 from jobs.local.xrootd import Loopback, loopback
@@ -41,9 +42,7 @@ def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
             daemon.start()
     for name in [one.name for one in target_of(site).inventory()]:
         target_of(site).evict(name, timeout_s=10)
-    deadline = time.monotonic() + 10
-    while any(site.namespace.rglob("*.cinfo")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: not any(site.namespace.rglob("*.cinfo")))
 
 
 @pytest.fixture
@@ -64,10 +63,15 @@ def held(site: Loopback, what: str, n_files: int) -> list[str]:
     for name in names:
         site.add_file(name, os.urandom(SIZE))
         target.prefetch(name, timeout_s=20)
-    deadline = time.monotonic() + 10
-    while not all(_ended(target, name) for name in names) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert eventually(lambda: all(_ended(target, name) for name in names))
     return names
+
+
+def evicted(site: Loopback, *names: str) -> None:
+    """Let the cache drop files."""
+    for name in names:
+        target_of(site).evict(name, timeout_s=10)
+    assert eventually(lambda: not any((site.namespace / f"{name[1:]}.cinfo").exists() for name in names))
 
 
 def _ended(target: XCacheTarget, name: str) -> bool:
@@ -114,8 +118,7 @@ def test_a_pin_is_kept_while_its_folder_is_unmounted(
     time.sleep(1.1)
     run(target_of(site, tmp_path), journal, [], touch_every_s=1)
     assert {pin.name for pin in journal.reports.pins("xc", now_s=time.time())} == set(names)
-    target_of(site).evict(names[0], timeout_s=10)
-    time.sleep(0.5)
+    evicted(site, names[0])
     run(target_of(site), journal, [], touch_every_s=1)
     assert {pin.name for pin in journal.reports.pins("xc", now_s=time.time())} == set(names[1:])
 
@@ -149,9 +152,7 @@ def test_the_namespace_of_another_cache_is_none_of_ours(site: Loopback, tmp_path
     (tmp_path / "ns/store/mc/copied0.root.cinfo").rename(tmp_path / "ns/store/mc/other.root.cinfo")
     other = target_of(site, tmp_path / "ns")
     assert len(list(other.inventory())) == 4, "a file that has just gone is no sign"
-    for name in names[1:]:
-        target_of(site).evict(name, timeout_s=10)
-    time.sleep(0.5)
+    evicted(site, *names[1:])
     with pytest.raises(TargetUnavailable, match="does not hold 4 of 4 files"):
         list(other.inventory())
 

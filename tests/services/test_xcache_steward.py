@@ -35,8 +35,8 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
     names = site.files("a", 34)
     for name in names[:18]:
         site.read(name)
+    site.reported(*names[:18])
     with site.reading(names[0]):
-        time.sleep(1.5)
         first = site.steward()
         assert eventually(lambda: len(site.held()) < 18)
         first.kill()
@@ -61,7 +61,7 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
                 site.read(name)
         return {name_of(name) for name in names[:8]} <= site.held() and len(site.held()) <= 15
 
-    assert eventually(follows, 60)
+    assert eventually(follows)
     site.stop(second)
     assert second.returncode == 0
     assert not site.figures_file.exists()
@@ -71,7 +71,7 @@ def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:
     names = site.files("b", 18)
     for name in names[:2]:
         site.read(name)
-    time.sleep(1.5)
+    site.reported(*names[:2])
     site.steward()
     site.stop(site.collector)
     with site.reading(names[2]):
@@ -83,7 +83,7 @@ def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:
         assert eventually(lambda: "steward-blind" in site.figures.alarms)
         assert "no collector writes" in site.figures.alarms["steward-blind"] and len(site.held()) == 18
         site.collect()
-        assert eventually(lambda: len(site.held()) <= 15, 30)
+        assert eventually(lambda: len(site.held()) <= 15)
         assert {name_of(names[2]), name_of(names[17])} <= site.held()
 
 
@@ -97,8 +97,8 @@ def test_a_wrong_clock_is_told_and_removes_no_open_file(
     names = site.files("c", 20)
     for name in names[:2]:
         site.read(name)
+    site.reported(*names[:2])
     with site.reading(names[0]):
-        time.sleep(1.5)
         site.steward()
         for name in names[2:]:
             site.read(name)
@@ -123,7 +123,8 @@ def test_reads_have_the_reader_that_the_server_reports(site: Site) -> None:
     """By what a real server sends: two users, and work that a client names; short reads, closed at once."""
     names = site.files("u", 5)
     site.read(names.pop())
-    time.sleep(2.5)  # from its first report on, a server is known to report opens
+    site.reported("/store/mc/u04.root")  # from its first report on, a server is known to report opens
+    time.sleep(2.5)
     for user, name in zip(("alice", "alice", "bob", "carol"), names, strict=True):
         url = site.servers.cache_url.replace("//", f"//{user}@")
         subprocess.run(["xrdcp", "-f", f"{url}/{name}", "/dev/null"], check=True, capture_output=True)

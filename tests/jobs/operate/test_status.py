@@ -241,7 +241,8 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     names = (field.name for field in dataclasses.fields(Figures))
     told: dict[str, Any] = dict.fromkeys(names, 0)
     told |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60}
+    told |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
+    told |= {"first_files": 3, "first_bytes": 5 * 10**9}
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
     Figures(**told).write(path)
@@ -257,7 +258,9 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     ]
     assert "cannot read what the steward reports in xc1.json" in damaged.alarms[0].text
     shown = steward_line(Figures(**told))
-    assert shown.startswith(f"lru (cachecast-emea/3 serves since {as_of_label(NOW_S - 60)}): ")
+    since = as_of_label(NOW_S - 60)
+    assert shown.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
+    assert "3 files (5 GB) go first" in shown
     metrics = {name: value for name, _, labels, value in of_steward(Figures(**told))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

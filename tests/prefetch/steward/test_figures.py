@@ -17,7 +17,7 @@ from prefetch.steward.figures import Evicted, Eviction, Figures, Recent, read
 def figures(**changes: Any) -> Figures:
     told: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(Figures)), 0)
     told |= {"cache": "xc1", "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    told |= {"version": "cachecast-emea/3", "version_since_s": 4.5}
+    told |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1"}
     return Figures(**(told | changes))
 
 

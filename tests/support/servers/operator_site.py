@@ -63,6 +63,7 @@ def figures(now_s: float, **changes: Any) -> Figures:
     told: dict[str, Any] = {
         **{"cache": "xc1", "at_s": now_s - 20, "started_s": now_s - 7200, "following": "s3fifo"},
         **{"used_bytes": 92 * GB, "target_bytes": 93 * GB, "high_bytes": 95 * GB, "inflow_bytes": GB},
+        **{"first_files": 4, "first_bytes": 4 * GB, "server": "v6.2.1"},
         **{"held_files": 92, "open_files": 3, "evicted_files": 40, "evicted_bytes": 40 * GB},
         **{"evicted_bytes_hour": 12 * GB, "kept": 1, "lost": 0, "rescans": 1, "saved_bytes": 7 * GB},
         "alarms": {},

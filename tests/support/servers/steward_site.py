@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from daemons import NoServer
 
@@ -26,15 +28,20 @@ from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 from prefetch.steward.figures import Figures, read
 from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.events import FileClose
+from prefetch.xcache.gstream import CaptureReader
 from prefetch.xcache.session import RemoteFile
 
 MIB = 2**20
 CAPACITY = 20 * MIB
+TEST_FILES = "/store/probe/"
+"""Only monitoring reads what is there."""
 _OPEN_S = 900.0
 """For so long a job may have a file open, on a machine that is busy."""
 STARTS_WITHIN_S = 240.0
 """A command may read hundreds of megabytes of captures first, on a machine that is busy."""
-EMPTIED_WITHIN_S = 60.0
+LATEST_S = 90.0
+"""What has to come comes within this time, on a machine that is busy."""
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
 _PURGED = re.compile(r"Purge\(\) Finished, removed (\d+) data files")
 _WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
@@ -67,12 +74,14 @@ class Site:
         (self.conf / "base.toml").write_text(
             f'[tables]\nroot = "{folder}/tables"\n[collect]\nquota = "{quota}"\n'
             f'[push]\njournal = "{journal or self.journal}"\ntimeout = "10s"\n'
+            f'[plan]\ntest_files = ["{TEST_FILES}*"]\n'
             f'[steward]\nstate = "{folder}/steward"\nlook = "2s"\npolicy = "lru"\n'
         )
         (self.conf / "caches" / "cache.toml").write_text(
             f'name = "cache"\nkind = "xcache"\nurl = "{self.servers.cache_url}"\n'
             f'capacity = "{capacity_bytes}B"\nwatermarks = [0.5, {self._high}]\n'
             f'namespace = "{self.servers.namespace}"\ngstream = "{self.captures}"\nsteward = true\n'
+            'evict_guard = "0s"\n'
         )
 
     @property
@@ -83,27 +92,40 @@ class Site:
     def pin(self, *names: str, for_s: int = 3600) -> None:
         """Pin files for so long, as a push does for a plan."""
         at_s = int(time.time())
-        items = [
-            Item(
-                f"pin{name}",
-                "cache",
-                at_s,
-                f"t:{name}",
-                name,
-                Action.PIN,
-                rank,
-                MIB,
-                0,
-                at_s + for_s,
-                basis=KNOWN,
-            )
-            for rank, name in enumerate(names, 1)
-        ]
+        items = self._items(Action.PIN, names, at_s, at_s + for_s)
         limits = PushLimits(timeout_s=20, evict_guard_s=0)
         with contextlib.closing(Journal(str(self.journal))) as journal:
             journal.plans.record_plan(items, now_s=time.time())
             assert push(self.target, journal, cache="cache", limits=limits).failed == 0
             assert {pin.name for pin in journal.reports.pins("cache", now_s=time.time())} >= set(names)
+
+    def evict(self, *names: str, at_once: bool = False) -> dict[str, Any]:
+        """Push a plan that evicts files, by command; what it answers."""
+        at_s = int(time.time())
+        with contextlib.closing(Journal(str(self.journal))) as journal:
+            journal.plans.record_plan(self._items(Action.EVICT, names, at_s, at_s + 3600), now_s=time.time())
+        words = ["push", "--cache", "cache", "--resume", "--json", "--conf", str(self.conf)]
+        words += ["--evict-now"] if at_once else []
+        done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=300, check=False)
+        return dict(json.loads(done.stdout))
+
+    def _items(self, action: Action, names: Sequence[str], at_s: int, expires_at_s: int) -> list[Item]:
+        return [
+            Item(
+                f"{action}{name}{at_s}",
+                "cache",
+                at_s,
+                f"t:{name}",
+                name,
+                action,
+                rank,
+                MIB,
+                0,
+                expires_at_s,
+                basis=KNOWN,
+            )
+            for rank, name in enumerate(names, 1)
+        ]
 
     def collect(self, port: int | None = None) -> subprocess.Popen[bytes]:
         """A collector, which listens when this returns; at another `port` it hears nobody."""
@@ -141,7 +163,7 @@ class Site:
             path.unlink()
         self._make_journal()
         self.collector = self.collect()
-        assert eventually(self._evicted, EMPTIED_WITHIN_S), self.held()
+        assert eventually(self._evicted), self.held()
 
     def _evicted(self) -> bool:
         """Ask for all files to go; those that the cache still has in hand go when asked again."""
@@ -175,6 +197,16 @@ class Site:
             assert remote.read_all() == MIB
             yield
             assert remote.read_all() == MIB
+
+    def reported(self, *names: str) -> None:
+        """Wait until the collector has heard of a close of each of these files."""
+
+        def closed() -> set[str]:
+            captures = sorted(self.captures.glob("gstream-*"))
+            events = (event for path in captures for event in CaptureReader(path).events())
+            return {event.lfn for event in events if isinstance(event, FileClose)}
+
+        assert eventually(lambda: closed() >= set(names)), set(names) - closed()
 
     def held(self) -> set[str]:
         """Last parts of the names of files on disk."""
@@ -285,7 +317,7 @@ def read_at(other: Loopback, name: str) -> None:
         remote.read_all()
 
 
-def eventually(so: Callable[[], bool], within_s: float = 20.0) -> bool:
+def eventually(so: Callable[[], bool], within_s: float = LATEST_S) -> bool:
     """Whether `so` becomes true in time."""
     deadline = time.monotonic() + within_s
     while not so() and time.monotonic() < deadline:

@@ -1,0 +1,137 @@
+"""What plans evict, and what only monitoring reads, goes first when a real cache needs room, and not before.
+
+The disk shows what went. The lists name what must stay as well: open files, pins, and the whole cache.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from daemons import needed
+from monitoring import Sender, close
+from steward_site import MIB, TEST_FILES, Site, eventually, name_of, running
+
+pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
+MOST, LEAST = 15, 10
+"""So many files of a MiB stay in a cache of 20, at most and at least: 5 to 10 MiB may arrive in a look."""
+PATIENCE_S = 6.0
+"""So long it is watched that nothing goes: three looks."""
+
+
+@pytest.fixture(scope="module")
+def servers(xrootd: str) -> Iterator[Site]:
+    yield from needed("a real XCache", running())
+
+
+@pytest.fixture
+def site(servers: Site) -> Site:
+    servers.empty()
+    return servers
+
+
+def read_all(site: Site, names: list[str]) -> list[str]:
+    for name in names:
+        site.read(name)
+    return names
+
+
+def slowly(site: Site, names: list[str]) -> list[str]:
+    """Read files so that little may arrive in a look, and the files that go first are enough."""
+    for name in names:
+        site.read(name)
+        time.sleep(1)
+    return names
+
+
+def names_of(names: list[str]) -> set[str]:
+    return {name_of(name) for name in names}
+
+
+def settled(site: Site, most: int = MOST) -> bool:
+    """Whether the steward has made room."""
+    return eventually(lambda: len(site.held()) <= most)
+
+
+def test_what_a_plan_evicts_stays_until_room_is_needed_and_then_goes_first(site: Site) -> None:
+    old, listed = read_all(site, site.files("a", 6)), read_all(site, site.files("b", 6))
+    steward = site.steward()
+    answer = site.evict(*listed, "/store/mc/never-there.root")
+    assert (answer["pushed"], answer["left_to_steward"], answer["failed"]) == (0, 7, 0)
+    assert not eventually(lambda: len(site.held()) < 12, PATIENCE_S), "nothing goes while there is room"
+    new = slowly(site, site.files("c", 8))
+    assert settled(site, 19), site.held()
+    assert names_of(old) | names_of(new) <= site.held(), "what is listed was read after the old ones"
+    assert eventually(lambda: site.figures.evicted_files > 0), site.figures
+    assert site.figures.last_hour.keys() == {"a plan evicts it"}
+    site.stop(steward)
+
+
+def test_what_a_plan_evicts_is_shown_and_can_go_at_once(site: Site) -> None:
+    listed = read_all(site, site.files("d", 4))
+    site.evict(*listed)
+    site.steward()
+    assert (site.figures.first_files, site.figures.first_bytes) == (0, 0), "before the first look"
+    assert eventually(lambda: site.figures.first_files == 4), site.figures
+    assert site.figures.first_bytes == 4 * MIB
+    assert site.evict(*listed[:1], at_once=True)["pushed"] == 1
+    assert eventually(lambda: site.held() == names_of(listed[1:]))
+
+
+def test_a_list_of_the_whole_cache_takes_no_more_than_room_for_a_look(site: Site) -> None:
+    """As a rule does that keeps everything out, by mistake."""
+    names = read_all(site, site.files("e", 12))
+    site.steward()
+    site.evict(*names)
+    read_all(site, site.files("f", 7))
+    assert settled(site), site.held()
+    time.sleep(PATIENCE_S)
+    assert len(site.held()) >= LEAST, site.held()
+
+
+def test_open_and_pinned_files_stay_whatever_a_plan_evicts(site: Site) -> None:
+    names = read_all(site, site.files("g", 10))
+    site.pin(names[1], names[2])
+    time.sleep(1.1)  # a plan per second
+    site.steward()
+    with site.reading(names[0]):
+        site.evict(*names)
+        read_all(site, site.files("h", 9))
+        assert settled(site), site.held()
+        time.sleep(PATIENCE_S)
+        assert names_of(names[:3]) <= site.held() and len(site.held()) >= LEAST
+        assert len(names_of(names) & site.held()) < len(names)
+
+
+def test_a_pin_that_has_ended_is_a_file_like_others(site: Site) -> None:
+    """It stays as long as there is room, and goes in its turn."""
+    pinned, *others = read_all(site, site.files("i", 8))
+    site.pin(pinned, for_s=12)
+    site.steward()
+    time.sleep(12 + PATIENCE_S)
+    assert site.held() == names_of([pinned, *others]), "the end of a pin removes nothing"
+    read_all(site, site.files("j", 11))
+    assert settled(site), site.held()
+    assert name_of(pinned) not in site.held(), "nobody read it for longest"
+
+
+def test_files_that_only_monitoring_reads_go_first_and_are_no_reads(site: Site) -> None:
+    probes = [f"{TEST_FILES}{number}.root" for number in range(6)]
+    lookalike = f"/store/mc{TEST_FILES}like.root"
+    for name in [*probes, lookalike]:
+        site.servers.add_file(name, bytes(MIB))
+    files = read_all(site, [lookalike, *site.files("k", 5)])
+    site.steward()
+    before = site.figures.saved_bytes
+    for _ in range(3):
+        read_all(site, probes)
+    us, now_s = Sender.heard(site.captures), int(time.time())
+    site.forge(us.gstream(*(close(name, MIB, now_s) for name in probes), ahead=1))
+    assert eventually(lambda: site.figures.first_files == 6), site.figures
+    new = slowly(site, site.files("l", 8))
+    assert settled(site, 19), site.held()
+    assert names_of(files) | names_of(new) <= site.held()
+    assert eventually(lambda: site.figures.evicted_files > 0), site.figures
+    assert site.figures.last_hour.keys() == {"only monitoring reads it"}
+    assert site.figures.saved_bytes == before
