@@ -62,6 +62,8 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	@conf/deploy/hdfs.sh
 	@conf/deploy/helm.sh
 	$(BIN)/python bench/chart.py
+	@conf/deploy/system.sh containers
+	$(BIN)/python bench/pods.py
 	$(BIN)/python bench/drill.py --minutes $(DRILL_MINUTES)
 	$(BIN)/python bench/notebooks.py
 	$(BIN)/python bench/api_docs.py

@@ -4,6 +4,7 @@
 # `system.sh browser` (Chromium, which the tests open pages in),
 # `system.sh jars` (what hdfs.sh and rucio.sh fetch jars with), `system.sh postgresql` (a real PostgreSQL server),
 # `system.sh prometheus` (promtool and systemd-analyze, which check what conf/deploy holds),
+# `system.sh containers` (bubblewrap, which bench/pods.py runs the chart's pods in),
 # `system.sh bench` (wrk, for bench/serve.py).
 # Does nothing for what is there. Needs root or sudo for the rest.
 set -eu
@@ -54,11 +55,16 @@ prometheus)
     want prometheus command -v promtool
     want systemd command -v systemd-analyze
     ;;
+containers)
+    want bubblewrap command -v bwrap
+    want util-linux command -v unshare
+    want iproute2 command -v ip
+    ;;
 bench)
     want wrk command -v wrk
     ;;
 *)
-    echo "usage: system.sh core|xrootd|xrootd-build|browser|jars|postgresql|prometheus|bench" >&2
+    echo "usage: system.sh core|xrootd|xrootd-build|browser|jars|postgresql|prometheus|containers|bench" >&2
     exit 2
     ;;
 esac

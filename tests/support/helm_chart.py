@@ -65,22 +65,17 @@ def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
     return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
 
 
-def executor(objects: list[Object]) -> Object:
-    """The pod that Spark makes executors from."""
-    template: Object = yaml.safe_load(
-        of_kind(objects, "ConfigMap")[f"{RELEASE}-executor"]["data"]["executor.yaml"]
-    )
-    return template
+def executor(objects: list[Object]) -> list[Object]:
+    """The pod that Spark makes executors from, if there is one."""
+    maps = of_kind(objects, "ConfigMap")
+    return [yaml.safe_load(one["data"]["executor.yaml"]) for name, one in maps.items() if "executor" in name]
 
 
 def pods(objects: list[Object]) -> list[Pod]:
     """All pods, with that of Spark's executors."""
-    found = []
+    found = [("Pod executor", one) for one in executor(objects)]
     for one in objects:
         spec = one.get("spec", {})
-        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
-        if template:
-            owner = f"{one['kind']} {one['metadata']['name']}"
-            found.append(Pod(owner, template["metadata"]["labels"], template["spec"]))
-    template = executor(objects)
-    return [*found, Pod("Pod executor", template["metadata"]["labels"], template["spec"])]
+        if template := spec.get("jobTemplate", {}).get("spec", spec).get("template"):
+            found.append((f"{one['kind']} {one['metadata']['name']}", template))
+    return [Pod(owner, one["metadata"]["labels"], one["spec"]) for owner, one in found]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from pathlib import Path
+
+import pytest
 
 from prefetch.steward.open_files import OpenFiles
 
@@ -22,3 +26,30 @@ def test_a_file_is_open_while_a_process_has_it_open(tmp_path: Path) -> None:
         assert files.has("/store/linked.root") and files.has("/store/plain.root")
     time.sleep(0.15)
     assert not files.has("/store/linked.root") and not files.has("/store/plain.root")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other accounts")
+@pytest.mark.parametrize(("group", "is_seen"), [(65533, True), (65532, False)])
+def test_what_a_server_has_open_is_seen_by_its_user_in_its_group_alone(
+    tmp_path_factory: pytest.TempPathFactory, group: int, is_seen: bool
+) -> None:
+    """The group decides too (docs/secure.md): the same user in another one sees no file."""
+    root = tmp_path_factory.mktemp("ns")
+    for folder in (root, *list(root.parents)[:2]):
+        folder.chmod(0o755)
+    (root / "f.root").write_bytes(b"x")
+    account = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
+    server = [*account, "sh", "-c", f"exec 9< {root}/f.root; echo; exec sleep 60"]
+    with subprocess.Popen(server, stdout=subprocess.PIPE) as running:
+        running.stdout.readline()
+        groups = os.getgroups()
+        os.setgroups([])
+        os.setegid(group)
+        os.seteuid(65533)
+        try:
+            assert OpenFiles(root).has("/f.root") is is_seen
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+            running.kill()

@@ -102,11 +102,11 @@ envFrom:
   image: {{ include "cachecast.image" .root }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   {{- include "cachecast.rights" . | nindent 2 }}
-  command: [sh, -c, 'umask 077; for file in /secret/*; do cp -L "$file" /private/; done']
+  command: [sh, -c, 'umask 077; mkdir -p /private/files; for file in /secret/*; do cp -Lf "$file" /private/files/; done']
   resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 64Mi}}
   volumeMounts:
     - {name: secret, mountPath: /secret, readOnly: true}
-    - {name: private, mountPath: /private, subPath: files}
+    - {name: private, mountPath: /private}
 {{- end }}
 
 {{- define "cachecast.privateVolumes" -}}
