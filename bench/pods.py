@@ -200,7 +200,7 @@ def watched(site: Site) -> None:
 
 
 def cycled(site: Site) -> None:
-    """Jobs of a moment end well before there is a model, and say so; the collector's end finished its capture."""
+    """Jobs of a moment end well before there is a model, and say so; the collector finished its capture."""
     at_s = (int(time.time()) // 3600 + 1) * 3600 + 60
     told = site.job("cycle", at_s)
     check("no champion yet" in told, "job cycle: says that there is no champion")
