@@ -98,5 +98,8 @@ setup(
             "types-requests",
         ],
     },
-    entry_points={"console_scripts": ["cachecast = jobs.cli.main:main"]},
+    entry_points={
+        "console_scripts": ["cachecast = jobs.cli.main:main"],
+        "airflow.plugins": ["cachecast = dags.deadlines:CachecastPlugin"],
+    },
 )

@@ -1,16 +1,21 @@
-"""A whole day by a real Airflow, on HDFS, MLflow and XCache; a week out of order; a killed step.
+"""A day by a real Airflow, on HDFS, MLflow and XCache: what comes late, is short, is killed, or stands still.
 
-Starts `cachecast up --hdfs` in a folder of its own, and lets Airflow do the rest:
+Starts `cachecast up --hdfs` in a folder of its own, and lets Airflow's scheduler do the rest, in cycles of
+four hours:
 
-1. `backfill`, a week in pieces and out of order; the features are compared with those that the steps of the
+1. The schedule's own run. Then a week: days out of order by the DAG `backfill`, and the last hours backwards
+   by Airflow's own backfill of `pull_accesses`. The features are compared with those that the steps of the
    command line compute in order on a folder.
-2. `train_models`, for the first candidate.
-3. `pull_accesses` for this morning, by the REST API: what follows runs by assets, up to the push into the
-   XCache. On the way, `cachecast features` is killed with SIGKILL once; the task is tried again.
-4. The same moment again: nothing is pushed twice. The day before was overtaken: nothing is done for it.
-5. The chain once more by `airflow dags test`, its Spark steps by SparkSubmitOperator on a connection.
+2. `train_models`, for a first champion; then a training that does not end while the next cycle runs, from the
+   pull to the push into the XCache. In that cycle `cachecast features` is killed once.
+3. The same decision time again: nothing is pushed twice. One that was overtaken: nothing is done for it.
+4. An evaluation that is killed, and tried again.
+5. A pull of nothing, one whose records come late, while it waits, and one with half of its rows damaged.
+6. Three decision times at a cache that stops as the first is pushed: only the newest acts when it goes on.
+7. `backfill` judges the decision time anew whose records have come since.
+8. The chain by `airflow dags test`, its Spark steps by SparkSubmitOperator on a connection.
 
-Exit code 1 if anything is not as it should be. Needs what `make test` installs.
+Exit code 1 if anything is not as it should be. It waits for the next cycle if the present one ends soon.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/airflow_day.py
 """
@@ -18,112 +23,55 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/airflow_d
 from __future__ import annotations
 
 import argparse
-import contextlib
-import datetime as dt
 import json
 import multiprocessing
-import os
 import random
-import re
-import shlex
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
+from airflow_site import (
+    CACHE,
+    CYCLE_S,
+    N_MOMENTS,
+    TRACES,
+    WITHIN_S,
+    Site,
+    check,
+    deployment,
+    failures,
+    features,
+    wait_for_flags,
+)
+from commands import awaited, held, killed
+from unproven import promote
 
-import pyarrow as pa  # noqa: E402
-from airflow_rest import Airflow  # noqa: E402
+from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
+from features.results import EVALUATIONS, PROMOTIONS
+from features.schema import OUTCOMES, PLANS, RECEIPTS
+from jobs.cli.parsing import moments as moments_of
+from jobs.ingest import pull
+from jobs.settings.tree import Settings
+from jobs.store.trainings import named
+from jobs.train import features as feature_job
+from models.serving.names import CHAMPION
 
-from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day  # noqa: E402
-from features.results import PROMOTIONS  # noqa: E402
-from features.schema import OUTCOMES, PLANS, RECEIPTS  # noqa: E402
-from jobs.cli.parsing import moments  # noqa: E402
-from jobs.ingest import pull  # noqa: E402
-from jobs.local.process import seen  # noqa: E402
-from jobs.local.site import CACHE  # noqa: E402
-from jobs.settings.tree import Settings  # noqa: E402
-from jobs.store.tables import Tables  # noqa: E402
-from jobs.store.trainings import trained  # noqa: E402
-from jobs.train import features as feature_job  # noqa: E402
-from jobs.train.registry import registry  # noqa: E402
-from models.serving.names import CANDIDATE, CHAMPION  # noqa: E402
-from prefetch.xcache.session import RemoteFile  # noqa: E402
-
-DAYS, PIECE_DAYS = 7, 3
-SOURCES = {"rucio_traces": "traces", "xcache_gstream": "gstream"}
-SPARK_STEPS = {"pull_accesses": len(SOURCES), "build_features": 1, "place_and_push": 1, "verify_outcomes": 0}
+PIECE_DAYS, N_BACKWARDS = 3, 3
+ENDS_SOON_S = 3000
+EVALUATED_DAYS = 2
+SPARK_STEPS = {"pull_accesses": 2, "build_features": 1, "place_and_push": 1, "verify_outcomes": 0}
 """Steps of the chain's DAGs that are submitted where `[airflow] spark` says so."""
-WITHIN_S = 3600.0
-N_WARM, N_QUEUED = 150, 20
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SETTINGS = {
-    "PYTHONPATH": str(ROOT),
-    "CACHECAST_SPARK__MASTER": "local[2]",
-    "CACHECAST_SPARK__SHUFFLE_PARTITIONS": "2",
-    # A step is a session of its own: what compiles less starts sooner.
-    "CACHECAST_SPARK__CONF": f'{{ "spark.driver.extraJavaOptions" = "{JAVA}" }}',
-    "CACHECAST_FEATURES__CYCLE": "1d",
-    "CACHECAST_FEATURES__HORIZONS": '["1d"]',
-    "CACHECAST_FEATURES__CANDIDATES": "3d",
-    "CACHECAST_FEATURES__KEPT_AT": "0",
-    "CACHECAST_PLAN__HORIZON": "1d",
-    "CACHECAST_TRAINING__LEARNERS": '["logistic"]',
-    "CACHECAST_AIRFLOW__RETRY_DELAY": "5s",
-}
-failures: list[str] = []
 
 
-def check(what: str, holds: bool) -> None:
-    print(f"{'ok  ' if holds else 'FAIL'} {what}", flush=True)
-    if not holds:
-        failures.append(what)
-
-
-def cachecast(*words: str, **env: str) -> str:
-    command = [sys.executable, "-m", "jobs", *words]
-    done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"cachecast {' '.join(words)} failed: {done.stderr[-3000:]}")
-    return done.stdout
-
-
-@contextlib.contextmanager
-def deployment(out: Path) -> Iterator[None]:
-    started = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    try:
-        services = json.loads(cachecast("up", "--out", str(out), "--hdfs", "--json"))
-        print(f"{len(services)} services up in {time.monotonic() - started:.0f} s", flush=True)
-        again = json.loads(cachecast("up", "--out", str(out), "--hdfs", "--json"))
-        check("a second up starts nothing", {one["state"] for one in again} == {"running"})
-        yield
-    finally:
-        if (out / "run").exists():
-            cachecast("down", "--out", str(out))
-            left = json.loads(cachecast("down", "--out", str(out), "--json"))["processes"]
-            check("nothing is left after down", left == 0)
-
-
-def records(out: Path, midnight: dt.datetime, n_days: int) -> list[str]:
-    """A week of raw records until midnight, where the deployment pulls from; the days."""
-    first = midnight - dt.timedelta(days=n_days)
-    cachecast("workload", "--scenario", "demo", "--days", str(n_days), "--accesses", "6000", "--raw",
-              "--start", f"{first:%Y-%m-%d}", "--out", str(out / "raw"))  # fmt: skip
-    for path in (out / "raw" / "traces").iterdir():
-        path.rename(out / "traces" / path.name)
-    (out / "raw" / "files.jsonl").rename(out / "files" / "files.jsonl")
-    # The catalogue does not change: it is pulled once, not with every run.
-    base = out / "conf" / "base.toml"
-    base.write_text(re.sub(r"rucio_files = \S+ ", "", base.read_text()))
-    return [f"{first + dt.timedelta(days=n):%Y-%m-%d}" for n in range(n_days)]
+def in_a_process(work: Callable[..., None], *given: object) -> None:
+    """Do `work` with a session of Spark of its own, which ends with it."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        process.submit(work, *given).result()
 
 
 def catalogue(roots: list[str], path: Path, day: str) -> None:
@@ -133,218 +81,296 @@ def catalogue(roots: list[str], path: Path, day: str) -> None:
         pull.run(settings, source="rucio_files", path=str(path), day_s=parse_day(day))
 
 
-def in_a_process(work: Callable[..., None], *given: object) -> None:
-    """Do `work` with a session of Spark of its own, which ends with it."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        process.submit(work, *given).result()
-
-
-def queued(out: Path, queue: Path) -> None:
-    """Some jobs in a queue, for files of the catalogue."""
-    with (out / "files" / "files.jsonl").open() as lines:
-        names = [json.loads(next(lines))["name"] for _ in range(N_QUEUED)]
-    queue.write_text(json.dumps([{"job_id": f"{n}", "file": name} for n, name in enumerate(names)]))
-
-
-def warm(out: Path, settings: Settings) -> None:
-    """Files at the origin, as small as they may be, and some of them read through the cache."""
-    files = [json.loads(line) for line in (out / "files" / "files.jsonl").read_text().splitlines()]
-    origin = out / "xrootd" / "origin"
-    for file in files:
-        path = origin / file["name"].lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as sparse:
-            sparse.truncate(file["bytes"])
-    traces = sorted((out / "traces").iterdir())[-1].read_text().splitlines()
-    names = list(dict.fromkeys(json.loads(line)["filename"] for line in traces))[:N_WARM]
-    url = settings.caches[CACHE].url
-    for name in names:
-        with RemoteFile(f"{url}/{name}", time.monotonic() + 60) as file:
-            file.read_all()
-    print(f"{len(files)} files at the origin, {len(names)} read through the cache", flush=True)
-
-
-def kill_once(words: str) -> threading.Thread:
-    """Kill the first Python whose command line holds `words`, some seconds after it began."""
-
-    def work() -> None:
-        while True:
-            for pid in seen():
-                with contextlib.suppress(OSError):
-                    line = (
-                        Path(f"/proc/{pid}/cmdline")
-                        .read_bytes()
-                        .replace(b"\0", b" ")
-                        .decode(errors="replace")
-                    )
-                    if words in line and "python" in line.split(" ")[0]:
-                        time.sleep(4)
-                        os.kill(pid, signal.SIGKILL)
-                        print(f"killed process {pid}: {words}", flush=True)
-                        return
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
-
-
-def succeeded(api: Airflow, dag: str, run: str) -> dict[tuple[str, int], dict[str, object]]:
-    """The tasks of a run, once it has ended and been checked."""
-    state = api.ended(dag, run, within_s=WITHIN_S)
-    tasks = api.tasks(dag, run)
-    line = ", ".join(
-        f"{name} {one['state']} {one['duration'] or 0:.0f} s, try {one['try_number']}"
-        for (name, _), one in tasks.items()
-    )
-    check(f"{dag}: {state} ({line})", state == "success")
-    return tasks
-
-
-def features(settings: Settings, root: str) -> pa.Table:
-    """All features in the tables at `root`, in the order of their keys."""
-    table = settings.features.spec.features_table
-    order = [(name, "ascending") for name in (*table.partition, *table.key)]
-    return Tables(root).read_arrow(table).sort_by(order)
-
-
-def in_order(days: list[str], folder: Path) -> None:
-    """The week by the steps of the command line, in a folder: one session of Spark serves all."""
-    settings = Settings.load(tables=str(folder))
+def in_order(days: list[str], last: list[int], folder: str) -> None:
+    """The week by the steps of the command line, in a folder; `last`: the decision times of its last day."""
+    settings = Settings.load(tables=folder)
     for source, path in settings.airflow.pull.items():
         pull.run(settings, source=source, path=path, day_s=parse_day(days[0]), new_only=True)
-    for day in days:
-        feature_job.run(settings, as_ofs=moments(None, day, settings.features.cycle))
+    for day in days[:-1]:
+        feature_job.run(settings, as_ofs=moments_of(None, day, settings.features.cycle))
+    feature_job.run(settings, as_ofs=last)
 
 
-def week(api: Airflow, days: list[str], settings: Settings, folder: Path) -> None:
-    """Fill the week in out of order, and compare with what comes in order."""
-    for first in random.Random(7).sample(range(0, len(days), PIECE_DAYS), -(-len(days) // PIECE_DAYS)):
-        piece = days[first : first + PIECE_DAYS]
-        succeeded(api, "backfill", api.trigger("backfill", conf={"first": piece[0], "last": piece[-1]}))
-    in_a_process(in_order, days, folder)
-    by_airflow, straight = (features(settings, root) for root in (settings.tables.root, str(folder)))
+def by_schedule(site: Site) -> None:
+    """The run of the present cycle, which Airflow starts by itself; before any record, it starts nothing."""
+    site.api.until_known("pull_accesses", within_s=600)
+    site.succeeded("pull_accesses", site.api.partition("pull_accesses", site.keys[-1], within_s=600))
+
+
+def week(site: Site, folder: str) -> None:
+    """Fill the week in out of order and backwards, and compare with what comes in order."""
+    site.api.until_known("backfill", "build_features", within_s=600)
+    filled = site.days[:-1]
+    for first in random.Random(7).sample(range(0, len(filled), PIECE_DAYS), -(-len(filled) // PIECE_DAYS)):
+        piece = filled[first : first + PIECE_DAYS]
+        run = site.api.trigger("backfill", conf={"first": piece[0], "last": piece[-1]})
+        site.succeeded("backfill", run)
+    end_s = parse_day(site.days[-1]) + DAY_S
+    last = [end_s - n * CYCLE_S for n in range(N_BACKWARDS, 0, -1)]
+    for at_s in last:
+        site.flag(at_s)
+    span = ["--from-date", as_of_label(last[0]), "--to-date", as_of_label(last[-1])]
+    asked = site.airflow("backfill", "create", "--dag-id", "pull_accesses", *span, "--run-backwards")
+    check(f"airflow backfill create: exit code {asked.returncode}", asked.returncode == 0)
+    if asked.returncode:
+        print(asked.stdout[-2000:], asked.stderr[-2000:])
+    for at_s in last:
+        for dag in ("pull_accesses", "build_features"):
+            site.succeeded(dag, site.api.partition(dag, as_of_label(at_s), within_s=WITHIN_S))
+    in_a_process(in_order, site.days, last, folder)
+    by_airflow, straight = (features(site.settings, root) for root in (site.settings.tables.root, folder))
     what = f"a week filled in out of order on HDFS equals one in order: {straight.num_rows} rows"
     check(what, straight.num_rows > 0 and by_airflow.equals(straight))
 
 
-def promote_unproven(settings: Settings) -> None:
-    """Let the candidate serve as if it had won: a week is too short to prove it."""
-    at, region, now_s = registry(settings.mlflow), settings.region.name, int(time.time())
-    version = str(at.version_at(region, CANDIDATE))
-    at.point(CHAMPION, version, tags={})
-    row = {"action": "promote", "model_version": version, "champion": version, "comparisons": "[]"}
-    known = trained(Tables(settings.tables.root), region=region)
-    row |= {"champion_digest": known[version].digest, "reasons": ["a bench"]}
-    key = (day_label(now_s), as_of_label(now_s), region)
-    Tables(settings.tables.root).replace_rows(PROMOTIONS, [row], key)
+def first_champion(site: Site) -> None:
+    """A training, whose candidate serves as if it had won: a week is too short to prove it."""
+    key = as_of_label(site.moments[0] - site.moments[0] % DAY_S)
+    site.api.until_known("train_models", within_s=600)
+    site.succeeded("train_models", site.api.trigger("train_models", conf={"as_of": key}))
+    promote(site.settings)
 
 
-def morning(api: Airflow, key: str, settings: Settings) -> None:
-    """The day's chain, with a step killed; then once more."""
-    killer = kill_once("cachecast features --as-of")
-    api.until_known("build_features", "place_and_push", "verify_outcomes", within_s=300)
-    first = api.trigger("pull_accesses", partition_key=key)
-    api.until_known("pull_accesses", within_s=300)
-    succeeded(api, "pull_accesses", first)
-    features = succeeded(api, "build_features", api.partition("build_features", key, within_s=300))
+def cycle_beside_a_training(site: Site) -> None:
+    """A cycle from pull to push, with a step killed, while a training does not end."""
+    key, since = site.keys[0], len(site.webhook.told)
+    site.api.until_known("place_and_push", "verify_outcomes", within_s=600)
+    training = site.api.trigger("train_models", conf={"as_of": key})
+    with held(awaited("cachecast train", within_s=WITHIN_S)):
+        killer = threading.Thread(
+            target=killed,
+            args=(f"cachecast features --as-of {key}",),
+            kwargs={"within_s": WITHIN_S, "after_s": 3},
+            daemon=True,
+        )
+        killer.start()
+        site.deliver(site.moments[0])
+        site.api.trigger("pull_accesses", partition_key=key)
+        tasks = site.chain(key)
+        state = site.api.state("train_models", training)
+        check(f"the cycle went on beside a training: {state}", state == "running")
+    site.succeeded("train_models", training)
     killer.join(1)
-    n_tries = int(str(features["features", -1]["try_number"]))
+    built = site.api.tasks("build_features", site.api.partition("build_features", key, within_s=60))
+    n_tries = int(str(built["features", -1]["try_number"]))
     check(f"the killed step was tried again: try {n_tries}", n_tries > 1 and not killer.is_alive())
-    tasks = succeeded(api, "place_and_push", api.partition("place_and_push", key, within_s=300))
-    check("the queue was asked", tasks["queue_site", -1]["state"] == "success")
+    check("and nobody was told", not [one for one in site.webhook.told[since:] if one["state"] == "firing"])
     check(
         "no report goes to Rucio for a cache without an RSE",
         tasks["cache.rucio_sync", 0]["state"] == "skipped",
     )
-    succeeded(api, "verify_outcomes", api.partition("verify_outcomes", key, within_s=300))
-    tables = Tables(settings.tables.root)
-    plan, receipts = (tables.read_arrow(table, as_of=key).to_pylist() for table in (PLANS, RECEIPTS))
-    n_queued = sum((row["reason"] or "").startswith("queued") for row in plan)
-    check(f"{n_queued} items are there for queued jobs", n_queued > 0)
+    check("a queue is not asked for a past cycle", tasks["queue_site", -1]["state"] == "skipped")
+    site.succeeded("verify_outcomes", site.api.partition("verify_outcomes", key, within_s=WITHIN_S))
+    pushed(site, key)
+
+
+def pushed(site: Site, key: str) -> None:
+    """Check that the plan of a decision time was carried out as a whole."""
+    plan, receipts = (site.rows(table, key) for table in (PLANS, RECEIPTS))
     states = {row["state"] for row in receipts}
-    actions = sorted({row["action"] for row in plan})
-    check(
-        f"{len(receipts)} of {len(plan)} items pushed, {actions}: {states}", bool(plan) and states == {"done"}
-    )
+    actions = sorted({str(row["action"]) for row in plan})
+    what = f"{len(receipts)} of {len(plan)} items pushed, {actions}: {states}"
+    check(what, bool(plan) and states == {"done"})
     check("the XCache confirmed them", {row["confirmed_by"] for row in receipts} == {"cinfo"})
-    before = {row["item_id"]: row["updated_at"] for row in receipts}
-    again = succeeded(api, "place_and_push", api.trigger("place_and_push", partition_key=key))
-    after = {row["item_id"]: row["updated_at"] for row in tables.read_arrow(RECEIPTS, as_of=key).to_pylist()}
+
+
+def repeated(site: Site) -> None:
+    """The decision time once more, the one before it, and what the pushed files earned."""
+    key = site.keys[0]
+    before = {row["item_id"]: row["updated_at"] for row in site.rows(RECEIPTS, key)}
+    site.succeeded("place_and_push", site.api.trigger("place_and_push", partition_key=key))
+    after = {row["item_id"]: row["updated_at"] for row in site.rows(RECEIPTS, key)}
     same = sum(after.get(item) == at for item, at in before.items())
+    check(f"again: {same} of {len(before)} receipts as they were", bool(before) and same == len(before))
     old = as_of_label(parse_as_of(key) - DAY_S)
-    tasks = succeeded(api, "place_and_push", api.trigger("place_and_push", partition_key=old))
+    tasks = site.succeeded("place_and_push", site.api.trigger("place_and_push", partition_key=old))
+    acted(tasks, "a decision time that was overtaken")
+    run = site.api.trigger("verify_outcomes", conf={"as_of": key, "days": 0})
+    site.succeeded("verify_outcomes", run)
+    n_outcomes = len(site.rows(OUTCOMES, key))
+    check(f"{n_outcomes} outcomes", n_outcomes > 0)
+
+
+def acted(tasks: dict[tuple[str, int], dict[str, object]], what: str) -> None:
+    """Check that a run of `place_and_push` did nothing."""
     done = [name for (name, _), one in tasks.items() if one["state"] != "skipped"]
-    check(f"a moment that was overtaken is skipped: {done} ran", done == ["known_work"])
-    check(f"again: {same} of {len(before)} receipts as they were", same == len(before) and bool(again))
-    api.until_known("verify_outcomes", within_s=300)
-    succeeded(api, "verify_outcomes", api.trigger("verify_outcomes", conf={"as_of": key, "days": 0}))
-    earned = tables.read_arrow(OUTCOMES, as_of=key)
-    check(f"{earned.num_rows} outcomes", earned.num_rows > 0)
+    check(f"{what} is skipped: {done} ran", done == ["known_work"])
 
 
-def by_dags_test(out: Path, key: str, settings: Settings) -> None:
+def killed_evaluation(site: Site) -> None:
+    """An evaluation that is killed on the way, of days too few to promote: the champion stays."""
+    region = site.settings.region.name
+    champion = named(site.tables, region=region)[CHAMPION]
+    site.api.until_known("evaluate_and_promote", within_s=600)
+    key = as_of_label(site.moments[0] - site.moments[0] % DAY_S)
+    run = site.api.trigger("evaluate_and_promote", conf={"as_of": key, "days": EVALUATED_DAYS})
+    killed("cachecast evaluate", within_s=WITHIN_S, after_s=8)
+    tasks = site.succeeded("evaluate_and_promote", run)
+    n_tries = int(str(tasks["evaluate", -1]["try_number"]))
+    check(f"the killed evaluation was tried again: try {n_tries}", n_tries > 1)
+    n_rows = site.tables.read_arrow(EVALUATIONS).num_rows
+    check(f"{n_rows} rows of evaluations", n_rows > 0)
+    decided = site.tables.newest(PROMOTIONS, owner=region)
+    (row,) = site.tables.read_arrow(PROMOTIONS, as_of=next(iter(decided.partitions))[1]).to_pylist()
+    check(f"two days promote nothing: {row['action']}", row["action"] == "refuse")
+    check("the champion stays", named(site.tables, region=region)[CHAMPION].version == champion.version)
+
+
+def empty_pull(site: Site) -> None:
+    """A pull of nothing: it is told, and seen in the plan."""
+    key = site.keys[1]
+    site.api.trigger("pull_accesses", partition_key=key)
+    site.chain(key)
+    state = site.pulled(key)[f"wait_{TRACES}", -1]["state"]
+    check(f"the wait for traces that do not come: {state}", state == "skipped")
+    incomplete(site, site.moments[1], "0 reads")
+
+
+def late_pull(site: Site) -> None:
+    """A pull that waits for its records; with them come those that the one before lacked."""
+    late, key = site.moments[2], site.keys[2]
+    run = site.api.trigger("pull_accesses", partition_key=key)
+    until(site, "pull_accesses", run, f"wait_{TRACES}", "deferred")
+    n = site.deliver(site.moments[1], late)
+    site.chain(key)
+    state = site.pulled(key)[f"wait_{TRACES}", -1]["state"]
+    check(f"{n} late traces were waited for: {state}", state == "success")
+    check(f"traces of {key} are complete: {site.arrivals(late)!r}", not site.arrivals(late))
+
+
+def damaged_pull(site: Site) -> None:
+    """A pull with half of its rows damaged; its push meets a cache that has stopped (`stopped_cache`)."""
+    site.deliver(site.moments[3], damaged=True)
+    site.api.trigger("pull_accesses", partition_key=site.keys[3])
+    for dag in ("pull_accesses", "build_features"):
+        site.succeeded(dag, site.api.partition(dag, site.keys[3], within_s=WITHIN_S))
+
+
+def incomplete(site: Site, moment: int, why: str) -> None:
+    """Check that the traces of a decision time are called incomplete, as they are, where it is seen."""
+    found, key = site.arrivals(moment), as_of_label(moment)
+    check(f"traces of {key}: {found}", why in found)
+    run = site.api.partition("place_and_push", key, within_s=60)
+    check("its plan says so", f"{TRACES} is incomplete" in site.log("cache.plan", run))
+
+
+def stopped_cache(site: Site) -> None:
+    """Three decision times at a cache that stops as the first is pushed: only the newest acts."""
+    first, second, third = site.keys[3:]
+    cache = int((site.out / "run" / "cache.pid").read_text().split()[0])
+    runs = [site.api.partition("place_and_push", first, within_s=WITHIN_S)]
+    awaited(f"cachecast push --cache {CACHE} --as-of {first}", within_s=WITHIN_S)
+    with held(cache):
+        until(site, "place_and_push", runs[0], "cache.push", "up_for_retry")
+        for moment, key in zip(site.moments[4:], (second, third), strict=True):
+            site.deliver(moment)
+            site.api.trigger("pull_accesses", partition_key=key)
+            for dag in ("pull_accesses", "build_features"):
+                site.succeeded(dag, site.api.partition(dag, key, within_s=WITHIN_S))
+            runs.append(site.api.partition("place_and_push", key, within_s=WITHIN_S))
+    states = [site.succeeded("place_and_push", run)["cache.push", 0]["state"] for run in runs]
+    check(f"only the newest is pushed: {states}", states == ["skipped", "skipped", "success"])
+    done = [sum(row["state"] == "done" for row in site.rows(RECEIPTS, key)) for key in (first, second)]
+    check(f"items done of the others: {done}", done == [0, 0])
+    queue = site.api.tasks("place_and_push", runs[-1])["queue_site", -1]["state"]
+    check(f"the queue was asked in the present cycle: {queue}", queue == "success")
+    n_queued = sum(str(row["reason"] or "").startswith("queued") for row in site.rows(PLANS, third))
+    check(f"{n_queued} items are there for queued jobs", n_queued > 0)
+    pushed(site, third)
+    incomplete(site, site.moments[3], "rejected")
+    firing, good = (site.told(TRACES, state) for state in ("firing", "good again"))
+    check(f"told: {firing} times incomplete, {good} times good again", (firing, good) in {(3, 2), (3, 3)})
+
+
+def alarms() -> set[tuple[str, str]]:
+    """The alarms of `cachecast status`, and what each is about; they make its exit code 1."""
+    command = [sys.executable, "-m", "jobs", "status", "--json"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {(one["name"], one["about"]) for one in json.loads(printed)["alarms"]}
+
+
+def until(site: Site, dag: str, run: str, task: str, state: str) -> None:
+    """Wait for a task of a run to be in `state`."""
+    deadline = time.monotonic() + WITHIN_S
+    while state not in {one["state"] for (name, _), one in site.api.tasks(dag, run).items() if name == task}:
+        assert time.monotonic() < deadline, f"{task} of {dag} is not {state} after {WITHIN_S:.0f} s"
+        time.sleep(0.5)
+
+
+def completed(site: Site) -> None:
+    """The records that were missing are there: a backfill judges their decision time anew."""
+    short = site.moments[1]
+    check(f"traces of {site.keys[1]} are still incomplete", "0 reads" in site.arrivals(short))
+    day = day_label(short)
+    site.succeeded("backfill", site.api.trigger("backfill", conf={"first": day, "last": day}))
+    check(f"they are not any more: {site.arrivals(short)!r}", "reads in" not in site.arrivals(short))
+    failed = [one for one in site.webhook.told if one["event"] == "task failed"]
+    check(f"no task gave up: {[(one['dag'], one['task']) for one in failed]}", not failed)
+    silent = site.told("xcache_gstream", "firing")
+    check(f"a source that is silent all day is told once: {silent}", silent == 1)
+    found = alarms()
+    late = [name for name, _ in found if name.endswith("-late") or name.startswith("not-")]
+    check(f"status: nothing is late, {sorted(found)}", not late and ("incomplete", "xcache_gstream") in found)
+
+
+def by_dags_test(site: Site) -> None:
     """The chain by `airflow dags test`, with spark-submit: the same features."""
-    before = features(settings, settings.tables.root)
-    words = shlex.split((out / "airflow" / "env.sh").read_text())
-    environment = dict(word.split("=", 1) for word in words if "=" in word)
-    submit = {
-        "CACHECAST_AIRFLOW__SPARK": "spark_site",
-        "AIRFLOW_CONN_SPARK_SITE": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-    }
+    key, before = site.keys[-1], features(site.settings, site.settings.tables.root)
+    connection = json.dumps({"conn_type": "spark", "host": "local[2]"})
+    submit = {"CACHECAST_AIRFLOW__SPARK": "spark_site", "AIRFLOW_CONN_SPARK_SITE": connection}
     for dag, n_spark in SPARK_STEPS.items():
-        words = [sys.executable, "-m", "airflow", "dags", "test", dag, "-c", json.dumps({"as_of": key})]
         begun = time.monotonic()
-        env = os.environ | environment | submit
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-        submitted = done.stdout.count("Spark-Submit cmd")
-        took = f"{time.monotonic() - begun:.0f} s, {submitted} submitted"
-        check(f"airflow dags test {dag}: {took}", (done.returncode, submitted) == (0, n_spark))
+        done = site.airflow("dags", "test", dag, "-c", json.dumps({"as_of": key}), **submit)
+        n_submitted = done.stdout.count("Spark-Submit cmd")
+        took = f"{time.monotonic() - begun:.0f} s, {n_submitted} submitted"
+        check(f"airflow dags test {dag}: {took}", (done.returncode, n_submitted) == (0, n_spark))
         if done.returncode:
-            print(done.stdout[-3000:], done.stderr[-2000:])
-    check("spark-submit gives the same features", features(settings, settings.tables.root).equals(before))
+            print(done.stdout[-1000:], done.stderr[-1000:])
+    same = features(site.settings, site.settings.tables.root).equals(before)
+    check("spark-submit gives the same features", same)
+
+
+def day_of_moments() -> list[int]:
+    """The decision times of the day, until the start of the present cycle, which does not end soon."""
+    if (left_s := CYCLE_S - time.time() % CYCLE_S) < ENDS_SOON_S:
+        print(f"the present cycle ends in {left_s:.0f} s: waiting for the next one", flush=True)
+        time.sleep(left_s)
+    newest = int(time.time()) // CYCLE_S * CYCLE_S
+    return [newest - n * CYCLE_S for n in range(N_MOMENTS - 1, -1, -1)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--days", type=int, default=DAYS, help="instead of a week")
-    n_days = parser.parse_args().days
-    os.environ.update(SETTINGS)
-    now = dt.datetime.now(dt.UTC)
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    key = f"{midnight:%Y-%m-%dT%H:%M:%SZ}"
+    parser.parse_args()
+    moments = day_of_moments()
     with tempfile.TemporaryDirectory(prefix="cachecast-day-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # the XRootD servers are another user
-        sources = ", ".join(f'{source} = "{folder}/out/{name}/"' for source, name in SOURCES.items())
-        os.environ["CACHECAST_AIRFLOW__PULL"] = f"{{ {sources} }}"
-        os.environ["CACHECAST_AIRFLOW__QUEUES"] = f'{{ site = {{ input = "{folder}/queue.json" }} }}'
-        with deployment(folder / "out"):
-            out = folder / "out"
-            os.environ["CACHECAST_CONF"] = str(out / "conf")
-            days = records(out, midnight, n_days)
-            settings = Settings.load()
-            roots = [settings.tables.root, str(folder / "in-order")]
-            in_a_process(catalogue, roots, out / "files" / "files.jsonl", days[0])
-            queued(out, folder / "queue.json")
-            warm(out, settings)
-            port, password = (
-                json.loads((out / "ports.json").read_text())["airflow"],
-                out / "secrets" / "airflow-password",
-            )
-            api = Airflow(f"http://127.0.0.1:{port}", password.read_text())
-            api.until_known("backfill", within_s=300)
-            week(api, days, settings, folder / "in-order")
-            run = api.trigger("train_models", conf={"as_of": key})
-            api.until_known("train_models", within_s=300)
-            succeeded(api, "train_models", run)
-            promote_unproven(settings)
-            morning(api, key, settings)
-            by_dags_test(out, key, settings)
+        with deployment(folder, moments) as site:
+            by_schedule(site)
+            wait_for_flags(site)
+            site.write_records()
+            roots = [site.settings.tables.root, str(folder / "in-order")]
+            in_a_process(catalogue, roots, site.out / "files" / "files.jsonl", site.days[0])
+            site.queue_jobs(folder / "queue.json")
+            site.warm()
+            week(site, roots[1])
+            first_champion(site)
+            cycle_beside_a_training(site)
+            repeated(site)
+            killed_evaluation(site)
+            empty_pull(site)
+            late_pull(site)
+            damaged_pull(site)
+            stopped_cache(site)
+            completed(site)
+            by_dags_test(site)
+    if time.time() >= moments[-1] + CYCLE_S:
+        failures.append("the cycle ended meanwhile, and its next run may have overtaken the last one")
     if failures:
-        sys.exit(f"{len(failures)} of the promises do not hold")
+        sys.exit("\n".join([f"{len(failures)} of the promises do not hold", *failures]))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from dags.steps import CANDIDATE, LONG, after, pipeline, spark_step, step
+from dags.steps import CANDIDATE, CHAMPION, LONG, after, pipeline, spark_step, step
 from jobs.settings.airflow import scheduling
 
 days = Param(
@@ -41,4 +41,4 @@ with pipeline(
         },
         pool=LONG,
     )
-    evaluate >> step("promote", {})
+    evaluate >> step("promote", {}, outlets=[CHAMPION])

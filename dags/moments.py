@@ -19,7 +19,8 @@ KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 AS_OF = "{{ as_of(dag_run, params) }}"
 DAY = "{{ day(as_of(dag_run, params)) }}"
-"""Templates of a run's decision time, and of its UTC day."""
+HOUR = "{{ hour(as_of(dag_run, params)) }}"
+"""Templates of a run's decision time, of its UTC day, and of the hour in it, for example 04."""
 
 CURRENT = "{{ if_current(as_of(dag_run, params), ti.start_date) }}"
 """Template of a run's decision time; empty if its cycle is over."""
@@ -46,6 +47,11 @@ def as_of(dag_run: Run, params: Mapping[str, object]) -> str:
 def day(moment: str, before_days: int = 0) -> str:
     """The UTC day of `moment`, or the one `before_days` earlier."""
     return day_label(parse_as_of(moment) - before_days * DAY_S)
+
+
+def hour(moment: str) -> str:
+    """The UTC hour of `moment`, in two digits."""
+    return as_of_label(parse_as_of(moment))[11:13]
 
 
 def earlier(moment: str, before_days: int) -> str:

@@ -29,7 +29,19 @@ from typing import TYPE_CHECKING, cast
 from airflow.sdk import task_group
 
 from dags.moments import AS_OF, CURRENT
-from dags.steps import CACHE, FEATURES, WAN, after, ended, listed, pipeline, spark_step, step
+from dags.steps import (
+    CACHE,
+    CHAMPION,
+    FEATURES,
+    RECEIPTS,
+    WAN,
+    after,
+    ended,
+    listed,
+    pipeline,
+    spark_step,
+    step,
+)
 from jobs.settings.airflow import scheduling
 
 if TYPE_CHECKING:
@@ -37,7 +49,7 @@ if TYPE_CHECKING:
 
 with pipeline("place_and_push", __doc__, schedule=after(FEATURES)):
     due = step("due", {"as-of": AS_OF})
-    predict = spark_step("predict", {"as-of": AS_OF})
+    predict = spark_step("predict", {"as-of": AS_OF}, inlets=[CHAMPION])
     caches = step("caches", {"json": True}, output_processor=listed)
     due >> [predict, caches]
     known_work = ended("known_work")
@@ -51,7 +63,8 @@ with pipeline("place_and_push", __doc__, schedule=after(FEATURES)):
         """The tasks of one cache; the failure of one cache stops no other."""
         cache = {"cache": name}
         plan = step("plan", {**cache, "as-of": AS_OF}, map_index_template=CACHE)
-        push = step("push", {**cache, "as-of": AS_OF, "if-current": True}, map_index_template=CACHE, pool=WAN)
+        options = {**cache, "as-of": AS_OF, "if-current": True}
+        push = step("push", options, map_index_template=CACHE, pool=WAN, outlets=[RECEIPTS])
         sync = step("rucio sync", cache, map_index_template=CACHE, given={"rse": rse})
         plan >> push >> sync
 

@@ -17,14 +17,22 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from dags import alarms, moments
-from jobs.settings.airflow import scheduling
+from dags.deadlines import DecisionTime
+from features.common.units import duration_label
+from jobs.settings.airflow import Scheduling, scheduling
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-ACCESSES = Asset(name="cachecast_accesses", uri="x-cachecast://accesses")
-FEATURES = Asset(name="cachecast_features", uri="x-cachecast://features")
-CANDIDATE = Asset(name="cachecast_candidate", uri="x-cachecast://candidate")
+
+def _asset(name: str) -> Asset:
+    return Asset(name=f"cachecast_{name}", uri=f"x-cachecast://{name}", group="cachecast")
+
+
+ACCESSES, FEATURES, CANDIDATE = _asset("accesses"), _asset("features"), _asset("candidate")
+"""Each starts the DAGs after it: what was read, the features computed from it, a trained model."""
+CHAMPION, RECEIPTS, OUTCOMES = _asset("champion"), _asset("receipts"), _asset("outcomes")
+"""What DAGs end with, for the graph alone: the model that serves, what was pushed, what it earned."""
 
 WAN, SPARK, LONG, LIGHT = "cachecast_wan", "cachecast_spark", "cachecast_long", "cachecast_light"
 """Pools of conf/deploy/pools.json: pushes over the WAN, what may use Spark, what takes hours, the rest."""
@@ -55,11 +63,11 @@ def pipeline(
     """
     found = scheduling()
     airflow = found.airflow
-    due_s = airflow.long_deadline if is_long else found.due_s
     severity = "info" if is_long else "warning"
     timeout_s = airflow.long_deadline if is_long else found.timeout_s
     return DAG(
         dag_id=dag_id,
+        description=(doc or "").partition("\n")[0],
         schedule=schedule,
         start_date=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
         catchup=False,
@@ -79,20 +87,23 @@ def pipeline(
         },
         on_success_callback=alarms.run_succeeded,
         params={**({} if schedule is None else {"as_of": _AS_OF}), **params},
-        deadline=None if sys.argv[1:3] == _TRIED_BY_HAND else [_due(due_s)],
+        deadline=None if sys.argv[1:3] == _TRIED_BY_HAND else [_due(found, is_long=is_long)],
         user_defined_macros={
-            name: getattr(moments, name) for name in ("as_of", "day", "earlier", "if_current")
+            name: getattr(moments, name) for name in ("as_of", "day", "hour", "earlier", "if_current")
         },
         doc_md=doc,
-        tags=["cachecast"],
+        tags=["cachecast", "long" if is_long else "cycle"],
     )
 
 
-def _due(within_s: int) -> DeadlineAlert:
+def _due(found: Scheduling, *, is_long: bool) -> DeadlineAlert:
+    """The deadline of a run: with the others of its chain, or alone."""
+    within_s = found.airflow.long_deadline if is_long else found.due_s
     return DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        reference=DeadlineReference.DAGRUN_QUEUED_AT if is_long else DecisionTime(within_s),
         interval=dt.timedelta(seconds=within_s),
         callback=AsyncCallback(alarms.deadline_missed),
+        name=f"{duration_label(within_s)} {'from its start' if is_long else 'from the decision time'}",
     )
 
 
@@ -145,9 +156,10 @@ def spark_step(
     command: str, options: Mapping[str, Any], *, task_id: str | None = None, pool: str = SPARK, **task: Any
 ) -> BaseOperator:
     """A step that may use Spark: in its own process, or submitted to the connection `[airflow] spark`."""
-    connection = scheduling().airflow.spark
+    airflow = scheduling().airflow
+    connection, task = airflow.spark, {"pool": pool, **_in_a_pod(airflow.spark_pod), **task}
     if not connection:
-        return step(command, options, task_id=task_id, pool=pool, **task)
+        return step(command, options, task_id=task_id, **task)
     # Installed only at sites that submit.
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: PLC0415
 
@@ -160,9 +172,13 @@ def spark_step(
         application_args=[command, *(word for pair in words for word in pair)],
         name=f"cachecast-{task_id or command}",
         conn_id=connection,
-        pool=pool,
         **task,
     )
+
+
+def _in_a_pod(template: str) -> dict[str, Any]:
+    """What Airflow's Kubernetes executor is told of a task; others ignore it."""
+    return {"executor_config": {"pod_template_file": template}} if template else {}
 
 
 def day_param(title: str) -> Param:

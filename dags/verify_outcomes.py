@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param, task_group
 
-from dags.steps import ACCESSES, CACHE, after, listed, pipeline, step
+from dags.steps import ACCESSES, CACHE, OUTCOMES, RECEIPTS, after, listed, pipeline, step
 
 PLANNED = "{{ earlier(as_of(dag_run, params), params.days) }}"
 JUDGED = "{{ day(as_of(dag_run, params), [params.days, 1] | max) }}"
@@ -34,7 +34,8 @@ with pipeline("verify_outcomes", __doc__, schedule=after(ACCESSES), params={"day
     @task_group(group_id="cache")
     def accounted(name: str, rse: str, day: str) -> None:
         """The tasks of one cache."""
-        step("outcomes", {"cache": name, "as-of": PLANNED}, map_index_template=CACHE)
+        options = {"cache": name, "as-of": PLANNED}
+        step("outcomes", options, map_index_template=CACHE, inlets=[RECEIPTS], outlets=[OUTCOMES])
 
     unjudged = step("caches", {"unjudged": JUDGED, "json": True}, task_id="unjudged", output_processor=listed)
 

@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from command_line import called, options, required
 
 from dags import alarms
@@ -260,3 +262,40 @@ def test_the_container_copies_what_is_there_and_every_room() -> None:
     linter = Path(sys.executable).parent / "hadolint"
     done = subprocess.run([linter, DEPLOY / "Containerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def pod(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
+    return found
+
+
+def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() -> None:
+    small, large = pod("pod.yaml"), pod("spark-pod.yaml")
+    (one,), (other,) = small["spec"]["containers"], large["spec"]["containers"]
+    assert one.pop("resources") != (room := other.pop("resources"))
+    assert small == large
+    assert int(room["requests"]["memory"].removesuffix("Gi")) > int(
+        Settings.load(env={}).spark.driver_memory.removesuffix("g")
+    )
+    image = (DEPLOY / "Containerfile").read_text()
+    # Airflow gives the container arguments, which must not become those of the image's `cachecast`.
+    assert "ENTRYPOINT" in image and one["command"]
+    assert f"USER {small['spec']['securityContext']['runAsUser']}\n" in image
+    assert f"WORKDIR {one['workingDir']}\n" in image
+    mounts = {mount["mountPath"] for mount in one["volumeMounts"]}
+    env = {each["name"]: each["value"] for each in one["env"]}
+    assert mounts >= {one["workingDir"], env["CACHECAST_CONF"]}
+    assert (one["name"], env["CACHECAST_CONF"]) == ("base", "/etc/cachecast")
+
+
+def test_the_environment_of_kubernetes_is_of_settings_and_of_the_container() -> None:
+    text = (DEPLOY / "kubernetes" / "airflow.env").read_text()
+    env = dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))
+    pods = Path(env["AIRFLOW__KUBERNETES_EXECUTOR__POD_TEMPLATE_FILE"]).parent
+    ours = {key: value for key, value in env.items() if key.startswith("CACHECAST_") and "__" in key}
+    assert Settings.load(env=ours).airflow.spark_pod == str(pods / "spark-pod.yaml")
+    python = re.findall(r"Debian's Python is (\S+);", (DEPLOY / "Containerfile").read_text())
+    assert env["AIRFLOW__CORE__DAGS_FOLDER"] == f"/opt/cachecast/lib/python{python[0]}/site-packages/dags"
+    image = env["AIRFLOW__KUBERNETES_EXECUTOR__WORKER_CONTAINER_REPOSITORY"]
+    image += ":" + env["AIRFLOW__KUBERNETES_EXECUTOR__WORKER_CONTAINER_TAG"]
+    assert pod("pod.yaml")["spec"]["containers"][0]["image"] == image

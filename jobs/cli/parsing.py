@@ -17,13 +17,18 @@ _MOST_SPAN = 100_000
 
 
 def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
-    """The one moment `as_of`, or every cycle of `day`, in seconds since 1970. Raises InputError."""
+    """The one moment `as_of`, or every cycle of `day` that has begun, in seconds since 1970.
+
+    What is not known yet would be judged, and kept, as if it were all. Raises InputError.
+    """
     if (as_of is None) == (day is None):
         raise InputError("give either --as-of or --day")
     if as_of is not None:
         return [parse_as_of(as_of)]
-    first = parse_day(str(day))
-    return list(range(first, first + DAY_S, min(cycle_s, DAY_S)))
+    first, now_s = parse_day(str(day)), int(time.time())
+    if first > now_s:
+        raise InputError(f"the day {day} has not begun")
+    return list(range(first, min(first + DAY_S, now_s + 1), min(cycle_s, DAY_S)))
 
 
 def shares(text: str) -> list[float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from features.common.errors import InputError, UnprovenError
+from features.common.errors import InputError, TargetUnavailable, UnprovenError
 from features.common.times import day_label, parse_as_of
 from jobs import text
 from jobs.cli import console, options, parsing
@@ -129,7 +129,8 @@ def push(
 def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
 
-    Raises UnprovenError if items were withheld. Exit code 1 if items failed and none was done.
+    Raises UnprovenError if items were withheld, and TargetUnavailable if the cache's faults ended the push:
+    what is left of the plan is pushed by a later try. Exit code 1 if items failed and none was done.
     """
     if summary.expired or is_over:
         console.warn(
@@ -144,6 +145,8 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
         raise UnprovenError(
             f"{n} items were not pushed: {summary.unproven}. Evaluate and promote it, or push with --unproven"
         )
+    if summary.stopped is not None:
+        raise TargetUnavailable(f"{summary.stopped}; what is left stays planned: run the same push again")
     if summary.failed and not (summary.pushed or summary.already_done):
         raise typer.Exit(1)
 

@@ -22,7 +22,7 @@ from jobs.store.tables import Tables, read_partitions
 _WEEK_S = 7 * DAY_S
 _SHORTEST_S = 3600
 """Shorter cycles are judged by their last hour, as fewer reads say less."""
-_EXPECTED_REJECTS = "^(not a read|our own)"
+EXPECTED_REJECTS = "^(not a read|our own)"
 """Reasons that a sound source has too: records of what is no read of a job."""
 
 
@@ -123,7 +123,7 @@ def _rejected(tables: Tables, source: str, day: str) -> int:
     """Faulty records of `source` that pulls of `day` rejected."""
     head = tables.head(REJECTS)
     rows = read_partitions(head, head.select(since=day, until=day), ["source", "reason", "n_rows"])
-    is_faulty = pc.invert(pc.match_substring_regex(rows["reason"], _EXPECTED_REJECTS))
+    is_faulty = pc.invert(pc.match_substring_regex(rows["reason"], EXPECTED_REJECTS))
     return int(
         pc.sum(rows.filter(pc.and_(pc.equal(rows["source"], source), is_faulty))["n_rows"]).as_py() or 0
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from features.common.times import parse_as_of
-from features.common.units import duration_label, format_bytes, roughly
+from features.common.times import as_of_label
+from features.common.units import duration_label, format_bytes
 from features.results import ARRIVALS
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables, read_partitions
@@ -19,8 +19,6 @@ from prefetch.xcache.rolling import held_bytes
 if TYPE_CHECKING:
     from jobs.operate.status import CacheStatus, Status
 
-LATE_CYCLES = 3
-"""A plan or prediction older than this many cycles is late."""
 FULL_SHARE = 0.8
 """Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
 SILENT_S = 300.0
@@ -81,11 +79,12 @@ def arrival_alarms(tables: Tables, settings: Settings) -> list[Alarm]:
     return [alarm("incomplete", row["source"], f"{row['as_of']}: {row['why']}") for row in rows if row["why"]]
 
 
-def region_alarms(status: Status, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
+def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
     """The alarms of a region: its model and its predictions."""
     if status.champion is None and not status.candidate_serves:
         yield alarm("no-champion", status.region, "no model was promoted: train, evaluate and promote one")
-    yield from _late(status.region, "prediction", status.predictions_at, settings, now_s)
+    due = _due(settings, now_s)
+    yield from _late(status.region, "prediction", status.predictions_at, due, _reached(tables, settings, due))
     if status.drifted_columns:
         text = f"columns that have drifted from training: {status.drifted_columns}; train again if it lasts"
         yield alarm("drift", status.region, text)
@@ -93,7 +92,7 @@ def region_alarms(status: Status, settings: Settings, *, now_s: int) -> Iterator
 
 def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
     """The alarms of one cache."""
-    yield from _late(cache.cache, "plan", cache.plan_at, settings, now_s)
+    yield from _late(cache.cache, "plan", cache.plan_at, _due(settings, now_s))
     yield from _push_alarms(cache)
     yield from _unproven_alarms(cache)
     yield from _disk_alarms(cache, settings)
@@ -150,12 +149,31 @@ def _capture_alarms(cache: CacheSettings, quota_bytes: int) -> Iterator[Alarm]:
         yield alarm("collector-full", cache.name, f"{text}; are they pulled with --new-only?")
 
 
-def _late(about: str, subject: str, newest: str | None, settings: Settings, now_s: int) -> Iterator[Alarm]:
-    name = f"{subject}-late"
-    if newest is None:
-        yield alarm(name, about, f"there is no {subject} yet")
-    elif (age_s := now_s - parse_as_of(newest)) > LATE_CYCLES * settings.features.cycle:
-        yield alarm(name, about, f"the newest {subject} is {roughly(age_s)} old")
+class _Due(NamedTuple):
+    """The newest decision time whose plans are to be pushed by now, and the time when they were to be."""
+
+    as_of: str
+    by: str
+
+
+def _due(settings: Settings, now_s: int) -> _Due:
+    cycle_s, within_s = settings.features.cycle, settings.airflow.due_s(settings.features.cycle)
+    as_of_s = (now_s - within_s) // cycle_s * cycle_s
+    return _Due(as_of_label(as_of_s), as_of_label(as_of_s + within_s))
+
+
+def _reached(tables: Tables, settings: Settings, due: _Due) -> str:
+    """The last step before the predictions that is in the tables for a decision time, in words."""
+    for step, table in (("features", settings.features.spec.features_table), ("arrivals", ARRIVALS)):
+        if any(key[1] >= due.as_of for key in tables.newest(table, owner=settings.region.name).partitions):
+            return f"; its {step} are there"
+    return "; neither its arrivals nor its features are there"
+
+
+def _late(about: str, subject: str, newest: str | None, due: _Due, reached: str = "") -> Iterator[Alarm]:
+    if (newest or "") < due.as_of:
+        found = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
+        yield alarm(f"{subject}-late", about, f"{found}; that of {due.as_of} was due by {due.by}{reached}")
 
 
 def silence(found: Figures, *, now_s: float) -> str | None:

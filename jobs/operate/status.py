@@ -102,7 +102,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         caches=(),
         alarms=(),
     )
-    return dataclasses.replace(status, alarms=tuple(region_alarms(status, settings, now_s=now_s)))
+    return dataclasses.replace(status, alarms=tuple(region_alarms(status, tables, settings, now_s=now_s)))
 
 
 def champion_line(found: Status) -> str:

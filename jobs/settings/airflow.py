@@ -33,6 +33,7 @@ class AirflowSettings(Section):
     report: str = pydantic.Field(min_length=1)
     reports: str = pydantic.Field(min_length=1)
     spark: str
+    spark_pod: str
     retries: int = pydantic.Field(ge=1)
     retry_delay: Seconds
     max_retry_delay: Seconds
@@ -51,6 +52,10 @@ class AirflowSettings(Section):
         """The sources of `pull` that are files, with their paths."""
         return {source: path for source, path in self.pull.items() if source not in SERVERS}
 
+    def due_s(self, cycle_s: int) -> int:
+        """Seconds from a decision time until its plans are to be pushed: `deadline`, or one cycle."""
+        return cycle_s if self.deadline == "auto" else self.deadline
+
     @property
     def servers(self) -> dict[str, str]:
         """The sources of `pull` that are servers, with the request."""
@@ -66,8 +71,8 @@ class Scheduling(NamedTuple):
 
     @property
     def due_s(self) -> int:
-        """The time in which a run of a cycle's DAG ends: `deadline`, or one cycle."""
-        return self.cycle_s if self.airflow.deadline == "auto" else self.airflow.deadline
+        """Seconds from a decision time until its plans are to be pushed."""
+        return self.airflow.due_s(self.cycle_s)
 
     @property
     def timeout_s(self) -> int:

@@ -18,6 +18,7 @@ DAGS = {
     *("pull_accesses", "build_features", "train_models", "evaluate_and_promote", "place_and_push"),
     *("verify_outcomes", "capacity_report", "backfill"),
 }
+LONG = {"train_models", "evaluate_and_promote", "capacity_report", "backfill"}
 
 LOAD = """
 import json, sys
@@ -34,15 +35,17 @@ def told(task):
         "alerts": bool(task.on_failure_callback), "outlets": [asset.name for asset in task.outlets],
         "rule": task.trigger_rule.value, "at_once": task.max_active_tis_per_dagrun,
         "cwd": getattr(task, "cwd", None), "priority": task.priority_weight,
-        "timeout_s": task.execution_timeout.total_seconds(),
+        "timeout_s": task.execution_timeout.total_seconds(), "pod": task.executor_config,
     }
 bag = DagBag(sys.argv[1])
 dags = {
     name: {
-        "doc": dag.doc_md or "", "tags": list(dag.tags), "params": dag.params.dump(),
+        "doc": dag.doc_md or "", "description": dag.description,
+        "tags": list(dag.tags), "params": dag.params.dump(),
         "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
         "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
         "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
+        "counts_from": [type(alert.reference).__name__ for alert in dag.deadline or []],
         "tasks": {t.task_id: told(t) for t in dag.tasks},
     }
     for name, dag in bag.dags.items()
@@ -57,7 +60,6 @@ def load(home: Path, **settings: str) -> dict[str, Any]:
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
-        "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "ignore",
         **settings,
     }
@@ -94,8 +96,9 @@ def test_every_dag_loads_without_a_network_and_is_its_own_runbook(bag: dict[str,
     assert bag["errors"] == {}
     assert bag["calls"] == []
     assert set(bag["dags"]) == DAGS
-    for dag in bag["dags"].values():
-        assert dag["tags"] == ["cachecast"]
+    for name, dag in bag["dags"].items():
+        assert set(dag["tags"]) == {"cachecast", "long" if name in LONG else "cycle"}
+        assert dag["doc"].startswith(dag["description"]) and dag["description"].endswith(".")
         assert dag["deadline_s"][0] >= 3600
         for heading in ("Does", "Runs", "Safe to repeat", "When it fails", "Owner"):
             assert f"**{heading}:**" in dag["doc"]
@@ -183,14 +186,14 @@ def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) 
 
 @pytest.mark.service
 def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str, Any]) -> None:
-    long = {"train_models", "evaluate_and_promote", "capacity_report", "backfill"}
     for name, dag in bag["dags"].items():
         for task in dag["tasks"].values():
-            assert (task["pool"] == "cachecast_long") == (name in long)
-            assert task["priority"] == (1 if name in long else 10)
+            assert (task["pool"] == "cachecast_long") == (name in LONG)
+            assert task["priority"] == (1 if name in LONG else 10)
             # Two cycles of four hours, and `long_deadline`.
-            assert task["timeout_s"] == 3600 * (12 if name in long else 8)
-        assert dag["deadline_s"] == [3600 * (12 if name in long else 4)]
+            assert task["timeout_s"] == 3600 * (12 if name in LONG else 8)
+        assert dag["deadline_s"] == [3600 * (12 if name in LONG else 4)]
+        assert dag["counts_from"] == ["DagRunQueuedAtDeadline" if name in LONG else "DecisionTime"]
 
 
 @pytest.mark.service
@@ -254,6 +257,22 @@ def test_one_setting_submits_the_same_commands_to_a_cluster(bag: dict[str, Any],
     assert {name for name, kind in told if kind == "SparkSubmitOperator"} == spark
     plain = [called(words)[0] for _, words in steps(bag)]
     assert [called(words)[0] for _, words in steps(submitted)] == plain
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("connection", ["", "spark_site"])
+def test_under_kubernetes_what_may_use_spark_has_a_larger_pod(tmp_path: Path, connection: str) -> None:
+    template = str(ROOT / "conf/deploy/kubernetes/spark-pod.yaml")
+    env = {"CACHECAST_AIRFLOW__SPARK_POD": template, "CACHECAST_AIRFLOW__SPARK": connection}
+    found = load(tmp_path, CACHECAST_AIRFLOW__PULL=PULL, **env)
+    assert found["errors"] == {}
+    tasks = {
+        called(words)[0] if task["kind"] == "BashOperator" else words[1]: task["pod"]
+        for task, words in steps(found)
+    }
+    spark = {"pull", "features", "train", "predict", "evaluate"}
+    assert {name for name, pod in tasks.items() if pod} == spark
+    assert tasks["train"] == {"pod_template_file": template}
 
 
 @pytest.mark.service

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime as dt
-import json
 import socketserver
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from webhook import Webhook
 
-from dags import alarms, moments, waiting
+from dags import alarms, deadlines, moments, waiting
 from features.common.errors import ConfigError, InputError
 from jobs.settings.airflow import scheduling
 
@@ -85,38 +84,35 @@ def test_schedules_come_from_the_sites_settings(tmp_path: Any) -> None:
         scheduling({"CACHECAST_AIRFLOW__WEBHOOK": "ftp://x"})
 
 
-class Webhook:
-    """A server that keeps what it is told, and answers `status`."""
+@pytest.mark.parametrize(
+    ("key", "queued", "start"),
+    [
+        ("2026-03-01T04:00:00Z", "04:05:00", "04:00:00"),
+        ("2026-03-01T04:00:00Z", "04:59:59", "04:00:00"),
+        ("2026-03-01T04:00:00Z", "05:00:00", "05:00:00"),
+        ("2026-03-01T04:00:00Z", "09:00:00", "09:00:00"),
+        (None, "04:05:00", "04:05:00"),
+        ("$(touch x)", "04:05:00", "04:05:00"),
+        ("9999-03-01", "04:05:00", "04:05:00"),
+    ],
+)
+def test_a_deadline_counts_from_the_decision_time_unless_that_is_long_ago(
+    key: str | None, queued: str, start: str
+) -> None:
+    queued_at = dt.datetime.fromisoformat(f"2026-03-01T{queued}Z")
+    found = deadlines.start(key, queued_at, within_s=3600)
+    assert found == dt.datetime.fromisoformat(f"2026-03-01T{start}Z")
 
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-        self.status = 204
 
-        webhook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                webhook.told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                self.send_response(webhook.status)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/secret-path"
+def test_the_hour_of_a_decision_time_has_two_digits() -> None:
+    assert [moments.hour(at) for at in ("2026-03-01T04:00:00Z", "2026-03-01")] == ["04", "00"]
 
 
 @pytest.fixture
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    made = Webhook()
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("CACHECAST_AIRFLOW__WEBHOOK", made.url)
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
+    with Webhook() as made:
+        monkeypatch.setenv("CACHECAST_AIRFLOW__WEBHOOK", made.url)
+        yield made
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,87 +1,100 @@
 """A real Airflow, all four processes: a run by the REST API, a killed command, alerts, `dags test`.
 
-One moment runs through the chain before there is a champion; verify_outcomes and capacity_report run alone,
-and build_features once by spark-submit. Whole days are in bench/airflow_day.py.
+The present decision time runs by the schedule from the pull, which waits for its records, to the push into a
+real XCache, first without a champion; verify_outcomes and capacity_report run alone, and build_features once
+by spark-submit. A whole day on HDFS is in bench/airflow_day.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from html import unescape
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import xcache_server
 from airflow_rest import Airflow
+from commands import killed
+from daemons import needed
+from planted_region import MLFLOW_WARNINGS
+from unproven import promote
+from webhook import Webhook
 
 from features.results import WORTH
-from features.schema import ACCESSES, OUTCOMES, RECEIPTS
-from jobs.local.process import Services, seen
+from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS
+from jobs.local.process import Services
 from jobs.local.services import airflow, airflow_env, prepare_airflow
 from jobs.local.site import LocalSite, opened
+from jobs.local.xrootd import Loopback
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, *MLFLOW_WARNINGS]
 
-ROOT = Path(__file__).parents[2]
+ROOT, PROGRAMS = Path(__file__).parents[2], Path(sys.executable).parent
 PUSHED = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
 KEY, PLANNED = "2026-03-03T04:00:00Z", "2026-03-01T04:00:00Z"
 PATIENCE_S = 300
 RETRIES = 2  # one for the command that is killed, one for what a busy machine may do to a task
-XCACHE = 'name = "cache"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\ncapacity = "2GB"\n'
+CYCLE_S = 4 * 3600
+XCACHE = """\
+name = "cache"
+kind = "xcache"
+url = "{url}"
+capacity = "2GB"
+namespace = "{namespace}"
+"""
 SECRET = "hush-0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[tuple[str, list[Any]]]:
-    """A webhook's URL, and what it is told."""
-    found: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            found.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/{SECRET}", found
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def webhook() -> Iterator[Webhook]:
+    with Webhook(SECRET) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, told: tuple[str, list[Any]]) -> Iterator[LocalSite]:
+def xcache() -> Iterator[Loopback]:
+    for running, _ in needed("a real XCache", xcache_server.running()):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loopback) -> Iterator[LocalSite]:
     """Airflow up, with one cache to which a plan was pushed; all ends with the module."""
     made = opened(tmp_path_factory.mktemp("airflow") / "out", tables=None, xrootd=False)
     settings = {
-        "PYTHONPATH": str(ROOT),
         "CACHECAST_AIRFLOW__RETRIES": f"{RETRIES}",
         "CACHECAST_AIRFLOW__RETRY_DELAY": "1s",
         "CACHECAST_AIRFLOW__DEADLINE": "1s",
-        "CACHECAST_AIRFLOW__WEBHOOK": told[0],
+        "CACHECAST_AIRFLOW__WEBHOOK": webhook.url,
         "CACHECAST_AIRFLOW__PULL": f'{{ rucio_traces = "{made.out}/traces/" }}',
-        "CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{made.out}/written/{{day}}" }}',
+        "CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{made.out}/written/{{day}}/{{hour}}" }}',
+        "CACHECAST_AIRFLOW__QUEUES": f'{{ site = {{ input = "{made.out}/queue.json" }} }}',
+        "CACHECAST_FEATURES__CYCLE": "4h",
+        "CACHECAST_FEATURES__HORIZONS": '["1d"]',
+        "CACHECAST_FEATURES__KEPT_AT": "0",
+        "CACHECAST_PLAN__HORIZON": "1d",
+        "CACHECAST_TRAINING__EVERY": "4h",
+        "CACHECAST_TRAINING__SPAN": "2d",
+        "CACHECAST_TRAINING__TREES": "20",
+        "CACHECAST_TRAINING__LEARNERS": '["lightgbm"]',
+        "CACHECAST_TRAINING__ORDER": "false",
+        "CACHECAST_MLFLOW__URI": f"sqlite:///{made.out}/mlflow/mlflow.db",
+        "CACHECAST_MLFLOW__ARTIFACTS": f"{made.out}/mlflow/artifacts",
+        "CACHECAST_MLFLOW__SERVE": '["champion"]',
     }
     shutil.copy(ROOT / "tests/golden/pull/rucio_traces/input.jsonl", made.out / "traces" / "traces.jsonl")
-    (made.conf / "caches" / "cache.toml").write_text(XCACHE)
+    cache = XCACHE.format(url=xcache.cache_url, namespace=xcache.namespace)
+    (made.conf / "caches" / "cache.toml").write_text(cache)
     pushed(Tables(str(made.out / "tables")))
     keeper = Services(made.run)
     with pytest.MonkeyPatch.context() as patch:
@@ -128,27 +141,6 @@ def earned(site: LocalSite) -> list[dict[str, Any]]:
     return found
 
 
-def commands_like(words: str) -> list[int]:
-    """Processes of Python whose command line holds `words`."""
-    found = []
-    for pid in seen():
-        with contextlib.suppress(OSError):
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if words in line and "python" in line.split(" ")[0]:
-                found.append(pid)
-    return found
-
-
-def killed(words: str) -> int:
-    """Kill the first process whose command line holds `words`, as soon as there is one."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := commands_like(words)):
-        assert time.monotonic() < deadline, f"no process of {words!r}"
-        time.sleep(0.02)
-    os.kill(found[0], signal.SIGKILL)
-    return found[0]
-
-
 def logged(site: LocalSite, run: str) -> str:
     """The ends of the logs of a run's tasks, by file."""
     found = (path for path in site.out.rglob("*.log") if f"run_id={run}" in str(path))
@@ -157,7 +149,7 @@ def logged(site: LocalSite, run: str) -> str:
 
 def test_a_command_killed_on_the_way_is_tried_again_and_ends_right(site: LocalSite, api: Airflow) -> None:
     run = api.trigger("verify_outcomes", partition_key=KEY)
-    killed("cachecast outcomes --cache cache --as-of")
+    killed("cachecast outcomes --cache cache --as-of", within_s=PATIENCE_S)
     assert api.ended("verify_outcomes", run, within_s=PATIENCE_S) == "success", logged(site, run)
     tasks = api.tasks("verify_outcomes", run)
     assert tasks["cache.outcomes", 0]["try_number"] >= 2
@@ -173,7 +165,7 @@ def test_a_command_killed_on_the_way_is_tried_again_and_ends_right(site: LocalSi
 
 
 def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
-    site: LocalSite, api: Airflow, told: tuple[str, list[Any]]
+    site: LocalSite, api: Airflow, webhook: Webhook
 ) -> None:
     made = site.out / "made"
     run = api.trigger("verify_outcomes", partition_key=f"$(touch {made})")
@@ -181,21 +173,21 @@ def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
     assert not made.exists()
     deadline = time.monotonic() + PATIENCE_S
     wanted = {("task failed", "caches"), ("deadline missed", None)}
-    while not wanted <= {(one["event"], one.get("task")) for one in told[1]}:
-        assert time.monotonic() < deadline, told[1]
+    while not wanted <= {(one["event"], one.get("task")) for one in webhook.told}:
+        assert time.monotonic() < deadline, webhook.told
         time.sleep(0.5)
-    (failed,) = [one for one in told[1] if one.get("task") == "caches"]
+    (failed,) = [one for one in webhook.told if one.get("task") == "caches"]
     assert (failed["dag"], failed["task"], failed["run"], failed["tries"]) == (
         "verify_outcomes",
         "caches",
         run,
         RETRIES + 1,
     )
-    assert {one["dag"] for one in told[1] if one["event"] == "deadline missed"} >= {"verify_outcomes"}
+    assert {one["dag"] for one in webhook.told if one["event"] == "deadline missed"} >= {"verify_outcomes"}
     good = api.trigger("verify_outcomes", partition_key=KEY)
     assert api.ended("verify_outcomes", good, within_s=PATIENCE_S) == "success", logged(site, good)
-    while not [one for one in told[1] if one["state"] == "good again" and one.get("task") == "caches"]:
-        assert time.monotonic() < deadline, told[1]
+    while not [one for one in webhook.told if one["state"] == "good again" and one.get("task") == "caches"]:
+        assert time.monotonic() < deadline, webhook.told
         time.sleep(0.5)
     logs = [path for path in site.out.rglob("*.log") if path.is_file()]
     assert len(logs) > 5
@@ -204,8 +196,8 @@ def test_a_run_that_is_late_and_a_task_that_gives_up_are_told_without_a_secret(
 
 def dags_test(site: LocalSite, dag: str, **settings: str) -> str:
     """What `airflow dags test` of a DAG at KEY tells, at work in the site's folder."""
-    env = airflow_env(site) | {"PYTHONPATH": str(ROOT)} | settings
-    words = [sys.executable, "-m", "airflow", "dags", "test", dag, "-c", json.dumps({"as_of": KEY})]
+    env = airflow_env(site) | settings
+    words = [str(PROGRAMS / "airflow"), "dags", "test", dag, "-c", json.dumps({"as_of": KEY})]
     done = subprocess.run(
         words, env=os.environ | env, cwd=site.out, capture_output=True, text=True, check=False
     )
@@ -237,23 +229,83 @@ def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
     assert (row["did"], row["as_of"]) == ("t:a", KEY)
 
 
-def test_one_moment_runs_through_the_chain_and_is_skipped_before_the_first_champion(
-    site: LocalSite, api: Airflow
-) -> None:
-    (site.out / "written" / f"{dt.datetime.now(dt.UTC):%Y-%m-%d}").mkdir(parents=True)  # the present cycle's
-    api.until_known("pull_accesses", "build_features", "place_and_push", within_s=PATIENCE_S)
-    pulled = api.trigger("pull_accesses", partition_key=KEY)
+def first_run(api: Airflow, dag: str) -> str:
+    """The run that the schedule has started."""
     deadline = time.monotonic() + PATIENCE_S
-    while api.tasks("pull_accesses", pulled)["wait_rucio_traces", -1]["state"] != "deferred":
-        assert time.monotonic() < deadline, "it does not wait"
+    while not (found := api.runs(dag)):
+        assert time.monotonic() < deadline, f"no run of {dag}"
         time.sleep(0.5)
-    (site.out / "written" / KEY[:10]).mkdir(parents=True)
+    run: str = found[0]["dag_run_id"]
+    return run
+
+
+def until(api: Airflow, dag: str, run: str, task: str, state: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := api.tasks(dag, run)[task, -1]["state"]) != state:
+        assert time.monotonic() < deadline, f"{task} is {found}, not {state}"
+        time.sleep(0.5)
+
+
+def command(site: LocalSite, *words: str) -> None:
+    env = os.environ | airflow_env(site)
+    done = subprocess.run(
+        [str(PROGRAMS / "cachecast"), *words],
+        env=env,
+        cwd=site.out,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def deliver(site: LocalSite, xcache: Loopback) -> list[str]:
+    """The traces of the last days arrive, and jobs queue; the files that these will read."""
+    first, raw = dt.datetime.now(dt.UTC) - dt.timedelta(days=3), site.out / "raw"
+    days = ["--days", "4", "--accesses", "1500", "--start", f"{first:%Y-%m-%d}"]
+    command(site, "workload", "--scenario", "demo", *days, "--raw", "--out", str(raw))
+    now_s, queued = time.time(), []
+    for path in (raw / "traces").iterdir():
+        lines = path.read_text().splitlines()
+        known = [line for line in lines if json.loads(line)["traceTimeentryUnix"] < now_s]
+        (site.out / "traces" / path.name).write_text("\n".join(known))
+        queued += [json.loads(line)["filename"] for line in known[:2]]
+    for line in (raw / "files.jsonl").read_text().splitlines():
+        file = json.loads(line)
+        os.truncate(xcache.add_file(file["name"], b""), file["bytes"])
+    jobs = [{"job_id": f"{n}", "file": name} for n, name in enumerate(queued)]
+    (site.out / "queue.json").write_text(json.dumps(jobs))
+    at = dt.datetime.fromtimestamp(now_s // CYCLE_S * CYCLE_S, dt.UTC)
+    (site.out / "written" / f"{at:%Y-%m-%d}" / f"{at:%H}").mkdir(parents=True)
+    return queued
+
+
+def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_serves(
+    site: LocalSite, api: Airflow, xcache: Loopback
+) -> None:
+    """The short form of bench/airflow_day.py."""
+    chain = ("pull_accesses", "build_features", "place_and_push")
+    api.until_known(*reversed(chain), within_s=PATIENCE_S)
+    pulled = first_run(api, "pull_accesses")
+    until(api, "pull_accesses", pulled, "wait_rucio_traces", "deferred")
+    queued = deliver(site, xcache)
     assert api.ended("pull_accesses", pulled, within_s=PATIENCE_S) == "success", logged(site, pulled)
-    for dag in ("build_features", "place_and_push"):
-        run = api.partition(dag, KEY, within_s=PATIENCE_S)
+    api.call("PATCH", "dags/pull_accesses", is_paused=True)
+    key = api.call("GET", f"dags/pull_accesses/dagRuns/{pulled}")["partition_key"]
+    for dag in chain[1:]:
+        run = api.partition(dag, key, within_s=PATIENCE_S)
         assert api.ended(dag, run, within_s=PATIENCE_S) == "success", logged(site, run)
     tasks = api.tasks("place_and_push", run)
     assert {task["state"] for (name, _), task in tasks.items() if name != "known_work"} == {"skipped"}
     assert " yet, so its caches run plain LRU" in logged(site, run)
-    for dag in ("pull_accesses", "build_features", "place_and_push"):
-        api.call("PATCH", f"dags/{dag}", is_paused=True)
+    command(site, "cycle", "--as-of", key, "--train")
+    promote(Settings.load(site.conf))
+    again = api.trigger("place_and_push", partition_key=key)
+    assert api.ended("place_and_push", again, within_s=PATIENCE_S) == "success", logged(site, again)
+    receipts = Tables(str(site.out / "tables")).read_arrow(RECEIPTS, as_of=key).to_pylist()
+    assert {(row["state"], row["confirmed_by"]) for row in receipts} == {("done", "cinfo")}
+    plan = Tables(str(site.out / "tables")).read_arrow(PLANS, as_of=key).to_pylist()
+    assert len(plan) == len(receipts)
+    assert sum((row["reason"] or "").startswith("queued") for row in plan) == len(queued)
+    api.call("PATCH", "dags/place_and_push", is_paused=True)
+    api.call("PATCH", "dags/build_features", is_paused=True)

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from features.common.times import as_of_label, parse_as_of
-from features.results import PROMOTIONS
+from features.results import ARRIVALS, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS, Table
 from jobs.cli.operation import steward_line
 from jobs.operate import prometheus
@@ -115,6 +115,33 @@ def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> 
     assert alarms(settings) == {("pins-over-limit", "xc1")}
     tables.replace_rows(PLANS, [row(PLANS, item_id="9")], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1"))
     assert ("not-pushed", "xc1") in alarms(settings)
+
+
+@pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
+def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
+    settings: Settings, tables: Tables, deadline: str, late_at_s: int
+) -> None:
+    env = {"CACHECAST_AIRFLOW__DEADLINE": deadline, "CACHECAST_PUSH__JOURNAL": settings.push.journal}
+    conf = Path(settings.push.journal).parent
+    asked = Settings.load(conf, tables=settings.tables.root, env=env)
+    begun_s = parse_as_of(AT)
+    assert alarms(asked, begun_s + late_at_s - 1) == set()
+    assert {"prediction-late", "plan-late"} == {name for name, _ in alarms(asked, begun_s + late_at_s)}
+
+
+def test_a_late_prediction_says_which_step_is_missing(settings: Settings, tables: Tables) -> None:
+    def late() -> str:
+        return next(one.text for one in run(settings, now_s=NOW_S + 3600).alarms if one.about == "default")
+
+    due, key = "2026-03-01T05:00:00Z", ("2026-03-01", "2026-03-01T05:00:00Z", "default")
+    assert late() == (
+        f"the newest prediction is of {AT}; that of {due} was due by 2026-03-01T06:00:00Z; "
+        "neither its arrivals nor its features are there"
+    )
+    tables.replace_rows(ARRIVALS, [row(ARRIVALS, source="rucio_traces")], key)
+    assert late().endswith("; its arrivals are there")
+    tables.replace_rows(settings.features.spec.features_table, [], key)
+    assert late().endswith("; its features are there")
 
 
 def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, tables: Tables) -> None:

@@ -1,0 +1,51 @@
+"""Commands that others have started on this machine: found by their words, killed, or stopped for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs.local.process import seen
+
+
+def running(words: str) -> list[int]:
+    """Processes of Python whose command line holds `words`."""
+    found = []
+    for pid in seen():
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if words in line and "python" in line.split(" ")[0]:
+                found.append(pid)
+    return found
+
+
+def awaited(words: str, *, within_s: float) -> int:
+    """The first process whose command line holds `words`, as soon as there is one."""
+    deadline = time.monotonic() + within_s
+    while not (found := running(words)):
+        assert time.monotonic() < deadline, f"no process of {words!r} within {within_s:.0f} s"
+        time.sleep(0.02)
+    return found[0]
+
+
+def killed(words: str, *, within_s: float, after_s: float = 0.0) -> int:
+    """Kill the first process whose command line holds `words`, `after_s` after it was seen; its pid."""
+    pid = awaited(words, within_s=within_s)
+    time.sleep(after_s)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@contextlib.contextmanager
+def held(pid: int) -> Iterator[None]:
+    """A process that does nothing meanwhile, and continues afterwards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
