@@ -44,7 +44,6 @@ PUSHED = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
 KEY, PLANNED = "2026-03-03T04:00:00Z", "2026-03-01T04:00:00Z"
 PATIENCE_S = 300
 RETRIES = 2  # one for the command that is killed, one for what a busy machine may do to a task
-CYCLE_S = 4 * 3600
 XCACHE = """\
 name = "cache"
 kind = "xcache"
@@ -71,13 +70,15 @@ def xcache() -> Iterator[Loopback]:
 def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loopback) -> Iterator[LocalSite]:
     """Airflow up, with one cache to which a plan was pushed; all ends with the module."""
     made = opened(tmp_path_factory.mktemp("airflow") / "out", tables=None, xrootd=False)
+    traces, files = f"{made.out}/traces/", f"{made.out}/files/"
+    waited = f"{made.out}/written/{{day}}/{{hour}}"
     settings = {
         "CACHECAST_AIRFLOW__RETRIES": f"{RETRIES}",
         "CACHECAST_AIRFLOW__RETRY_DELAY": "1s",
         "CACHECAST_AIRFLOW__DEADLINE": "1s",
         "CACHECAST_AIRFLOW__WEBHOOK": webhook.url,
-        "CACHECAST_AIRFLOW__PULL": f'{{ rucio_traces = "{made.out}/traces/" }}',
-        "CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{made.out}/written/{{day}}/{{hour}}" }}',
+        "CACHECAST_AIRFLOW__PULL": f'{{ rucio_traces = "{traces}", rucio_files = "{files}" }}',
+        "CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{waited}", rucio_files = "{waited}" }}',
         "CACHECAST_AIRFLOW__QUEUES": f'{{ site = {{ input = "{made.out}/queue.json" }} }}',
         "CACHECAST_FEATURES__CYCLE": "4h",
         "CACHECAST_FEATURES__HORIZONS": '["1d"]',
@@ -259,23 +260,24 @@ def command(site: LocalSite, *words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def deliver(site: LocalSite, xcache: Loopback) -> list[str]:
-    """The traces of the last days arrive, and jobs queue; the files that these will read."""
-    first, raw = dt.datetime.now(dt.UTC) - dt.timedelta(days=3), site.out / "raw"
+def deliver(site: LocalSite, xcache: Loopback, key: str) -> list[str]:
+    """The catalogue and the traces of three days arrive, and jobs queue; the files that these will read."""
+    at = dt.datetime.fromisoformat(key)
+    first, raw = at - dt.timedelta(days=3), site.out / "raw"
     days = ["--days", "4", "--accesses", "1500", "--start", f"{first:%Y-%m-%d}"]
     command(site, "workload", "--scenario", "demo", *days, "--raw", "--out", str(raw))
-    now_s, queued = time.time(), []
+    (raw / "files.jsonl").rename(site.out / "files" / "files.jsonl")
+    queued = []
     for path in (raw / "traces").iterdir():
-        lines = path.read_text().splitlines()
-        known = [line for line in lines if json.loads(line)["traceTimeentryUnix"] < now_s]
-        (site.out / "traces" / path.name).write_text("\n".join(known))
-        queued += [json.loads(line)["filename"] for line in known[:2]]
-    for line in (raw / "files.jsonl").read_text().splitlines():
+        traces = [json.loads(line) for line in path.read_text().splitlines()]
+        known = [trace for trace in traces if trace["traceTimeentryUnix"] < at.timestamp()]
+        (site.out / "traces" / path.name).write_text("\n".join(json.dumps(trace) for trace in known))
+        queued += [trace["filename"] for trace in known[:2]]
+    for line in (site.out / "files" / "files.jsonl").read_text().splitlines():
         file = json.loads(line)
         os.truncate(xcache.add_file(file["name"], b""), file["bytes"])
     jobs = [{"job_id": f"{n}", "file": name} for n, name in enumerate(queued)]
     (site.out / "queue.json").write_text(json.dumps(jobs))
-    at = dt.datetime.fromtimestamp(now_s // CYCLE_S * CYCLE_S, dt.UTC)
     (site.out / "written" / f"{at:%Y-%m-%d}" / f"{at:%H}").mkdir(parents=True)
     return queued
 
@@ -288,10 +290,10 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
     api.until_known(*reversed(chain), within_s=PATIENCE_S)
     pulled = first_run(api, "pull_accesses")
     until(api, "pull_accesses", pulled, "wait_rucio_traces", "deferred")
-    queued = deliver(site, xcache)
+    key = api.call("GET", f"dags/pull_accesses/dagRuns/{pulled}")["partition_key"]
+    queued = deliver(site, xcache, key)
     assert api.ended("pull_accesses", pulled, within_s=PATIENCE_S) == "success", logged(site, pulled)
     api.call("PATCH", "dags/pull_accesses", is_paused=True)
-    key = api.call("GET", f"dags/pull_accesses/dagRuns/{pulled}")["partition_key"]
     for dag in chain[1:]:
         run = api.partition(dag, key, within_s=PATIENCE_S)
         assert api.ended(dag, run, within_s=PATIENCE_S) == "success", logged(site, run)
@@ -306,6 +308,8 @@ def test_the_schedules_moment_runs_through_the_chain_and_is_pushed_once_a_model_
     assert {(row["state"], row["confirmed_by"]) for row in receipts} == {("done", "cinfo")}
     plan = Tables(str(site.out / "tables")).read_arrow(PLANS, as_of=key).to_pylist()
     assert len(plan) == len(receipts)
-    assert sum((row["reason"] or "").startswith("queued") for row in plan) == len(queued)
+    waited_for = {row["did"].partition(":")[2] for row in plan if (row["reason"] or "").startswith("queued")}
+    assert waited_for, logged(site, again)
+    assert waited_for <= set(queued)
     api.call("PATCH", "dags/place_and_push", is_paused=True)
     api.call("PATCH", "dags/build_features", is_paused=True)
