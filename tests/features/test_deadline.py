@@ -73,6 +73,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(deadline, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(deadline, "TIMES_THE_TIMEOUT", 10)
     monkeypatch.setattr(Handler, "asked", [], raising=False)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -86,8 +87,8 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("drips", "longer than 4 s"),
-        ("headers", "longer than 4 s"),
+        ("drips", "longer than 2 s"),
+        ("headers", "longer than 2 s"),
         ("long", "longer than 1 MiB"),
         ("continues", "longer than 1 MiB"),
         ("packed", "compressed"),

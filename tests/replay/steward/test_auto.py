@@ -38,7 +38,7 @@ def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[T
 
 def flips(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """A week of files that are read for a while and never again, then a week of favourites under a scan."""
-    times, items, fresh, n = [], [], 3000, 8000
+    times, items, fresh, n = [], [], 3000, 4000
     for week in range(6):
         begin = week * 7 * DAY_S
         times.append(np.sort(draw.uniform(begin, begin + 7 * DAY_S, n)))
@@ -56,11 +56,11 @@ def flips(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]
 
 def scans(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Favourites, and every other day a scan of as much as the cache has."""
-    times: list[np.ndarray] = [np.sort(draw.uniform(0, 30 * DAY_S, 30_000))]
+    times: list[np.ndarray] = [np.sort(draw.uniform(0, 16 * DAY_S, 16_000))]
     items: list[np.ndarray] = []
     fresh = 3000
-    items.append(np.minimum(draw.zipf(1.3, 30_000) - 1, 2999))
-    for day in range(0, 30, 2):
+    items.append(np.minimum(draw.zipf(1.3, 16_000) - 1, 2999))
+    for day in range(0, 16, 2):
         times.append(day * DAY_S + np.arange(1000) * 10.0)
         items.append(fresh + np.arange(1000))
         fresh += 1000
@@ -69,7 +69,7 @@ def scans(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]
 
 def twice(draw: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """A scan whose files are read again when S3-FIFO has let them go and LRU has not."""
-    k, lag = np.arange(20_000), int(draw.integers(300, 500))
+    k, lag = np.arange(10_000), int(draw.integers(300, 500))
     return [k * 30.0, (k + lag) * 30.0 + 1], [k, k]
 
 
