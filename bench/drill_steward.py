@@ -1,6 +1,8 @@
 """Drills of the steward beside real XCaches: what is killed, lost or full, and what the cache then holds.
 
-bench/drill_steward.py [--only DRILL ...] [--quick] [--blind SECONDS]      exit code 1 if a promise breaks
+bench/drill_steward.py [--only DRILL ...] [--quick] [--blind SECONDS] [--xrootd VERSION ...]
+
+Exit code 1 if a promise breaks.
 
 Each drill has an origin, an XCache that purges above 20 files of 1 MiB, a collector and stewards of its own,
 each a process. What must hold: no byte read is wrong, no open file is removed, the cache ends below its high
@@ -8,7 +10,8 @@ watermark by the steward, or at its low one by its own purge, which comes once a
 its log. `disk full` gives the cache a disk of its own in memory, which needs root. The last drill reads the
 same through two caches, one with a steward (LRU), and replays these reads with the room that this one left at
 each: byte hits must agree within 2 %.
-`--quick` leaves out the drills that wait for a purge.
+`--quick` leaves out the drills that wait for a purge. Each drill is done with every XRootD version that is
+here (conf/deploy/xrootd.sh builds two), or those of `--xrootd`.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/drill_steward.py
 """
@@ -32,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import numpy as np  # noqa: E402
+import xrootd_versions  # noqa: E402
 from daemons import NoServer  # noqa: E402
 from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
 
@@ -271,7 +275,7 @@ def closes(site: Site, names: list[str]) -> list[Read]:
     found = []
     for path in sorted(site.captures.glob("gstream-*")):
         events = CaptureReader(path).poll()
-        found += [Read(number[one.lfn], one.b_hit, one.b_miss) for one in events if one.lfn in number]
+        found += [Read(number[one.lfn], one.hit_bytes, one.wan_bytes) for one in events if one.lfn in number]
     return found
 
 
@@ -304,28 +308,39 @@ DRILLS: dict[str, tuple[Callable[[Site], str], bool]] = {
 }
 
 
+def done(name: str, drill: Callable[[Site], str], version: str) -> bool:
+    """Drill with one version and print what was seen; False: a promise was broken."""
+    began = time.monotonic()
+    try:
+        with (
+            xrootd_versions.in_use(version),
+            running(DISK_BYTES if drill is disk_full else None) as site,
+        ):
+            held, seen = "yes", drill(site)
+    except (Broken, PushError) as error:
+        held, seen = "**no**", str(error)
+    except NoServer as error:
+        held, seen = "not done", str(error)
+    print(f"| {name} | {version} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+    return held != "**no**"
+
+
 def main() -> int:
     """Drill, print the table, and say by the exit code whether all promises held."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--only", nargs="*", choices=DRILLS, help="these drills")
     options.add_argument("--quick", action="store_true", help="without those that take minutes")
     options.add_argument("--blind", type=float, default=BLIND_S, help="seconds without monitoring")
+    options.add_argument("--xrootd", nargs="*", default=xrootd_versions.wanted(), help="these versions")
     chosen = options.parse_args()
     drills = DRILLS | {"monitoring lost": (partial(deaf, blind_s=chosen.blind), False)}
-    print("| drill | held | what was seen | s |\n|---|---|---|---|")
+    print("| drill | XRootD | held | what was seen | s |\n|---|---|---|---|---|")
     n_broken = 0
     for name, (drill, is_long) in drills.items():
         if (chosen.only and name not in chosen.only) or (chosen.quick and is_long):
             continue
-        began = time.monotonic()
-        try:
-            with running(DISK_BYTES if drill is disk_full else None) as site:
-                held, seen = "yes", drill(site)
-        except (Broken, PushError) as error:
-            held, seen, n_broken = "**no**", str(error), n_broken + 1
-        except NoServer as error:
-            held, seen = "not done", str(error)
-        print(f"| {name} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+        for version in chosen.xrootd:
+            n_broken += not done(name, drill, version)
     return 1 if n_broken else 0
 
 

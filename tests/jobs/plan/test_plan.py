@@ -92,6 +92,21 @@ def test_a_plan_beside_a_steward_leaves_the_room_to_it_but_not_what_a_rule_keeps
     assert [row["did"] for row in rows(tables, "evict")] == [f"cms:{lfn(7)}"]
 
 
+def test_what_only_monitoring_reads_is_never_placed_and_goes_first(tables: Tables) -> None:
+    """Also if it was read last, or is of the control group; not while there is room."""
+    probes = tuple(lfn(i) for i in range(80, 99))
+    tested = SETTINGS.model_copy(update={"plan": SETTINGS.plan.model_copy(update={"test_files": probes})})
+    summary = run(tables, [held(i, ago_s=9200 - i) for i in range(92)], settings=tested)
+    gone = [row["name"] for row in rows(tables, "evict")]
+    assert summary.evict == 2 and set(gone) <= set(probes[:12])
+    assert {row["reason"] for row in rows(tables, "evict")} == {"only monitoring reads it"}
+    assert not {row["needs_model"] for row in rows(tables, "evict")} - {False}
+    placed = {row["name"] for action in ("pin", "prefetch") for row in rows(tables, action)}
+    assert placed and not placed & set(probes)
+    run(tables, [held(i, ago_s=9200 - i) for i in range(60)], settings=tested)
+    assert rows(tables, "evict") == []
+
+
 def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables) -> None:
     summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
     planned = {

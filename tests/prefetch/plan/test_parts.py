@@ -45,6 +45,11 @@ def test_rules_go_by_tier_name_and_user_and_the_first_counts() -> None:
     assert treated(Rule("exclude", users=("alice", "bob"))) == [0, 1, 0, 1, 0, 0]
     assert treated(Rule("exclude", tiers=("AOD",)), Rule("include", tiers=("*AOD*",))) == [0, 1, 1, 1, 1, 1]
     assert treated(Rule("pin", tiers=("AOD",), names=("*.2.root",))) == [Treatment.PLANNED] * 6
+    tests = Rule("test", names=("panda.*", "d.root"))
+    assert treated(tests) == [0, 0, 0, 4, 0, 4]
+    assert treated(Rule("never", names=("panda.um.*",)), Rule("include", tiers=("AOD",)), tests) == [
+        *(1, 1, 1, 4, 0, 3)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pushes import Fake, item, raising, run
 from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory.cache import DirectoryTarget
 from prefetch.journal.journal import Journal
-from prefetch.push.push import PushSummary, push
+from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.target import Held
 
 
@@ -133,6 +133,31 @@ def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
     journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
     assert run(fake, journal).failed == 1
     assert fake.log == []
+
+
+def test_evictions_are_left_to_a_steward_until_their_time_is_over(journal: Journal) -> None:
+    fake = Fake()
+    fake.held = {name: Held(name, 10, 10, True, 1, False) for name in ("/e", "/f")}
+    plan = [item(1, "evict", name="/e"), item(2, "evict", name="/f"), item(3)]
+    journal.plans.record_plan(plan, now_s=time.time())
+    summary = run(fake, journal, evicts=False)
+    assert (summary.pushed, summary.left_to_steward, sorted(fake.held)) == (1, 2, ["/e", "/f", "/store/p/f3"])
+    assert journal.reports.evictions("c", now_s=time.time()) == ["/e", "/f"]
+    assert run(fake, journal, evicts=False).left_to_steward == 2
+    limits = PushLimits(evicts=False)
+    later = push(fake, journal, cache="c", now_s=lambda: time.time() + 2 * 86400, limits=limits)
+    assert (later.expired, later.left_to_steward) == (0, 0), "the steward had no need of them"
+    assert journal.reports.counts()["expired"] == 2
+
+
+def test_a_newer_plan_ends_what_an_older_one_left_to_a_steward(journal: Journal) -> None:
+    fake = Fake()
+    fake.held["/e"] = Held("/e", 10, 10, True, 1, False)
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    assert run(fake, journal, evicts=False).left_to_steward == 1
+    journal.plans.record_plan([item(2, plan=1)], now_s=time.time())
+    assert run(fake, journal, evicts=False).left_to_steward == 0
+    assert "/e" in fake.held
 
 
 def test_late_items_expire(journal: Journal) -> None:

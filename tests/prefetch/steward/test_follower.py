@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from features.stream.state import task_number, user_number
@@ -52,10 +53,10 @@ class FakeDisk:
 
 
 class World:
-    def __init__(self, *kinds: str) -> None:
+    def __init__(self, *kinds: str, test_files: Sequence[str] = ()) -> None:
         self.order = Reads()
         self.steward = Steward(self.order, capacity_bytes=100 * BLOCK)
-        self.book = Book(self.steward, Datasets())
+        self.book = Book(self.steward, Datasets(), test_files=test_files)
         self.disk = FakeDisk()
         self.follower = Follower(
             self.book,
@@ -123,6 +124,20 @@ def test_touches_and_prefetches_are_no_reads_but_put_bytes_on_disk() -> None:
     world.reports("/fetched", T, T + 1, read=1)
     assert world.order.reads == []
     assert [world.steward.bytes_on_disk(file) for file in (0, 1)] == [None, BLOCK]
+
+
+def test_reads_of_what_only_monitoring_reads_do_not_count_and_its_bytes_do() -> None:
+    world = World(test_files=["/test/*", "/a?c"])
+    world.opens(T, "/test/a", "/abc", "/a/test/b", first_id=1)
+    for file_id in (1, 2, 3):
+        world.closes(T + 1, file_id, read=BLOCK)
+    for name in ("/test/a", "//test//c", "/abc", "/abcd", "/a/test/b"):
+        world.reports(name, T, T + 2)
+    world.follower.found(world.book.number("/test/d"), BLOCK, T + 9, T + 10)
+    tests = {world.book.name(file) for file in world.book.tests}
+    assert tests == {"/test/a", "/test/c", "/test/d", "/abc"}
+    assert {world.book.name(file) for file, _, _ in world.order.reads} == {"/a/test/b", "/abcd"}
+    assert world.steward.used_bytes == 6 * BLOCK
 
 
 def test_a_read_has_the_reader_of_its_open_also_if_its_close_comes_first() -> None:
