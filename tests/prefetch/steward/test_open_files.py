@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,20 +30,26 @@ def test_a_file_is_open_while_a_process_has_it_open(tmp_path: Path) -> None:
     assert not files.has("/store/linked.root") and not files.has("/store/plain.root")
 
 
+@pytest.fixture
+def folder_of_all() -> Iterator[Path]:
+    """A folder that every account may enter; pytest's own are of one account."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other accounts")
 @pytest.mark.parametrize(("group", "is_seen"), [(65533, True), (65532, False)])
 def test_what_a_server_has_open_is_seen_by_its_user_in_its_group_alone(
-    tmp_path_factory: pytest.TempPathFactory, group: int, is_seen: bool
+    folder_of_all: Path, group: int, is_seen: bool
 ) -> None:
     """The group decides too (docs/secure.md): the same user in another one sees no file."""
-    root = tmp_path_factory.mktemp("ns")
-    for folder in (root, *list(root.parents)[:2]):
-        folder.chmod(0o755)
+    root = folder_of_all
     (root / "f.root").write_bytes(b"x")
     account = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]
     server = [*account, "sh", "-c", f"exec 9< {root}/f.root; echo; exec sleep 60"]
     with subprocess.Popen(server, stdout=subprocess.PIPE) as running:
-        running.stdout.readline()
+        assert running.stdout.readline() == b"\n"
         groups = os.getgroups()
         os.setgroups([])
         os.setegid(group)
