@@ -34,11 +34,10 @@ from jobs.ingest import pull_input  # noqa: E402
 from jobs.ingest.local_engine import LocalEngine  # noqa: E402
 from jobs.ingest.pull_input import Engine  # noqa: E402
 from jobs.ingest.sources import lines, rucio_traces  # noqa: E402
-from jobs.ingest.sources.base import read_lines  # noqa: E402
 from jobs.ingest.sources.site import Site  # noqa: E402
-from jobs.ingest.sources.workspace import lines_of, opened  # noqa: E402
+from jobs.ingest.sources.workspace import opened  # noqa: E402
 from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
-from jobs.ingest.spark_parts import PIECES, Parse  # noqa: E402
+from jobs.ingest.spark_parts import Parse, local_lines  # noqa: E402
 from jobs.settings.tree import SparkSettings  # noqa: E402
 from jobs.simulate.workload import load, write  # noqa: E402
 from jobs.spark.session import spark_session  # noqa: E402
@@ -82,7 +81,7 @@ def read(path: Path) -> None:
     """Parse the traces at `path` with the local engine's reader."""
     with opened(ACCESSES) as space:
         batches = lines.batches([lines.Piece(InputFile(path))], lambda _, why: print(why))
-        space.take(rucio_traces.query(Site(salt="s")), map(lines_of, batches))
+        space.take(rucio_traces.query(Site(salt="s")), batches)
 
 
 def pull(engine: Engine, root: str, path: Path) -> None:
@@ -108,6 +107,8 @@ def main() -> None:
         query = rucio_traces.query(Site(salt="s"))
         fields = ",".join(f"`{field}` string" for field in rucio_traces._FIELDS)
 
+        pieces = spark.sparkContext.parallelize(lines.pieces(InputFile(plain), 128 * 2**20))
+
         def pulled(engine: Engine) -> None:
             with tempfile.TemporaryDirectory(dir=name) as root:
                 pull(engine, root, plain)
@@ -126,7 +127,7 @@ def main() -> None:
             "local: reader, gz": (lambda: read(packed), os.getpid()),
             "local: reader and merge": (lambda: pulled(LocalEngine()), os.getpid()),
             "Spark: reader, plain": (
-                lambda: drained(read_lines(spark, str(plain)).mapInArrow(Parse(query, 2), PIECES)),
+                lambda: pieces.mapPartitions(Parse(query, 2, local_lines)).count(),
                 java,
             ),
             "Spark: reader and merge": (lambda: pulled(SparkEngine(spark)), java),

@@ -66,21 +66,20 @@ def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
 
 
 def _listed(path: str) -> list[str]:
-    values = _local_lines(path) if is_local(path) else _remote_lines(path)
-    names = (value.decode(errors="replace").strip(" ") for value in values)
+    names = (line.strip(" ") for line in (_local_lines(path) if is_local(path) else _remote_lines(path)))
     return list(dict.fromkeys(name for name in names if name and not name.startswith(_COMMENT)))
 
 
-def _local_lines(path: str) -> Iterable[bytes]:
+def _local_lines(path: str) -> Iterable[str]:
     for batch in lines.batches(map(lines.Piece, files_at(path)), lines.fail):
         yield from batch["value"].to_pylist()
 
 
-def _remote_lines(path: str) -> Iterable[bytes]:
+def _remote_lines(path: str) -> Iterable[str]:
     folder, _, pattern = path.rpartition("/")
     store = store_at(folder)
     names = [name for name in sorted(store.names()) if fnmatch.fnmatchcase(name, pattern)]
     if not names:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
     for name in names:
-        yield from store.read(name).splitlines()
+        yield from (line.decode(errors="replace") for line in store.read(name).splitlines())

@@ -72,7 +72,7 @@ def _read(space: Workspace, tables: Tables, request: Request, paths: Sequence[st
     first = functools.partial(lines.first_line, files)
     query = sources.query_of_lines(request.source, request.site, first, request.path)
     found = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
-    space.take(query, map(workspace.lines_of, found))
+    space.take(query, found)
     space.count_refused()
     return 0
 

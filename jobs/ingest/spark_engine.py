@@ -6,31 +6,50 @@ and write the files of the new partitions, which the driver commits.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark import RDD
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from features.common.errors import InputError, NotPlainError
-from features.common.input_files import InputFile
 from features.schema import ACCESSES
-from jobs.ingest import sources, spark_parts
+from jobs.ingest import sources
 from jobs.ingest.local_engine import marks
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
-from jobs.ingest.sources import base, lines, workspace
+from jobs.ingest.sources import lines, workspace
 from jobs.ingest.sources.local import check_plain, files_in, is_local, places_at, unpacked_bytes
 from jobs.ingest.sources.sql import Query
-from jobs.store.keys import Key
-from jobs.store.tables import Partition, Snapshot, Tables, new_folder
+from jobs.ingest.spark_parts import (
+    OLD,
+    PACKED,
+    Merge,
+    Merged,
+    Parse,
+    Reader,
+    local_lines,
+    piece,
+    remote_lines,
+    stored,
+    told,
+)
+from jobs.spark.exchange import Piece, Staging, received
+from jobs.spark.exchange import sources as files_of
+from jobs.store.tables import Snapshot, Tables
 
-_KEEP = StorageLevel.DISK_ONLY  # in memory, millions of rows in a few partitions exceed the heap
+_BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
+_OURS = re.compile("InputError: (cannot read [^\n]+)")
+_PIECE_BYTES = 128 * 2**20
+"""Of a file of this machine, about, that a worker reads at a time."""
+_TASKS_PER_CORE = 8
 _BYTES_PER_PART = 256 * 2**20
 """Of raw records, about, that a worker merges at a time."""
 _ROWS_PER_PART = 1_000_000
@@ -38,12 +57,26 @@ _ROWS_PER_PART = 1_000_000
 
 
 class _Records(NamedTuple):
-    """Raw records, or what `read` makes them of in a worker; inputs that were `refused`."""
+    """What workers are given, which `read` makes raw records of; inputs that were `refused`."""
 
-    frame: DataFrame
+    given: DataFrame | RDD[lines.Piece]
     query: Query
-    read: spark_parts.Reader = iter
+    read: Reader
     refused: Sequence[tuple[str, NotPlainError]] = ()
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raises InputError for a file that is found broken while the block runs, as a gz cut short."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if (ours := _OURS.search(str(error))) is not None:
+            raise InputError(ours[1]) from None
+        broken = _BROKEN.search(str(error))
+        if broken is None:
+            raise
+        raise InputError(f"cannot read {broken[1]} of {path}: it is broken, or still being written") from None
 
 
 class SparkEngine:
@@ -52,7 +85,7 @@ class SparkEngine:
     name = "spark"
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._spark, self._context = spark, spark.sparkContext
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
         if is_local(path):
@@ -60,25 +93,19 @@ class SparkEngine:
         try:
             files = self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
         except AnalysisException as error:
-            raise InputError(
-                f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?"
-            ) from None
+            raise _unusable(path, error) from None
         found = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
         return [Mark(row["path"], row["length"], row["modificationTime"]) for row in found]
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        with base.readable(request.path), tables.exclusive("pull"):
+        with _readable(request.path), tables.exclusive("pull"):
             records = self._read(request, paths)
             head = tables.head(records.query.table)
             n_parts = self._n_parts(request, paths, head)
-            parse = spark_parts.Parse(records.query, n_parts, records.read)
-            parsed = records.frame.mapInArrow(parse, spark_parts.PIECES).persist(_KEEP)
-            try:
-                counts = _told(parsed, records)
-                changes = self._merged(tables, head, parsed, counts, n_parts)
-            finally:
-                parsed.unpersist()
-            return _concluded(tables, request, counts, changes)
+            parts = _parsed(records, n_parts).partitionBy(n_parts + 1, int)
+            counts = self._told(parts, n_parts, records)
+            changes = self._merged(tables, head, parts, n_parts, days=set(counts["day"].to_pylist()))
+            return _summed(tables, request, counts, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
         whole = sources.reads_whole(request.source)
@@ -93,61 +120,78 @@ class SparkEngine:
             (path,) = paths
             if is_local(path):
                 check_plain(path)
-            return _Records(*sources.module(request.source).read(self._spark, path, day=request.site.day))
+            found, query = sources.module(request.source).read(self._spark, path, day=request.site.day)
+            return _Records(found, query, iter)
         if is_local(request.path):
             return self._local_lines(request, paths)
-        found = functools.reduce(
-            DataFrame.unionByName, (base.read_lines(self._spark, path) for path in paths)
-        )
-        return _Records(found, _query(request, functools.partial(_first_line, found)))
+        found = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
+        return _Records(found, _query(request, functools.partial(_first_line, found)), remote_lines)
+
+    def _remote_lines(self, path: str) -> DataFrame:
+        """Every line as `value`, in bytes, with the file it came from as `input`, of another file system.
+
+        gz, bz2 and zst by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is
+        there.
+        """
+        try:
+            found = self._spark.read.text(path)
+        except AnalysisException as error:
+            raise _unusable(path, error) from None
+        return found.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
 
     def _local_lines(self, request: Request, paths: Sequence[str]) -> _Records:
+        """Pieces of this machine's files: Spark's own reader would follow links."""
         files = files_in([place for path in paths for place in places_at(path, request.path)])
+        found: list[lines.Piece] = []
         refused: list[tuple[str, NotPlainError]] = []
-
-        def refuse(file: InputFile, why: NotPlainError) -> None:
-            refused.append((lines.uri_of(file), why))
-
-        found = base.local_pieces(self._spark, files, refuse)
+        for file in files:
+            try:
+                found += lines.pieces(file, _PIECE_BYTES)
+            except NotPlainError as why:
+                refused.append((lines.uri_of(file), why))
+        n_tasks = max(1, min(len(found), _TASKS_PER_CORE * self._context.defaultParallelism))
         query = _query(request, functools.partial(lines.first_line, files))
-        return _Records(found, query, base.lines_of, refused)
+        return _Records(self._context.parallelize(found, n_tasks), query, local_lines, refused)
+
+    def _told(self, parts: RDD[Piece], n_parts: int, records: _Records) -> pa.Table:
+        """All that the workers told of the rows (`spark_parts.told`), and what was refused before."""
+        table = records.query.table
+        refused = told(workspace.refusals(table, records.refused), table)
+        found = received(self._context.runJob(parts, list, [n_parts]))
+        return pa.concat_tables([refused, *found.values()])
 
     def _merged(
-        self, tables: Tables, head: Snapshot, parsed: DataFrame, counts: pa.Table, n_parts: int
+        self, tables: Tables, head: Snapshot, parts: RDD[Piece], n_parts: int, *, days: set[str | None]
     ) -> Changes:
-        """Merge the pieces of `parsed`, and commit the partitions that changed."""
+        """Merge the accepted rows in `parts`, which are of `days`, and commit the partitions that changed."""
         table = head.table
-        days = set(counts["day"].to_pylist())
         touched = {key: part for key, part in head.partitions.items() if table != ACCESSES or key[0] in days}
-        pieces = parsed.filter(F.col("kind") != spark_parts.TOLD).unionByName(
-            self._stored(head, touched).mapInArrow(
-                spark_parts.Read(dataclasses.replace(head, partitions={}), n_parts), spark_parts.PIECES
-            )
-        )
-        folder = new_folder()
-        merge = spark_parts.Merge(tables.root, table, folder)
-        written = pieces.repartition(n_parts, "part").mapInArrow(merge, spark_parts.WRITTEN).toArrow()
-        names = ["day", "n", "n_late"] if table.partition else ["n", "n_late"]
-        changes = Changes.of(written.filter(pc.greater(written["n"], 0)).select(names))
+        files = list(files_of(OLD, head, touched))
+        n_tasks = max(1, min(len(files), _TASKS_PER_CORE * self._context.defaultParallelism))
+        old = self._context.parallelize(files, n_tasks).flatMap(functools.partial(stored, n_parts=n_parts))
+        into = Staging.of(tables, table)
+        pieces = parts.union(old.partitionBy(n_parts + 1, int))
+        merged = self._context.runJob(pieces, Merge(into), list(range(n_parts)))
+        changes = _changes(merged)
         if not changes.n_new and head.number:
-            tables.discard(table, folder)
+            tables.discard(table, into.folder)
             return changes
-        files = spark_parts.staged_files(written)
-        same = {file.folder for file in files if table.partition and file.key[0] not in changes.days}
+        same = {one.file.folder for one in merged if table.partition and one.file.key[0] not in changes.days}
         for folder_of_day in same:
             tables.discard(table, folder_of_day)
-        tables.commit(table, [file for file in files if file.folder not in same], base=head)
+        tables.commit(table, [one.file for one in merged if one.file.folder not in same], base=head)
         return changes
 
-    def _stored(self, head: Snapshot, touched: dict[Key, Partition]) -> DataFrame:
-        """The files of the partitions `touched`, of which a task reads some."""
-        rows = [
-            (key[0] if key else None, part.path, name)
-            for key, part in sorted(touched.items())
-            for name in part.files
-        ]
-        n_tasks = max(1, min(len(rows), 4 * self._spark.sparkContext.defaultParallelism))
-        return self._spark.createDataFrame(rows, spark_parts.STORED).repartition(n_tasks)
+
+def _parsed(records: _Records, n_parts: int) -> RDD[Piece]:
+    parse = Parse(records.query, n_parts, records.read)
+    if isinstance(records.given, RDD):
+        return records.given.mapPartitions(parse)
+    return records.given.mapInArrow(parse.framed, PACKED).rdd.map(piece)
+
+
+def _unusable(path: str, error: AnalysisException) -> InputError:
+    return InputError(f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?")
 
 
 def _query(request: Request, first_line: Callable[[], str]) -> Query:
@@ -160,15 +204,12 @@ def _first_line(found: DataFrame) -> str:
     return "" if first is None else bytes(first.value).decode(errors="replace")
 
 
-def _told(parsed: DataFrame, records: _Records) -> pa.Table:
-    """All that the workers told of the rows (`spark_parts.told`), and what was refused before."""
-    table = records.query.table
-    found = parsed.filter(F.col("kind") == spark_parts.TOLD).select("packed").toArrow()
-    refused = spark_parts.told(workspace.refusals(table, records.refused), table)
-    return pa.concat_tables([refused, *map(spark_parts.unpacked, found["packed"].to_pylist())])
+def _changes(merged: Sequence[Merged]) -> Changes:
+    days = {one.file.key[0] for one in merged if one.n and one.file.key}
+    return Changes(sum(one.n for one in merged), sum(one.n_late for one in merged), tuple(sorted(days)))
 
 
-def _concluded(tables: Tables, request: Request, counts: pa.Table, changes: Changes) -> PullSummary:
+def _summed(tables: Tables, request: Request, counts: pa.Table, changes: Changes) -> PullSummary:
     inputs = counts.group_by("input").aggregate([("n_rows", "sum")])
     refused = counts.filter(pc.is_valid(counts["reason"]))
     rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])

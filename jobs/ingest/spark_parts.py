@@ -1,51 +1,55 @@
-"""What Spark's workers do for a pull: parse records, send each other the rows of a part, merge, write.
-
-Rows travel packed, as Arrow bytes, which the JVM does not look into.
-"""
+"""The work of Spark's workers for a pull: parse records, exchange the rows of a part, merge, write."""
 
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import ACCESSES, Table
-from features.stream.texts import divided, part_of
+from features.stream.texts import part_of
 from jobs.ingest import merging
-from jobs.ingest.sources import workspace
+from jobs.ingest.sources import lines, workspace
 from jobs.ingest.sources.sql import Query
-from jobs.store.keys import Key
-from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
+from jobs.spark.exchange import Kind, Piece, Source, Staging, packed, sent, unpacked
+from jobs.store.tables import StagedFile
 
-Reader = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
-"""Makes raw records of what a worker is given."""
-PIECES = "kind string, part int, packed binary"
-"""Columns of packed rows: of `TOLD`, or of the part of their key: `NEW` and `OLD`."""
-TOLD, NEW, OLD = "told", "parsed", "old"
-STORED = "day string, path string, name string"
-"""Columns of a table's files."""
-WRITTEN = "day string, folder string, name string, n_rows long, digest string, n long, n_late long"
-"""Columns of files that a worker has staged, with the changed and the late rows in them."""
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
-_ROWS_AT_ONCE = 20_000
-"""Records that a worker parses at once: fewer of them spend their time on planning, more on memory."""
-_ROWS_SENT = 200_000
-"""Rows that a worker divides into parts at once."""
+Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]
+"""Makes raw records, batches of one schema, of what a worker is given."""
+TOLD, NEW, OLD = ("told",), ("parsed",), ("old",)
+"""Kinds of rows: what is `told` of parsed ones, accepted ones, and those of the table."""
+PACKED = "part int, kind string, packed binary"
+"""Columns of a frame of pieces."""
+
+_ROWS_SENT = 50_000
+"""Rows that a worker divides into parts at once: about 20 MB."""
 _MEMORY = "1GB"
-_WRITTEN = pa.schema(
-    [
-        (name, pa.int64() if name.startswith("n_") or name == "n" else pa.string())
-        for name in ("day", "folder", "name", "n_rows", "digest", "n", "n_late")
-    ]
-)
 
 
-def unpacked(packed: bytes) -> pa.Table:
-    """Rows of a piece."""
-    return pa.ipc.open_stream(packed).read_all()
+class Merged(NamedTuple):
+    """A file that a worker has staged; changed and late rows of its partition in this part."""
+
+    file: StagedFile
+    n: int
+    n_late: int
+
+
+def local_lines(pieces: Iterable[lines.Piece]) -> Iterator[pa.RecordBatch]:
+    """The lines of pieces of this machine's files. What is no plain file any more is an InputError."""
+    return lines.batches(pieces, lines.fail)
+
+
+def remote_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The lines that Spark read, as text."""
+    return map(lines.text_of, batches)
 
 
 def told(parsed: pa.Table, table: Table) -> pa.Table:
@@ -60,92 +64,74 @@ def told(parsed: pa.Table, table: Table) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True)
 class Parse:
-    """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`."""
+    """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`.
+
+    The part after the last one is what is `told` of them.
+    """
 
     query: Query
     n_parts: int
-    read: Reader = iter
+    read: Reader
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, given: Iterable[Any]) -> Iterator[Piece]:
         table = self.query.table
-        parsed = workspace.parse(self.query, self.read(batches), rows=_ROWS_AT_ONCE)
-        for rows in workspace.gathered(parsed, _ROWS_SENT):
-            yield _piece(TOLD, 0, told(rows, table))
-            accepted = rows.filter(pc.is_null(rows["reason"])).select(table.column_names)
-            yield from _sent(NEW, accepted, table, self.n_parts)
+        for batch in workspace.parse(self.query, self.read(given), rows=_ROWS_SENT):
+            rows = pa.Table.from_batches([batch])
+            yield self.n_parts, (TOLD, packed(told(rows, table)))
+            is_accepted = pc.is_null(batch["reason"]).to_numpy(zero_copy_only=False)
+            yield from _sent(NEW, rows.select(table.column_names), table, self.n_parts, is_accepted)
+
+    def framed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same for the records of a frame: rows of `PACKED`."""
+        for part, (kind, content) in self(batches):
+            columns = {"part": pa.array([part], pa.int32()), "kind": [*kind]}
+            yield pa.record_batch(columns | {"packed": pa.array([content], pa.binary())})
 
 
-@dataclasses.dataclass(frozen=True)
-class Read:
-    """Reads files (`STORED`) of a snapshot, and divides their rows into `n_parts`."""
+def piece(row: Row) -> Piece:
+    """The piece in a row of `PACKED`."""
+    return row["part"], ((row["kind"],), bytes(row["packed"]))
 
-    snapshot: Snapshot
-    n_parts: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = self.snapshot.table
-        for row in (row for batch in batches for row in batch.to_pylist()):
-            part = Partition(row["path"], 0, "", (row["name"],))
-            rows = read_partitions(self.snapshot, {key_of(row["day"]): part})
-            yield from _sent(OLD, rows, table, self.n_parts)
+def stored(source: Source, n_parts: int) -> Iterator[Piece]:
+    """The rows of a file of the table, by part."""
+    return _sent(OLD, source.rows(), source.snapshot.table, n_parts)
 
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-    """Merges the pieces that a worker is given, and writes all partitions in them into `folder`."""
+    """Merges the pieces of a part, and writes all partitions in them."""
 
-    root: str
-    table: Table
-    folder: str
+    into: Staging
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with workspace.opened(self.table, memory=_MEMORY, threads=1) as space:
-            space.put(OLD, self.table.partition, [])
-            for row in (row for batch in batches for row in batch.to_pylist()):
-                space.add(row["kind"], unpacked(row["packed"]))
+    def __call__(self, pieces: Iterable[Piece]) -> Iterator[Merged]:
+        table = self.into.table
+        with workspace.opened(table, memory=_MEMORY, threads=1) as space:
+            space.put(OLD[0], table.partition, [])
+            space.add(_named(pieces))
             merging.merge(space)
-            # A task that runs twice writes files of different names.
-            prefix, rows = f"part-{uuid.uuid4().hex}", merging.merged_rows(space)
-            staged = Tables(self.root).stage(self.table, self.folder, rows, prefix=prefix)
-            changed = {key_of(row.get("day")): row for row in merging.changes(space).to_pylist()}
-        none = {"n": 0, "n_late": 0}
-        files = [
-            {
-                **dataclasses.asdict(file),
-                **none,
-                **changed.get(file.key, {}),
-                "day": "".join(file.key) or None,
+            files = [one.file for one in self.into.written(merging.merged_rows(space))]
+            changes = {
+                tuple(row[name] for name in table.partition): (row["n"], row["n_late"])
+                for row in merging.changes(space).to_pylist()
             }
-            for file in staged
-        ]
-        yield pa.RecordBatch.from_pylist(files, _WRITTEN)
+        return (Merged(file, *changes.get(file.key, (0, 0))) for file in files)
 
 
-def staged_files(written: pa.Table) -> list[StagedFile]:
-    """The files in rows of `WRITTEN`."""
-    return [
-        StagedFile(key_of(row["day"]), row["folder"], row["name"], row["n_rows"], row["digest"])
-        for row in written.to_pylist()
+def _sent(
+    kind: Kind, rows: pa.Table, table: Table, n_parts: int, is_sent: npt.ArrayLike = True
+) -> Iterator[Piece]:
+    """Those of `rows` that are sent, to the parts of their keys."""
+    seldom = {"did", "name", *table.key}
+    repeats = [
+        field.name for field in rows.schema if pa.types.is_string(field.type) and field.name not in seldom
     ]
+    for name in repeats:  # every step from here to the merge then copies numbers
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, name, pc.dictionary_encode(rows[name]))
+    part = np.where(is_sent, part_of(rows[table.key[0]], n_parts), -1)
+    return sent(kind, rows, part, n_parts)
 
 
-def key_of(day: str | None) -> Key:
-    """The key of the partition of a day; of the whole table without one."""
-    return () if day is None else (day,)
-
-
-def _sent(kind: str, rows: pa.Table, table: Table, n_parts: int) -> Iterator[pa.RecordBatch]:
-    (key,) = table.key
-    if n_parts == 1:
-        yield _piece(kind, 0, rows)
-        return
-    for number, some in divided(rows, part_of(rows[key], n_parts), n_parts):
-        yield _piece(kind, number, some)
-
-
-def _piece(kind: str, part: int, rows: pa.Table) -> pa.RecordBatch:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_table(rows)
-    packed = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-    return pa.record_batch({"kind": [kind], "part": pa.array([part], pa.int32()), "packed": packed})
+def _named(pieces: Iterable[Piece]) -> Iterator[tuple[str, pa.Table]]:
+    return ((kind[0], unpacked(content)) for _, (kind, content) in pieces)

@@ -16,28 +16,16 @@ import pyarrow as pa
 
 from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
 from features.stream.texts import part_of
+from jobs.spark.exchange import Piece, Source, Written, sent, sources
 from jobs.store.keys import Key
 from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 from jobs.train.spark_parts import FILES as CATALOGUE
-from jobs.train.spark_parts import (
-    HITS,
-    READS,
-    STATE,
-    FeatureParts,
-    LabelParts,
-    Piece,
-    Source,
-    Written,
-    sent,
-    sources,
-)
+from jobs.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts
 from jobs.train.work import FeatureWork, LabelWork
 from models.serving.scoring import RegionModels
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import SparkSession
-if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
@@ -68,7 +56,7 @@ class SparkEngine:
             *_states(tables, work),
         ]
         by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
-        written = _gathered(by_dataset, n_parts).mapPartitionsWithIndex(parts.written).collect()
+        written = _gathered(by_dataset, n_parts).mapPartitions(parts.written).collect()
         done = tables.commit(table, _files(written, table), cover=work.keys, base=base)
         for kept, before in bases.items():
             files = _files(written, kept)
@@ -93,7 +81,7 @@ class SparkEngine:
         if work.hits is not None:
             hits = sent(HITS, work.hits, part_of(work.hits["did"], n_parts), n_parts)
             pieces = pieces.union(self._spark.sparkContext.parallelize(list(hits)))
-        written = _gathered(pieces, n_parts).mapPartitionsWithIndex(parts.written).collect()
+        written = _gathered(pieces, n_parts).mapPartitions(parts.written).collect()
         return tables.commit(table, _files(written, table), cover=work.wanted, base=base)
 
     def _n_parts(self, n_reads: int) -> int:

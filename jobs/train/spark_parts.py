@@ -1,122 +1,30 @@
-"""The work of Spark's workers for features and labels: read files, exchange their rows, write new files.
-
-Rows travel between workers as bytes of Arrow tables, which the JVM does not look into.
-"""
+"""The work of Spark's workers for features and labels: read files, exchange their rows, write new files."""
 
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from features import labels
-from features.common.arrays import IntArray
 from features.common.times import parse_as_of
 from features.schema import ACCESSES, STATES, Table, arrow_schema
 from features.schema import FILES as CATALOGUE
 from features.stream import events, facts
 from features.stream.region import Region, dataset_parts
 from features.stream.stored import Stored
-from features.stream.texts import coded, divided, joined, part_of
+from features.stream.texts import coded, part_of
+from jobs.spark.exchange import Piece, Source, Staging, Written, bare, received, sent
 from jobs.store.keys import Key, MomentKey
-from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
+from jobs.store.tables import Tables
 from jobs.train.reads import demanded_day, not_counted, remembered, superseded
 from jobs.train.work import FeatureWork, LabelWork
-
-Kind = tuple[str, ...]
-"""What rows are, by which a worker tells them apart: a word, or the key of their partition."""
-Piece = tuple[int, tuple[Kind, bytes]]
-"""The number of a part, and rows of a kind that are in it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Files of a partition, to be read by a worker; `kind`: what they hold. The snapshot names no others."""
-
-    kind: Kind
-    snapshot: Snapshot
-    key: Key
-    part: Partition
-
-    @property
-    def chosen(self) -> dict[Key, Partition]:
-        """The partition with these files alone."""
-        return {self.key: self.part}
-
-    def rows(self, columns: Iterable[str]) -> pa.Table:
-        """The `columns` of its rows."""
-        return read_partitions(self.snapshot, self.chosen, list(columns))
-
-
-def sources(kind: Kind, snapshot: Snapshot, chosen: Mapping[Key, Partition]) -> Iterator[Source]:
-    """The files of `chosen` partitions, one by one."""
-    alone = bare(snapshot)
-    for key, part in sorted(chosen.items()):
-        for name in part.files:
-            yield Source(kind, alone, key, dataclasses.replace(part, files=(name,)))
-
-
-def bare(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without its list of partitions, which would be sent with every task."""
-    return dataclasses.replace(snapshot, partitions={})
-
-
-def sent(kind: Kind, rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[Piece]:
-    """The rows of each part, to be sent to it; -1: to none."""
-    for number, some in divided(rows, part, n_parts):
-        yield number, (kind, _packed(some))
-
-
-def received(pieces: Iterable[Piece]) -> dict[Kind, pa.Table]:
-    """The rows of a part by kind, in one chunk; a column that is coded has one dictionary."""
-    found: dict[Kind, list[pa.Table]] = {}
-    for _, (kind, packed) in pieces:
-        found.setdefault(kind, []).append(pa.ipc.open_stream(packed).read_all())
-    return {kind: joined(pa.concat_tables(some)) for kind, some in found.items()}
-
-
-def _packed(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
 
 READS, FILES, STATE, HITS = ("reads",), ("files",), ("state",), ("hits",)
 """Kinds of rows."""
 
 _NO_HITS = pa.schema([("did", pa.string()), ("at", pa.int64())]).empty_table()
-
-
-class Written(NamedTuple):
-    """A file of a table that a worker has written."""
-
-    table: str
-    file: StagedFile
-
-
-@dataclasses.dataclass(frozen=True)
-class Staging:
-    """A folder of a table for new files of its partitions."""
-
-    root: str
-    table: Table
-    folder: str
-
-    @classmethod
-    def of(cls, tables: Tables, table: Table) -> Staging:
-        """A new one."""
-        return cls(tables.root, table, new_folder())
-
-    def written(self, part: int, pieces: Iterable[tuple[Key, pa.Table]]) -> Iterator[Written]:
-        """Write the rows that a part has. A task that runs twice writes files of different names."""
-        prefix = f"part-{part}-{uuid.uuid4().hex}"
-        staged = Tables(self.root).stage(self.table, self.folder, pieces, prefix=prefix)
-        return (Written(self.table.name, file) for file in staged)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,15 +72,15 @@ class FeatureParts:
         yield from sent(FILES, files, found.files, self.n_parts)
         yield from sent(STATE, stored.rows, found.states, self.n_parts)
 
-    def written(self, part: int, pieces: Iterable[Piece]) -> Iterator[Written]:
+    def written(self, pieces: Iterable[Piece]) -> Iterator[Written]:
         """Write the features of a part, and its state."""
         work = self.work
         region = Region(*self._known(pieces), work.spec)
         rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
-        yield from self.features.written(part, rows)
+        yield from self.features.written(rows)
         for kept, (since_s, before_s) in work.kept.items():
             state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
-            yield from self.states[kept].written(part, [(work.keys[-1], state.rows)])
+            yield from self.states[kept].written([(work.keys[-1], state.rows)])
 
     def _known(self, pieces: Iterable[Piece]) -> tuple[pa.Table, pa.Table, Stored]:
         found = received(pieces)
@@ -207,13 +115,13 @@ class LabelParts:
             rows = source.rows(["did"])
         return sent(source.kind, rows, part_of(rows["did"], self.n_parts), self.n_parts)
 
-    def written(self, part: int, pieces: Iterable[Piece]) -> Iterator[Written]:
+    def written(self, pieces: Iterable[Piece]) -> Iterator[Written]:
         """Write the labels of a part."""
         found = received(pieces)
         rows = found.pop(READS, arrow_schema(ACCESSES).empty_table().select(list(labels.COLUMNS)))
         hits = found.pop(HITS, _NO_HITS) if self.has_hits else None
         reads = labels.Reads(rows, until_s=self.work.until_s, hits=labels.hits_of(hits))
-        return self.into.written(part, self._labels(reads, found))
+        return self.into.written(self._labels(reads, found))
 
     def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
         spec = self.work.spec

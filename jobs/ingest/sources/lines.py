@@ -13,10 +13,13 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.common.errors import InputError, NotPlainError
 from features.common.input_files import PACKED, InputFile, Unpacked, plain
-from jobs.ingest.sources.workspace import MOST_LINE_BYTES
+
+MOST_LINE_BYTES = 16 * 2**20
+"""Of one line; what is longer is cut there, which makes no record of it."""
 
 # What a core's cache holds, and no fewer lines than DuckDB takes at once.
 _CHUNK_BYTES = 2**20
@@ -54,10 +57,10 @@ def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
 def batches(
     pieces: Iterable[Piece], refuse: Callable[[InputFile, NotPlainError], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The lines of `pieces`: value as bytes, and input, the file's URI.
+    """The lines of `pieces`: value, as `text_of` has it, and input, the file's URI.
 
-    A line ends with a line feed, a carriage return or both. gz, bz2 and zst by their suffix. `refuse` is told
-    of what is no plain file. Raises InputError naming a file that is broken.
+    A line ends with a line feed, a carriage return or both. gz, bz2 and zst by their suffix. `refuse` is
+    called with what is no plain file. Raises InputError naming a file that is broken.
     """
     for piece in pieces:
         try:
@@ -65,15 +68,27 @@ def batches(
                 for begin in range(0, len(values), _LINES_AT_ONCE):
                     some = values[begin : begin + _LINES_AT_ONCE]
                     inputs = pa.repeat(pa.scalar(uri_of(piece.file)), len(some))
-                    yield pa.record_batch({"value": some, "input": inputs})
+                    yield text_of(pa.record_batch({"value": some, "input": inputs}))
         except NotPlainError as error:
             refuse(piece.file, error)
+
+
+def text_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` with `value`, lines as bytes, as text: long ones cut, bytes that are no UTF-8 replaced."""
+    values = batch["value"]
+    if (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_LINE_BYTES:
+        values = pc.binary_slice(values, 0, MOST_LINE_BYTES)
+    try:
+        texts = values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = pa.array([value.decode(errors="replace") for value in values.to_pylist()], pa.string())
+    return batch.set_column(batch.schema.get_field_index("value"), "value", texts)
 
 
 def first_line(files: Sequence[InputFile]) -> str:
     """The first line that is not blank; empty if there is none."""
     found = (value.as_py() for some in batches(map(Piece, files), _leave_out) for value in some["value"])
-    return next((line for line in found if line.strip(b" ")), b"").decode(errors="replace")
+    return next((str(line) for line in found if line.strip(" ")), "")
 
 
 def fail(file: InputFile, why: NotPlainError) -> None:

@@ -18,14 +18,10 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from features.common.errors import NotPlainError
 from features.schema import Table, arrow_schema
 from jobs.ingest.sources.sql import Query
-
-MOST_LINE_BYTES = 16 * 2**20
-"""Of one line; what is longer is cut there, which makes no record of it."""
 
 MEMORY = "2GB"
 """What a workspace holds in memory; the rest is in its folder."""
@@ -57,18 +53,20 @@ def refusals(table: Table, refused: Iterable[tuple[str, NotPlainError]]) -> pa.T
 
 
 def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of `batches` of raw records, about `rows` records at a time, on one core.
+    """The rows of `batches` of raw records, all of one schema, about `rows` of them at a time, on one core.
 
-    Lines (`value`) are bytes.
+    Raises what `batches` raises.
     """
-    with _connected({"threads": 1}) as database:
-        schema = parsed_schema(query.table)
-        for some in gathered(batches, rows):
-            for raw in some.combine_chunks().to_batches():
-                batch = lines_of(raw) if "value" in raw.schema.names else raw
-                database.register("raw", pa.table(_prepared(query, batch)))
-                found = database.sql(query.text).to_arrow_table()
-                yield from found.cast(schema).to_batches()
+    schema, shared = parsed_schema(query.table), _Shared(_prepared(query, batch) for batch in batches)
+    first = next(shared, None)
+    if first is None:
+        return
+    with _connected({"threads": 1}) as database, shared.failing():
+        stream = itertools.chain([first], shared)
+        database.register("raw", pa.RecordBatchReader.from_batches(first.schema, stream))
+        # One statement for all of them: planning it takes as long as parsing thousands of records.
+        for found in database.sql(query.text).to_arrow_reader(rows):
+            yield found.cast(schema)
 
 
 class Workspace:
@@ -115,7 +113,7 @@ class Workspace:
 
     def count_refused(self) -> None:
         """Add a row per refused input to `parsed`."""
-        self.add("parsed", refusals(self.table, self._refused))
+        self.add([("parsed", refusals(self.table, self._refused))])
         self._refused.clear()
 
     def _insert(self, query: Query, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -128,14 +126,16 @@ class Workspace:
         """A new table `name` of rows of the table, with the text columns `columns` beside its own."""
         types = {column.name: _TYPES[column.kind] for column in self.table.columns}
         self._create(name, types | dict.fromkeys(columns, "VARCHAR"))
-        for rows in tables:
-            self.add(name, rows)
+        self.add((name, rows) for rows in tables)
 
-    def add(self, name: str, rows: pa.Table) -> None:
-        """Add rows to the table `name`, by the names of their columns."""
-        self.database.register("more", rows.cast(_without_zones(rows.schema)))
-        self.database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM more')
-        self.database.unregister("more")
+    def add(self, pieces: Iterable[tuple[str, pa.Table]]) -> None:
+        """Add rows to tables, each piece to the table that it names, by the names of their columns."""
+        self.database.begin()  # pieces that are committed one by one are copied again and again
+        for name, rows in pieces:
+            self.database.register("more", rows.cast(_without_zones(rows.schema)))
+            self.database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM more')
+            self.database.unregister("more")
+        self.database.commit()
 
     def found(self, text: str) -> pa.Table:
         """The answer to a SELECT."""
@@ -168,14 +168,6 @@ def opened(table: Table, *, memory: str = MEMORY, threads: int | None = None) ->
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def lines_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` with `value` as text: cut where it is too long, with bytes that are no UTF-8 replaced."""
-    values = batch["value"]
-    if (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_LINE_BYTES:
-        values = pc.binary_slice(values, 0, MOST_LINE_BYTES)
-    return batch.set_column(batch.schema.get_field_index("value"), "value", _text(values))
-
-
 def _without_zones(schema: pa.Schema) -> pa.Schema:
     """`schema` with times as DuckDB's TIMESTAMP: in UTC, without saying so."""
     fields = [
@@ -185,27 +177,8 @@ def _without_zones(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _text(values: pa.Array) -> pa.Array:
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([value.decode(errors="replace") for value in values.to_pylist()], pa.string())
-
-
 def _prepared(query: Query, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if query.prepare is None else query.prepare(batch)
-
-
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """`batches` together, about `rows` rows at a time."""
-    some: list[pa.RecordBatch] = []
-    for batch in batches:
-        some.append(batch)
-        if sum(one.num_rows for one in some) >= rows:
-            yield pa.Table.from_batches(some)
-            some = []
-    if some:
-        yield pa.Table.from_batches(some)
 
 
 class _Shared(Iterator[pa.RecordBatch]):
@@ -220,7 +193,7 @@ class _Shared(Iterator[pa.RecordBatch]):
         """Raise in the block what making a batch raised."""
         try:
             yield
-        except duckdb.Error:
+        except (duckdb.Error, pa.ArrowException, OSError):
             if self.failure is not None:
                 raise self.failure from None
             raise

@@ -21,7 +21,7 @@ from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import engines, incremental, pull, pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine, PullSummary
-from jobs.ingest.sources import workspace
+from jobs.ingest.sources import lines, workspace
 from jobs.settings.sources import SOURCES
 from jobs.settings.tree import Settings, SparkSettings
 from jobs.store.tables import Tables
@@ -203,7 +203,7 @@ def test_a_workspace_draws_no_progress_where_no_script_runs() -> None:
     code = (
         "import duckdb\n"
         "from features.schema import ACCESSES\n"
-        "from jobs.ingest.sources import workspace\n"
+        "from jobs.ingest.sources import lines, workspace\n"
         "with duckdb.connect() as plain, workspace.opened(ACCESSES) as space:\n"
         "    for one in (plain, space.database, space.database.cursor()):\n"
         "        print(*one.execute(\"SELECT current_setting('enable_progress_bar')\").fetchone())\n"
@@ -212,7 +212,7 @@ def test_a_workspace_draws_no_progress_where_no_script_runs() -> None:
     assert done.stdout.split() == ["True", "False", "False"], done.stderr
 
 
-@pytest.mark.parametrize("n_bytes", [4 * 2**20 - 1, 4 * 2**20, workspace.MOST_LINE_BYTES + 5 * 2**20])
+@pytest.mark.parametrize("n_bytes", [4 * 2**20 - 1, 4 * 2**20, lines.MOST_LINE_BYTES + 5 * 2**20])
 def test_a_line_of_any_length_is_one_row(tmp_path: Path, n_bytes: int) -> None:
     long = b"x" * n_bytes
     (tmp_path / "a").write_bytes(b"\r\n".join([b"one", long, b"", long, b"four"]))

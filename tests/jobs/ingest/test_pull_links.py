@@ -19,9 +19,8 @@ from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
 from jobs.ingest import incremental, pull_input
 from jobs.ingest.pull_input import Engine, PullSummary, Request, Selection
-from jobs.ingest.sources import base, lines, queued_jobs
+from jobs.ingest.sources import lines, queued_jobs
 from jobs.ingest.sources.site import Site
-from jobs.ingest.sources.workspace import MOST_LINE_BYTES
 from jobs.ingest.spark_engine import SparkEngine
 from jobs.store.tables import Tables
 
@@ -144,18 +143,14 @@ def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
     assert TOKEN not in told(tables)
 
 
-def test_spark_reads_the_same_lines_in_pieces(
-    spark_engine: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
     rows = [f"line {i} {'x' * (i % 50)}" for i in range(2000)]
     text = "\r\n".join(rows[:1000]) + "\n" + "\n".join(rows[1000:])
     (tmp_path / "a").write_bytes(text.encode())
-    monkeypatch.setattr(base, "_PIECE_BYTES", 1000)
-    (file,) = lines.pieces(InputFile(tmp_path / "a"), 1000)[:1]
-    assert file.stop
-    pieces = base.local_pieces(spark_engine._spark, [InputFile(tmp_path / "a")], lines.fail)
-    frame = pieces.mapInArrow(base.lines_of, "value binary, input string")
-    assert sorted(row["value"].decode() for row in frame.collect()) == sorted(rows)
+    pieces = lines.pieces(InputFile(tmp_path / "a"), 1000)
+    assert len(pieces) > 40
+    found = [one for batch in lines.batches(pieces, lines.fail) for one in batch["value"].to_pylist()]
+    assert found == rows
 
 
 def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
@@ -241,7 +236,7 @@ def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_bytes(
         for some in lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail)
         for value in some["value"]
     ]
-    assert found[0] <= MOST_LINE_BYTES + 2**20 and found[1:] == [2]
+    assert found[0] <= lines.MOST_LINE_BYTES + 2**20 and found[1:] == [2]
     assert sum(n_bytes) < 2**28
 
 

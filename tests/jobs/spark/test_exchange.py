@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from features.schema import STATES, arrow_schema
+from jobs.spark.exchange import Staging
 from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
-from jobs.train.spark_parts import Staging
 
 KEY = MomentKey.at(1_772_323_200, "r")
 
@@ -19,7 +19,7 @@ def test_only_the_files_of_the_attempt_that_counts_are_read(tmp_path: Path) -> N
     row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
     rows = KEY, pa.Table.from_pylist([row], arrow_schema(STATES))
     staging = Staging.of(tables, STATES)
-    (lost,), (found,) = (list(staging.written(0, [rows])) for _ in range(2))
+    (lost,), (found,) = (list(staging.written([rows])) for _ in range(2))
     assert (lost.file.key, lost.file.folder) == (found.file.key, found.file.folder)
     assert lost.file.name != found.file.name
     tables.commit(STATES, [found.file], base=None)
