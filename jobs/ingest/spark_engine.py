@@ -35,11 +35,11 @@ from jobs.ingest.spark_parts import (
     Merged,
     Parse,
     Reader,
+    counts,
     local_lines,
     piece,
     remote_lines,
     stored,
-    told,
 )
 from jobs.spark.exchange import Piece, Staging, received
 from jobs.spark.exchange import sources as files_of
@@ -67,7 +67,7 @@ class _Records(NamedTuple):
 
 @contextmanager
 def _readable(path: str) -> Iterator[None]:
-    """Raises InputError for a file that is found broken while the block runs, as a gz cut short."""
+    """Raise InputError for a file that is found broken while the block runs, for example a gz cut short."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -103,9 +103,9 @@ class SparkEngine:
             head = tables.head(records.query.table)
             n_parts = self._n_parts(request, paths, head)
             parts = _parsed(records, n_parts).partitionBy(n_parts + 1, int)
-            counts = self._told(parts, n_parts, records)
-            changes = self._merged(tables, head, parts, n_parts, days=set(counts["day"].to_pylist()))
-            return _summed(tables, request, counts, changes)
+            found = self._counts(parts, n_parts, records)
+            changes = self._merged(tables, head, parts, n_parts, days=set(found["day"].to_pylist()))
+            return _summed(tables, request, found, changes)
 
     def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
         whole = sources.reads_whole(request.source)
@@ -153,10 +153,10 @@ class SparkEngine:
         query = _query(request, functools.partial(lines.first_line, files))
         return _Records(self._context.parallelize(found, n_tasks), query, local_lines, refused)
 
-    def _told(self, parts: RDD[Piece], n_parts: int, records: _Records) -> pa.Table:
-        """All that the workers told of the rows (`spark_parts.told`), and what was refused before."""
+    def _counts(self, parts: RDD[Piece], n_parts: int, records: _Records) -> pa.Table:
+        """The counts of the parsed rows of all workers, and of inputs that were refused before."""
         table = records.query.table
-        refused = told(workspace.refusals(table, records.refused), table)
+        refused = counts(workspace.refusals(table, records.refused), table)
         found = received(self._context.runJob(parts, list, [n_parts]))
         return pa.concat_tables([refused, *found.values()])
 
@@ -209,9 +209,9 @@ def _changes(merged: Sequence[Merged]) -> Changes:
     return Changes(sum(one.n for one in merged), sum(one.n_late for one in merged), tuple(sorted(days)))
 
 
-def _summed(tables: Tables, request: Request, counts: pa.Table, changes: Changes) -> PullSummary:
-    inputs = counts.group_by("input").aggregate([("n_rows", "sum")])
-    refused = counts.filter(pc.is_valid(counts["reason"]))
+def _summed(tables: Tables, request: Request, found: pa.Table, changes: Changes) -> PullSummary:
+    inputs = found.group_by("input").aggregate([("n_rows", "sum")])
+    refused = found.filter(pc.is_valid(found["reason"]))
     rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])
     rejects = rejects.rename_columns({"n_rows_sum": "n_rows", "sample_min": "sample"})
     return summarise(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]
 """Makes raw records, batches of one schema, of what a worker is given."""
-TOLD, NEW, OLD = ("told",), ("parsed",), ("old",)
-"""Kinds of rows: what is `told` of parsed ones, accepted ones, and those of the table."""
+COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)
+"""Kinds of rows: the `counts` of parsed rows, accepted rows, and rows of the table."""
 PACKED = "part int, kind string, packed binary"
 """Columns of a frame of pieces."""
 
@@ -52,7 +52,7 @@ def remote_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return map(lines.text_of, batches)
 
 
-def told(parsed: pa.Table, table: Table) -> pa.Table:
+def counts(parsed: pa.Table, table: Table) -> pa.Table:
     """Counts of parsed rows: input, reason, day (of accesses), n_rows and the least sample."""
     days = pa.nulls(parsed.num_rows, pa.string())
     if table == ACCESSES:
@@ -66,7 +66,7 @@ def told(parsed: pa.Table, table: Table) -> pa.Table:
 class Parse:
     """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`.
 
-    The part after the last one is what is `told` of them.
+    The part after the last one is their `counts`.
     """
 
     query: Query
@@ -77,7 +77,7 @@ class Parse:
         table = self.query.table
         for batch in workspace.parse(self.query, self.read(given), rows=_ROWS_SENT):
             rows = pa.Table.from_batches([batch])
-            yield self.n_parts, (TOLD, packed(told(rows, table)))
+            yield self.n_parts, (COUNTS, packed(counts(rows, table)))
             is_accepted = pc.is_null(batch["reason"]).to_numpy(zero_copy_only=False)
             yield from _sent(NEW, rows.select(table.column_names), table, self.n_parts, is_accepted)
 

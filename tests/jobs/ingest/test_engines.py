@@ -203,7 +203,7 @@ def test_a_workspace_draws_no_progress_where_no_script_runs() -> None:
     code = (
         "import duckdb\n"
         "from features.schema import ACCESSES\n"
-        "from jobs.ingest.sources import lines, workspace\n"
+        "from jobs.ingest.sources import workspace\n"
         "with duckdb.connect() as plain, workspace.opened(ACCESSES) as space:\n"
         "    for one in (plain, space.database, space.database.cursor()):\n"
         "        print(*one.execute(\"SELECT current_setting('enable_progress_bar')\").fetchone())\n"
