@@ -80,7 +80,7 @@ def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(si
     steward = site.steward(sees_processes=False)
     assert eventually(lambda: len(site.held()) <= 15, 60), site.held()
     with downgraded(site, older):
-        assert eventually(lambda: len(site.held()) == 8, 60), "its own purge, at its start"
+        assert eventually(lambda: site.purged()[1] > 0, 60), "its own purge, at its start"
         held = site.held() | {name_of(name) for name in names[18:29]}
         for name in names[18:29]:
             site.read(name)
