@@ -168,8 +168,8 @@ class Site:
     def make_heard(self) -> None:
         """Have the server report to the new collector, and empty it.
 
-        From 5.9 on a server loses the first packet that it sends after one that nobody received: the kernel
-        answers the send with the error of the packet before.
+        Seen on 5.5.3, 5.9.9 and 6.2.1: after a packet that no process received, the kernel refuses the next
+        one, and the server drops it.
         """
         name = f"{TEST_FILES}heard"
         self.servers.add_file(name, os.urandom(MIB))
