@@ -7,7 +7,7 @@ LOCAL ?= local-out
 NOTEBOOKS ?= notebooks-out
 TRACES ?= conf/leaderboard.toml
 DRILL_MINUTES ?= 10
-# Servers that `make verify` builds and tests beside the system's; `make test` tests those that are there.
+# Servers that `make verify` builds and tests beside the system's; `make test` tests the newest that is there.
 XROOTD_VERSIONS ?= 5.9.9 6.2.1
 STAMP := .venv/.installed
 # A file's tests stay in one process; each process has a Spark session and servers of its own.

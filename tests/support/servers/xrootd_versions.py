@@ -1,7 +1,7 @@
 """The XRootD versions on this machine that tests of real servers run on: the system's, and those built here.
 
-`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here; without it all that
-are here are tested. `conf/deploy/xrootd.sh VERSION` builds one.
+`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here; without it the system's
+and the newest that is here are tested. `conf/deploy/xrootd.sh VERSION` builds one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def programs() -> dict[str, Path]:
 
 
 def wanted() -> tuple[str, ...]:
-    """The versions to test: those asked for, else all that are here."""
+    """The versions to test: those asked for, else the system's and the newest here."""
     asked = os.environ.get("CACHECAST_XROOTD_VERSIONS", "").split()
-    return tuple(asked) or tuple(programs()) or (NONE,)
+    here = list(programs())
+    return tuple(asked or dict.fromkeys(here[:1] + here[-1:])) or (NONE,)
 
 
 def summary() -> str:
