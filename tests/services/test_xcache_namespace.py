@@ -42,7 +42,7 @@ def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
             daemon.start()
     for name in [one.name for one in target_of(site).inventory()]:
         target_of(site).evict(name, timeout_s=10)
-    eventually(lambda: not any(site.namespace.rglob("*.cinfo")))
+    assert eventually(lambda: not any(site.namespace.rglob("*.cinfo")))
 
 
 @pytest.fixture
@@ -193,6 +193,7 @@ def test_the_statistics_of_the_cache_are_no_file_of_it(site: Loopback) -> None:
     own.mkdir(exist_ok=True)
     shutil.copy(site.namespace / f"{name[1:]}.cinfo", own / "DirStat.json.cinfo")
     assert [one.name for one in target_of(site).inventory()] == [name]
+    shutil.rmtree(own)
 
 
 def test_a_folder_that_cannot_be_read_is_not_passed_over(

@@ -1,7 +1,7 @@
 """The XRootD versions on this machine that tests of real servers run on: the system's, and those built here.
 
-`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here; without it the system's
-and the newest that is here are tested. `conf/deploy/xrootd.sh VERSION` builds one.
+`CACHECAST_XROOTD_VERSIONS`, for example `5.5.3 6.2.1`, names those that have to be here; without it the
+system's and the newest are tested. `conf/deploy/xrootd.sh VERSION` builds one.
 """
 
 from __future__ import annotations
