@@ -11,6 +11,7 @@ from typing import Any
 
 import faulty_proxy
 import pytest
+import watched_java
 from rucio_server import RucioServer
 from typer.testing import CliRunner
 
@@ -310,10 +311,8 @@ def test_the_command_pulls_from_the_configured_server(
     for key, value in login.items():
         monkeypatch.setenv(f"CACHECAST_RUCIO__{key}", value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))  # where no java is
-    answer = CliRunner().invoke(app, [*words, "--tables", root])
-    assert answer.exit_code == 0, answer
+    answer = watched_java.cachecast(tmp_path / "watched", *words, "--tables", root)
+    assert (answer.returncode, answer.spark) == (0, set()), answer.stderr
     assert json.loads(answer.stdout)["n_new"] == 6
     assert Tables(root).read_arrow(FILES).num_rows == 6
     assert len(list(Path(root, "files").glob("data-*"))) == 1

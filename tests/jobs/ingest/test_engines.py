@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+import watched_java
 from damage import damaged
 
 from features.common.errors import ConfigError, InputError, ServiceError
@@ -160,30 +159,29 @@ def test_what_can_be_checked_is_checked_before_an_engine_starts(
     assert not (tmp_path / "tables").exists()
 
 
-@pytest.mark.parametrize("step", ["pull", "scan"])
-def test_a_cache_s_host_needs_neither_java_nor_spark(tmp_path: Path, step: str) -> None:
-    (tmp_path / "a").mkdir()
-    shutil.copy(GOLDEN / "rucio_traces/input.jsonl", tmp_path / "a/1")
-    given = {
-        "pull": ["--source", "rucio_traces", "--input", str(tmp_path / "a"), "--day", "2026-03-01"],
-        "scan": ["--cache", "xc1", "--namespace", str(tmp_path / "a")],
-    }
-    words = [step, *given[step]]
-    code = (
-        "import sys\nfrom jobs.cli.main import app\n"
-        f"app({[*words, '--tables', str(tmp_path / 'tables'), '--json']!r}, standalone_mode=False)\n"
-        "assert not {'pyspark', 'py4j', 'sqlalchemy'} & set(sys.modules)\n"
-    )
-    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env | {"PATH": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout).get("engine", "local") == "local"
+@pytest.mark.parametrize("source", ["rucio_traces", "xcache_cinfo", "xcache_gstream", "xrootd_fstream"])
+def test_pulls_of_a_cache_s_host_start_no_java(tmp_path: Path, source: str) -> None:
+    (path,) = (GOLDEN / source).glob("input.*")
+    words = ["pull", "--source", source, "--input", str(path), "--day", "2026-03-01", "--json"]
+    done = watched_java.cachecast(tmp_path, *words, "--tables", str(tmp_path / "tables"))
+    assert (done.returncode, done.spark) == (0, set()), done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["engine"] == "local" and answer["n_new"]
+
+
+def test_a_scan_starts_no_java(tmp_path: Path) -> None:
+    namespace = str(GOLDEN / "xcache_cinfo/input.cache1")
+    words = ["scan", "--cache", "xc1", "--namespace", namespace, "--json"]
+    done = watched_java.cachecast(tmp_path, *words, "--tables", str(tmp_path / "tables"))
+    assert (done.returncode, done.spark) == (0, set()), done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["files"] and answer["new_accesses"]
+
+
+def test_a_start_of_java_is_seen(tmp_path: Path) -> None:
+    words = ["pull", "--source", "rucio_dumps", "--input", str(tmp_path), "--day", "2026-03-01"]
+    done = watched_java.cachecast(tmp_path / "watched", *words, "--tables", str(tmp_path / "tables"))
+    assert done.returncode and {"java", "pyspark"} <= done.spark, done.stderr
 
 
 def test_a_workspace_reads_and_writes_no_file(tmp_path: Path) -> None:
