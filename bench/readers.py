@@ -33,8 +33,11 @@ from features.schema import ACCESSES  # noqa: E402
 from jobs.ingest import pull_input  # noqa: E402
 from jobs.ingest.local_engine import LocalEngine  # noqa: E402
 from jobs.ingest.pull_input import Engine  # noqa: E402
-from jobs.ingest.sources import lines, rucio_traces  # noqa: E402
-from jobs.ingest.sources.site import Site  # noqa: E402
+from jobs.ingest.sources import (  # noqa: E402
+    Site,
+    lines,
+    rucio_traces,
+)
 from jobs.ingest.sources.workspace import opened  # noqa: E402
 from jobs.ingest.spark_engine import SparkEngine  # noqa: E402
 from jobs.ingest.spark_parts import Parse, local_lines  # noqa: E402

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from features.common.errors import CachecastError, ConfigError, InputError, SchemaError
-from jobs.ingest.queue_entries import checked
-from jobs.ingest.sources import queued_jobs
-from jobs.ingest.sources.queued_jobs import entries
+from jobs.ingest import queue_entries
+from jobs.ingest.queue_entries import checked, entries
 from jobs.settings.tree import Settings
 from jobs.simulate import workload
 from jobs.simulate.fleet import load_fleet
@@ -126,7 +125,7 @@ def test_a_line_of_json_ends_where_lines_end_and_not_at_unicodes_separators(tmp_
 
 
 def test_a_queue_of_more_entries_than_any_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued_jobs, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(queue_entries, "MOST_ENTRIES", 10)
     for name, text in (
         ("q.json", "[" + ",".join(["{}"] * 11) + "]"),
         ("q.csv", "job_id\n" + "1\n" * 11),
@@ -144,7 +143,7 @@ def test_a_queue_of_more_columns_than_any_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_queue_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queued_jobs, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(queue_entries, "MOST_BYTES", 1 << 20)
     with (tmp_path / "queue.json").open("wb") as sparse:
         sparse.truncate(1 << 27)
     with memory_of(2), pytest.raises(InputError, match="larger than 1 MiB"):

@@ -13,9 +13,8 @@ from features.common.errors import InputError
 from features.schema import ACCESSES, FILES
 from jobs.ingest import local_engine
 from jobs.ingest.pull_input import PullSummary, Request
-from jobs.ingest.sources import lines, rucio_catalogue, rucio_files, workspace
+from jobs.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
 from jobs.ingest.sources.local import files_at, is_local
-from jobs.ingest.sources.site import Site
 from jobs.settings.sources import IN_USE
 from jobs.store.filesystems import store_at
 from jobs.store.tables import Tables, read_partitions

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from features.common.errors import InputError
+from features.common.input_files import InputFile
 from features.common.times import day_label
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import captures, engines, incremental, pull_input, sources
-from jobs.ingest.pull_input import PullSummary, Request
-from jobs.ingest.sources.local import is_local, places_at
-from jobs.ingest.sources.site import Site
+from jobs.ingest import incremental, pull_input, sources
+from jobs.ingest.local_engine import LocalEngine
+from jobs.ingest.pull_input import Engine, Mark, PullSummary, Request
+from jobs.ingest.sources import Site
+from jobs.ingest.sources.local import files_at, is_local, local_path, places_at, status_of, unpacked_bytes
 from jobs.settings.sources import IN_USE, SERVERS, WITHOUT_SIZES
-from jobs.settings.tree import Settings
+from jobs.settings.tree import Settings, SparkSettings
 from jobs.store.sizes import n_unknown
 from jobs.store.tables import Tables
+
+_COLLECTORS = "gstream-*.capture"
 
 
 def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
@@ -31,7 +37,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     if source in SERVERS:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
     sources.check_source(source)
-    engine = engines.chosen(
+    engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
     summary = pull_input.pull(
@@ -51,7 +57,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     if source != "xcache_gstream" or not new_only:
         return summary
     taken = incremental.taken(engine, tables, Request(source, path, Site()))
-    removed = captures.remove(taken, before_s=day_s - settings.collect.keep)
+    removed = remove_captures(taken, before_s=day_s - settings.collect.keep)
     return dataclasses.replace(summary, **removed._asdict())
 
 
@@ -73,3 +79,52 @@ def _pull_from_server(
         in_use_days=settings.rucio.in_use // 86400,
     )
     return dataclasses.replace(summary, engine="local")
+
+
+def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: SparkSettings) -> Engine:
+    """DuckDB in this process for an input at `path` that is local and of ordinary size, else Spark, started.
+
+    Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
+    count tenfold), and the source does not need Spark. Raises InputError if nothing is at a local `path`.
+    """
+    if sources.decoder(source) is not None:
+        local_path(path)
+        return LocalEngine()  # their files only make sense one after the other
+    files = files_at(path, whole=sources.reads_whole(source)) if is_local(path) else None
+    if _fits(tables, source, files, up_to_bytes):
+        return LocalEngine()
+    from jobs.ingest.spark_engine import SparkEngine  # noqa: PLC0415  Spark is loaded where it is used
+    from jobs.spark.session import spark_session  # noqa: PLC0415
+
+    return SparkEngine(spark_session(spark))
+
+
+def _fits(tables: Tables, source: str, files: Sequence[InputFile] | None, up_to_bytes: int) -> bool:
+    if files is None or sources.needs_spark(source) or not is_local(tables.root):
+        return False
+    if sources.table_of(source) is FILES:  # which is merged as a whole
+        files = [*files, *map(InputFile, tables.local_files(FILES))]
+    sizes = (unpacked_bytes(str(file.path), status_of(file).st_size) for file in files)
+    return sum(sizes) <= up_to_bytes
+
+
+class Removed(NamedTuple):
+    """Numbers of captures deleted, and of those that this account may not delete."""
+
+    n_removed: int
+    n_not_removed: int
+
+
+def remove_captures(taken: Iterable[Mark], *, before_s: int) -> Removed:
+    """Delete the collector's captures among `taken` that last changed before `before_s` (since 1970)."""
+    n_removed = n_not_removed = 0
+    for mark in taken:
+        path = local_path(mark.input)
+        if not path.match(_COLLECTORS) or mark.modified_at.timestamp() >= before_s:
+            continue
+        try:
+            path.unlink(missing_ok=True)
+            n_removed += 1
+        except OSError:
+            n_not_removed += 1
+    return Removed(n_removed, n_not_removed)

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import check_source
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, check_source
 from jobs.store.rejects import replace_rejects
 from jobs.store.tables import Tables, read_partitions
 

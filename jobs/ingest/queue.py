@@ -13,8 +13,7 @@ from features.common.arrays import IntArray
 from features.common.errors import InputError
 from features.common.times import day_label, parse_as_of
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
-from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked
-from jobs.ingest.sources.queued_jobs import entries
+from jobs.ingest.queue_entries import FURTHEST_S, Checked, checked, entries
 from jobs.settings.tree import Settings
 from jobs.store.keys import Key, MomentKey
 from jobs.store.rejects import replace_rejects

@@ -20,8 +20,7 @@ from features.schema import ACCESSES, CONTENTS, arrow_schema
 from jobs.caches.inventory import check_loss
 from jobs.ingest import local_engine
 from jobs.ingest.pull_input import Request
-from jobs.ingest.sources import sql, workspace, xcache_cinfo
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, sql, workspace, xcache_cinfo
 from jobs.ingest.sources.workspace import Workspace
 from jobs.settings.tree import Settings
 from jobs.store.keys import MomentKey

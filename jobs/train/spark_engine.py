@@ -8,7 +8,6 @@ driver commits.
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ import pyarrow as pa
 
 from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
 from features.stream.texts import part_of
-from jobs.spark.exchange import Piece, Source, Written, sent, sources
+from jobs.spark.exchange import Piece, Source, Staging, Written, sent, sources
 from jobs.store.keys import Key
-from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
+from jobs.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.train.spark_parts import FILES as CATALOGUE
 from jobs.train.spark_parts import HITS, READS, STATE, FeatureParts, LabelParts
 from jobs.train.work import FeatureWork, LabelWork
@@ -126,20 +125,18 @@ def staged(
 ) -> list[StagedFile]:
     """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
     files = list(sources(("features",), features, chosen))
-    score = _Score(tables.root, new_folder(), models)
-    return spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect()
+    score = _Score(Staging.of(tables, PREDICTIONS), models)
+    return _files(
+        spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect(), PREDICTIONS
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Score:
-    """Writes the predictions of a file of features into `folder`."""
+    """Writes the predictions of a file of features."""
 
-    root: str
-    folder: str
+    into: Staging
     models: RegionModels
 
-    def __call__(self, source: Source) -> list[StagedFile]:
-        rows = self.models.table(read_partitions(source.snapshot, source.chosen))
-        # A task that runs twice writes files of different names.
-        prefix = f"part-{uuid.uuid4().hex}"
-        return Tables(self.root).stage(PREDICTIONS, self.folder, [(source.key, rows)], prefix=prefix)
+    def __call__(self, source: Source) -> Iterator[Written]:
+        return self.into.written([(source.key, self.models.table(source.rows()))])

@@ -1,14 +1,16 @@
-"""The sources, by name. A source is loaded when it is used.
+"""The sources, by name, and what of a site they depend on. A source is loaded when it is used.
 
 A source is one definition of how raw records become rows, whichever engine runs it:
 
 - lines: `query(site)` over each line, or `query(site, header)` where a first line names the columns;
+  of `cms`, whose records several sources share, a function of the source's name;
 - decoded: `decode(…)` of files that only make sense one after the other, see `decoded.Decode`;
 - Spark's: `read(spark, path, …)` of files that Spark alone reads.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Callable
 from types import ModuleType
@@ -16,19 +18,35 @@ from typing import TYPE_CHECKING, cast
 
 from features.common.errors import ConfigError
 from features.schema import ACCESSES, FILES, Table
-from jobs.ingest.sources.site import Site
-from jobs.settings.sources import SERVERS, SOURCES
+from jobs.settings.sources import CATALOGUES, SERVERS, SOURCES
 
 if TYPE_CHECKING:
     from jobs.ingest.sources.decoded import Decode
     from jobs.ingest.sources.sql import Query
 
+_OF_CMS = frozenset({"cms_aaa", "cmssw_pop"})
 _HEADED = frozenset({"atlas_popularity", "osdf_accesses", "popularity_series"})
 _DECODED = frozenset({"xcache_gstream", "xcache_cinfo", "xrootd_fstream"})
-_OF_FILES = frozenset({"rucio_files", "rucio_dumps"})
 _OF_SPARK = frozenset({"rucio_dumps"})
 # Their files mean nothing alone: all at a path is one input.
 _WHOLE = frozenset({"rucio_dumps", "xcache_cinfo", "xrootd_fstream"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """The site's settings that sources depend on.
+
+    `salt` hashes users (empty: no users). `day` (`2026-03-01`) dates records that do not state when they were
+    made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
+    `storages`: patterns of the storages that count where a source names one (none: all count).
+    `test_files`: patterns of names that only monitoring reads.
+    """
+
+    salt: str = ""
+    day: str = ""
+    caches: tuple[str, ...] = ()
+    storages: tuple[str, ...] = ()
+    test_files: tuple[str, ...] = ()
 
 
 def check_source(name: str) -> None:
@@ -40,7 +58,7 @@ def check_source(name: str) -> None:
 
 def table_of(name: str) -> Table:
     """The table that rows of the source go to."""
-    return FILES if name in _OF_FILES else ACCESSES
+    return FILES if name in CATALOGUES else ACCESSES
 
 
 def needs_spark(name: str) -> bool:
@@ -64,10 +82,11 @@ def query_of_lines(name: str, site: Site, first_line: Callable[[], str], path: s
     Raises SchemaError if the header lacks columns.
     """
     source = module(name)
+    define = getattr(source, name if name in _OF_CMS else "query")
     header = (source.header(first_line(), path),) if name in _HEADED else ()
-    return cast("Query", source.query(site, *header)).reading(site)
+    return cast("Query", define(site, *header)).reading(site)
 
 
 def module(name: str) -> ModuleType:
     """The module of a source."""
-    return importlib.import_module(f"jobs.ingest.sources.{name}")
+    return importlib.import_module(f"jobs.ingest.sources.{'cms' if name in _OF_CMS else name}")

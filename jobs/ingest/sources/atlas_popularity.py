@@ -14,9 +14,8 @@ import pyarrow as pa
 from features.common.errors import SchemaError
 from features.common.hashes import SPARK_SEED, xxh64
 from features.schema import ACCESSES
-from jobs.ingest.sources import rucio_events, sql
+from jobs.ingest.sources import Site, rucio_traces, sql
 from jobs.ingest.sources.csv_header import Header
-from jobs.ingest.sources.site import Site
 
 _COLUMNS = (
     *("timestamp", "user", "scope", "name", "project", "datatype", "run_number", "stream_name", "prod_step"),
@@ -97,7 +96,7 @@ def _reason() -> str:
     is_none = sql.first_words(
         ("malformed", "'malformed TSV'"),
         *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in needed),
-        rucio_events.not_a_read("eventtype"),
+        rucio_traces.not_a_read("eventtype"),
     )
     wrong = sql.first_reason(
         *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in _TIMES),
@@ -118,7 +117,7 @@ def _columns(salt: str) -> dict[str, str]:
         "n_reads": "n_reads",
         "origin": "rse",
         "user": sql.hashed_user('"user"', salt),
-        "activity": rucio_events.activity("eventtype", '"user"'),
+        "activity": rucio_traces.activity("eventtype", '"user"'),
         "source": "'atlas_popularity'",
         "event_id": _event_id(),
     }

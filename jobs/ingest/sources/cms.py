@@ -1,4 +1,4 @@
-"""What CMS's two popularity streams share: JSON lines of MONIT with the record in `data`, times in ms.
+"""CMS's two popularity streams: JSON lines of MONIT with the record in `data`, times in ms.
 
 A field is read as `{"data": {"file_lfn": …}}` or as `{"data.file_lfn": …}`. `server_domain` and its like are
 what the server knows of itself and of its client.
@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import sql, urls
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, sql, urls
 
 _TIMES = ("start_time", "end_time", "kafka_timestamp", "timestamp")
 _SIZES = ("file_size", "read_bytes", "read_bytes_at_close")
@@ -25,7 +24,24 @@ _NUMBERS = (*(f"data.{name}" for name in ("start_time", "end_time", *_SIZES)), *
 _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
-def stream(site: Site, source: str, *, site_column: str) -> sql.Query:
+def cms_aaa(site: Site) -> sql.Query:
+    """Accesses that XRootD servers report (HDFS `…/xrootd/{raw,enr}/gled/`), see `_stream`.
+
+    `site` is the client's domain: no more is reported.
+    """
+    return _stream(site, "cms_aaa", site_column="client_domain")
+
+
+def cmssw_pop(site: Site) -> sql.Query:
+    """Accesses that CMS's jobs report, one per file read (HDFS `…/cmssw_pop/raw/metric/`), see `_stream`.
+
+    `site` is site_name. `fallback` (the job read over the WAN what its site did not have) shows in `origin`,
+    and is not kept.
+    """
+    return _stream(site, "cmssw_pop", site_column="site_name")
+
+
+def _stream(site: Site, source: str, *, site_column: str) -> sql.Query:
     """Accesses of the stream `source`, one row a record; `site_column` is where the job ran.
 
     A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
@@ -33,7 +49,7 @@ def stream(site: Site, source: str, *, site_column: str) -> sql.Query:
     read_bytes_at_close, as a lost packet leaves one of them short.
     """
     parsed = (
-        {f"{name}_us": sql.micros_of_ms(f'"{name}"') for name in _TIMES}
+        {f"{name}_us": _micros_of_ms(f'"{name}"') for name in _TIMES}
         | {f"n_{name}": sql.count(name) for name in _SIZES}
         | {
             "lfn": urls.plain_path("file_lfn"),
@@ -109,3 +125,10 @@ def _host_name(side: str) -> str:
 
 def _known(name: str) -> str:
     return f"CASE WHEN NOT regexp_matches({name}, '{_UNKNOWN}') THEN {name} END"
+
+
+def _micros_of_ms(milliseconds: str) -> str:
+    """µs since 1970 of a number of milliseconds, or text of one; null if it is none, or seconds or µs."""
+    value = f"try_cast({milliseconds} AS DOUBLE)"
+    in_range = f"{value} >= {sql.EARLIEST_MS} AND {value} < {sql.LATEST_S * 1000}"
+    return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import sql, urls
+from jobs.ingest.sources import Site, sql, urls
 from jobs.ingest.sources.cms import is_one_of
-from jobs.ingest.sources.site import Site
 from replay.config import expression
 
 _NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
 from features.common.input_files import InputFile
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site
 from jobs.ingest.sources.workspace import Workspace
+
+_BATCH_ROWS = 20_000
 
 Earlier = Callable[[str, str], Sequence[pa.Table]]
 """The earlier accesses of a source on the days (`2026-03-01`) from … to, with their `day`."""
@@ -23,3 +26,13 @@ class Decode(Protocol):
     def __call__(
         self, space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier
     ) -> int: ...
+
+
+def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`rows` in their order, as batches of `schema`; a field that a row does not have is null.
+
+    Only a batch of them is in memory as Python's objects.
+    """
+    stream = iter(rows)
+    while batch := list(islice(stream, _BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist(batch, schema=schema)

@@ -7,8 +7,7 @@ close_time. The last three are empty while no close was seen.
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import csv_header, sql, urls
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, csv_header, sql, urls
 
 _COLUMNS = ("time", "win_end", "lfn", "size", "user_id", "file_id", "read", "readv", "close_time")
 _TIMES = {"time": "open_us", "win_end": "end_us", "close_time": "close_us"}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import sql, urls
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, sql, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 

@@ -6,8 +6,7 @@ Week w begins 7·w days after 1970-01-01: sources number weeks from a start of t
 from __future__ import annotations
 
 from features.schema import ACCESSES
-from jobs.ingest.sources import csv_header, sql
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, csv_header, sql
 
 _WEEKLY = ("dataset", "week", "accesses")
 _DAILY = ("date", "dataset", "n_accesses")

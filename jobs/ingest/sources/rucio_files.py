@@ -8,8 +8,7 @@ where the name does not tell them), and refused (why there is no file of this na
 from __future__ import annotations
 
 from features.schema import FILES
-from jobs.ingest.sources import sql
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, sql
 
 _FIELDS = (
     *("parent_scope", "parent_name", "scope", "name", "bytes", "adler32"),
@@ -72,7 +71,13 @@ def _columns() -> dict[str, str]:
         "size_bytes": "size",
         "adler32": f"CASE WHEN {is_checksum} THEN lower(adler32) END",
         "created_at": sql.timestamp("created_at_us"),
-        "origins": sql.names_of_list("rses"),
+        "origins": _names_of_list("rses"),
         "known_at": known_at,
         "updated_at": f"greatest({sql.timestamp('published_us')}, {known_at})",
     }
+
+
+def _names_of_list(told: str) -> str:
+    """The names in `told`, a JSON list, each once and in order; null if it is none."""
+    json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
+    return f"""list_sort(list_distinct(json_transform({json_list}, '["VARCHAR"]')))"""

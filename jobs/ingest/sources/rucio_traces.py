@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import rucio_events, sql, urls
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site, sql, urls
 
+_READS = ("get", "get_sm", "sm_get", "get_sm_a", "sm_get_a", "download")
+_JOBS = ("get_sm", "sm_get")
+_NOBODY = "(?i)robot|pilot|prod|ddmadmin|^root$"
 _DONE = ("DONE", "FOUND", "FOUND_ROOT")
 _TIMES = ("transferStart", "timeStart", "transferEnd", "timeEnd", "traceTimeentryUnix")
 _FIELDS = (
@@ -49,7 +51,7 @@ def query(site: Site) -> sql.Query:
 
 
 def _reason() -> str:
-    not_done = rucio_events.bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
+    not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
     needed = sql.first_reason(
         *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename", "uuid")),
         *((f"unparsable = '{name}'", f"unparsable time: {name}") for name in _TIMES),
@@ -61,7 +63,7 @@ def _reason() -> str:
     is_none = sql.first_words(
         ("malformed", "'malformed JSON'"),
         ("eventType IS NULL", "'missing field: eventType'"),
-        rucio_events.not_a_read("eventType"),
+        not_a_read("eventType"),
         ("'cachecast' IN (appid, usr, account)", literal(sql.OURS)),
         (f"NOT {sql.is_one('clientState', _DONE)}", not_done),
     )
@@ -85,7 +87,7 @@ def _columns(salt: str) -> dict[str, str]:
         "origin": "coalesce(origin_host, remoteSite, first_host)",
         "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),
         "task": "coalesce(taskid, appid)",
-        "activity": rucio_events.activity("eventType", "coalesce(usrdn, usr, account)"),
+        "activity": activity("eventType", "coalesce(usrdn, usr, account)"),
         "source": "'rucio_traces'",
         "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),
     }
@@ -95,3 +97,21 @@ def _dataset() -> str:
     named = "coalesce(datasetScope, scope) || ':' || dataset"
     whole = f"CASE WHEN contains(dataset, ':') THEN dataset ELSE {named} END"
     return f"CASE WHEN NOT {sql.is_one('dataset', ('None', 'unknown', '[]'))} THEN {whole} END"
+
+
+def not_a_read(kind: str) -> tuple[str, str]:
+    """The check that refuses an event of type `kind` that reads nothing, and its words."""
+    return f"NOT {sql.is_one(kind, _READS)}", bounded("not a read: ", kind, "^[a-z_]{1,20}$")
+
+
+def activity(kind: str, who: str) -> str:
+    """`analysis` of an analysis job (`_a`), or of a get or download by no robot; else production."""
+    return (
+        f"CASE WHEN ends_with({kind}, '_a') THEN 'analysis' WHEN {sql.is_one(kind, _JOBS)} THEN 'production' "
+        f"WHEN NOT regexp_matches({who}, '{_NOBODY}') THEN 'analysis' ELSE 'production' END"
+    )
+
+
+def bounded(words: str, value: str, form: str) -> str:
+    """`words` and `value`; a value of another form than `form` is `other`, so that reasons stay few."""
+    return f"'{words}' || CASE WHEN regexp_matches({value}, '{form}') THEN {value} ELSE 'other' END"

@@ -1,7 +1,7 @@
 """What the definitions of sources are made of: DuckDB expressions, each a text.
 
 A definition is a `Query`: how raw records become rows of a table, each with a reason if it is refused. It is
-the same text wherever it runs (see `jobs.ingest.sources.rows`).
+the same text wherever it runs (see `jobs.ingest.sources.workspace`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from features.common.names import literal, name_parts, part
 from features.schema import ACCESSES, Table
-from jobs.ingest.sources.site import Site
+from jobs.ingest.sources import Site
 from replay.config import expression
 
 SAMPLE_CHARS = 200
@@ -212,13 +212,6 @@ def micros(seconds: str) -> str:
     return f"CASE WHEN {value} >= 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
 
 
-def micros_of_ms(milliseconds: str) -> str:
-    """µs since 1970 of a number of milliseconds, or text of one; null if it is none, or seconds or µs."""
-    value = f"try_cast({milliseconds} AS DOUBLE)"
-    in_range = f"{value} >= {EARLIEST_MS} AND {value} < {LATEST_S * 1000}"
-    return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
-
-
 def micros_of_moment(moment: str) -> str:
     """µs since 1970 of a date or time, in UTC where it names no zone; null if it is none or out of range."""
     is_moment = f"regexp_full_match({moment}, {literal(_MOMENT)})"
@@ -294,12 +287,6 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
         "campaign": part("parts", "campaign"),
         "experiment": experiment,
     }
-
-
-def names_of_list(told: str) -> str:
-    """The names in `told`, a JSON list, each once and in order; null if it is none."""
-    json_list = f"CASE WHEN json_valid({told}) THEN {told} ELSE 'null' END"
-    return f"""list_sort(list_distinct(json_transform({json_list}, '["VARCHAR"]')))"""
 
 
 def total(*numbers: str) -> str:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from features.common.input_files import InputFile
 from features.common.names import literal
 from features.schema import ACCESSES
-from jobs.ingest.sources import sql, urls
+from jobs.ingest.sources import Site, sql, urls
 from jobs.ingest.sources.decoded import Earlier
-from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache import cinfo_rows
 

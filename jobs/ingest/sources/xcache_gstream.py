@@ -10,11 +10,9 @@ import pyarrow as pa
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
-from jobs.ingest.sources import sql, urls
-from jobs.ingest.sources.batches import batches_of
-from jobs.ingest.sources.decoded import Earlier
+from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
-from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, FileClose, Numberings
 

@@ -13,11 +13,9 @@ from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES
 from jobs.ingest import merging
-from jobs.ingest.sources import sql, urls
-from jobs.ingest.sources.batches import batches_of
-from jobs.ingest.sources.decoded import Earlier
+from jobs.ingest.sources import Site, sql, urls
+from jobs.ingest.sources.decoded import Earlier, batches_of
 from jobs.ingest.sources.local import captures_in
-from jobs.ingest.sources.site import Site
 from jobs.ingest.sources.workspace import Workspace
 from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import LONE_CLOSE, Access, Fault, FstreamReader, LoneClose, Server

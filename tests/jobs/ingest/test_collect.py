@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.cli.main import app
-from jobs.ingest import captures, incremental, pull_input
+from jobs.ingest import incremental, pull, pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Mark, Request
+from jobs.ingest.sources import Site
 from jobs.ingest.sources.local import captures_in, places_at
-from jobs.ingest.sources.site import Site
 from jobs.store.tables import Tables
 from prefetch.xcache.gstream import PSEQ_MODULUS, Capture, Numberings, read_capture
 
@@ -270,8 +270,8 @@ def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     old = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
     mark = Mark(f"file:{tmp_path}/file/gstream-000000000001-20260301T000000Z.capture", 1, old)
-    assert captures.remove([mark], before_s=int(old.timestamp()) + 1) == (0, 1)
-    assert captures.remove([mark], before_s=int(old.timestamp())) == (0, 0)
+    assert pull.remove_captures([mark], before_s=int(old.timestamp()) + 1) == (0, 1)
+    assert pull.remove_captures([mark], before_s=int(old.timestamp())) == (0, 0)
 
 
 def marked(tmp_path: Path) -> list[Mark]:

@@ -17,7 +17,7 @@ from damage import damaged
 
 from features.common.errors import ConfigError, InputError, ServiceError
 from features.schema import ACCESSES, FILES, REJECTS
-from jobs.ingest import engines, incremental, pull, pull_input
+from jobs.ingest import incremental, pull, pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.ingest.pull_input import Engine, PullSummary
 from jobs.ingest.sources import lines, workspace
@@ -119,7 +119,7 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Pa
     def chosen(source: str, path: str, up_to_bytes: int, *, root: str = "") -> str:
         into = Tables(root) if root else tables
         try:
-            return engines.chosen(into, source=source, path=path, up_to_bytes=up_to_bytes, spark=spark).name
+            return pull.engine_for(into, source=source, path=path, up_to_bytes=up_to_bytes, spark=spark).name
         except Started:
             return "spark"
 

@@ -28,8 +28,7 @@ from features.common.names import parse_name
 from features.common.times import parse_as_of, parse_day
 from features.common.units import format_bytes, parse_bytes, parse_duration
 from features.schema import QUEUE, arrow_schema
-from jobs.ingest.queue_entries import checked
-from jobs.ingest.sources.queued_jobs import entries
+from jobs.ingest.queue_entries import checked, entries
 from jobs.placement.serve import server
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.simulate import workload
