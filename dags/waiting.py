@@ -15,7 +15,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from features.common.errors import CachecastError
 
-LOOK_EVERY_S = 30.0
+LOOK_EVERY_S = 10.0
+_MARGIN_S = 300  # of a busy triggerer
 _log = logging.getLogger(__name__)
 
 
@@ -32,7 +33,7 @@ class Arrived(BaseOperator):
         """Hand over to the triggerer, unless `path` is there already."""
         if not is_there(self.path):
             until_s = time.time() + self.within_s
-            margin = dt.timedelta(seconds=self.within_s + 10 * LOOK_EVERY_S)
+            margin = dt.timedelta(seconds=self.within_s + _MARGIN_S)
             self.defer(trigger=PathTrigger(self.path, until_s), method_name="seen", timeout=margin)
 
     def seen(self, context: Any, event: bool) -> None:
@@ -53,7 +54,7 @@ class PathTrigger(BaseTrigger):
         return "dags.waiting.PathTrigger", {"path": self.path, "until_s": self.until_s}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look every half minute; a file system that is unavailable is looked at again."""
+        """Look every ten seconds; a file system that is unavailable is looked at again."""
         while not (found := await asyncio.to_thread(is_there, self.path)) and time.time() < self.until_s:
             await asyncio.sleep(min(LOOK_EVERY_S, max(0.1, self.until_s - time.time())))
         yield TriggerEvent(found)  # type: ignore[no-untyped-call]

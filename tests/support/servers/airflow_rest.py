@@ -43,8 +43,8 @@ class Airflow:
         return run
 
     def runs(self, dag: str) -> list[dict[str, Any]]:
-        """All runs of a DAG."""
-        found: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns")["dag_runs"]
+        """The runs of a DAG, in the order in which they were made."""
+        found: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns?order_by=id")["dag_runs"]
         return found
 
     def tasks(self, dag: str, run: str) -> dict[tuple[str, int], dict[str, Any]]:
@@ -67,10 +67,10 @@ class Airflow:
         return state
 
     def partition(self, dag: str, key: str, *, within_s: float) -> str:
-        """The run of a DAG that an asset's partition has started."""
+        """The newest run of a DAG for a partition, once there is one."""
         deadline = time.monotonic() + within_s
         while not (found := [run for run in self.runs(dag) if run["partition_key"] == key]):
             assert time.monotonic() < deadline, f"no run of {dag} for {key} in {within_s:.0f} s"
             time.sleep(0.5)
-        name: str = found[0]["dag_run_id"]
+        name: str = found[-1]["dag_run_id"]
         return name
