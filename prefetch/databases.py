@@ -73,8 +73,8 @@ class Database:
     @contextmanager
     def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
         try:
+            self._check_exists()
             if not self._is_made:
-                self._check_exists()
                 with self._writing.begin() as connection:
                     _make(connection, self._metadata)
                 self._is_made = True

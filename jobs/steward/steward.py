@@ -30,7 +30,8 @@ from prefetch.steward.budget import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures
 from prefetch.steward.fill import usage
-from prefetch.steward.keeper import Keeper, Limits, Lists
+from prefetch.steward.keeper import Keeper, Limits
+from prefetch.steward.lists import Lists
 from prefetch.steward.open_files import OpenFiles
 from prefetch.target import CacheTarget
 from prefetch.xcache import heartbeat

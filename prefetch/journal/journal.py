@@ -28,7 +28,8 @@ class Journal:
 
     Its parts: `plans` (recorded, cancelled, expired), `pruning` (old ones deleted), `leases` (who may push),
     `reports` (queries). Their methods raise ServiceError if the database is unavailable, or
-    `must_exist` and there is no journal: none is made then.
+    `must_exist` and there is no journal: none is made then. With it a file that was put in the place of
+    another is noticed at once.
     """
 
     def __init__(self, url: str, *, must_exist: bool = False) -> None:
@@ -38,6 +39,7 @@ class Journal:
             setting="push.journal",
             what="push journal",
             patience_s=_PATIENCE_S,
+            keep_open=not must_exist,
             must_have=items.name if must_exist else None,
         )
         self.plans, self.pruning = Plans(self._database), Pruning(self._database)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -20,6 +19,7 @@ from prefetch.steward.evictions import Evictions
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Figures, Recent
 from prefetch.steward.fill import Implausible, Usage
+from prefetch.steward.lists import ListReader, Lists
 from prefetch.steward.open_files import OpenFiles
 from prefetch.steward.readers import Readers
 from prefetch.steward.watch import Watch
@@ -37,13 +37,6 @@ N_SAMPLED: Final = 100
 PLANNED: Final = "a plan evicts it"
 TEST: Final = "only monitoring reads it"
 """The reasons of evictions that go first; the reason of others names the order followed."""
-
-
-class Lists(NamedTuple):
-    """Names that plans pin, which are never evicted, and names that they evict, which go first."""
-
-    pins: Collection[str]
-    evictions: Sequence[str]
 
 
 class Limits(NamedTuple):
@@ -82,7 +75,8 @@ class Keeper(AbstractContextManager["Keeper"]):
     ) -> None:
         self.alarms: dict[str, str] = {}
         self._target, self._book, self._steward = target, book, steward
-        self._lists, self._limits, self._now_s, self._opens = lists, limits, now_s, opens
+        self._limits, self._now_s, self._opens = limits, now_s, opens
+        self._lists, self._are_listed = ListReader(lists, limits.marks.look_s), False
         timeout_s = limits.push.timeout_s
         self._watch = Watch(
             target, feed, book, steward, opens=opens, timeout_s=timeout_s, readers=Readers(readers)
@@ -98,7 +92,6 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._spared: dict[int, float] = {}
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
         self._n_absent = 0
-        self._listed_at = -math.inf
         self._started_s = now_s()
 
     def __exit__(
@@ -153,17 +146,22 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._budget.measure(self._steward.used_bytes, growing, self._evicted_bytes)
 
     def _refresh_lists(self) -> None:
-        if time.monotonic() - self._listed_at < self._limits.marks.look_s:
-            return
+        """Take what plans ask for. Pins stay as last read; evictions count only while they can be read."""
+        files_go = self._budget.excess_bytes > 0
         try:
-            lists = self._lists([self._now_s(), self._clock.steady_s])
+            lists = self._lists.read([self._now_s(), self._clock.steady_s], files_go=files_go)
         except ServiceError as error:
             self.alarms["steward-lists"] = str(error)
+            self._evict_first(())
             return
-        self._steward.pin(self._book.known(lists.pins))
+        if lists is not None:
+            self._steward.pin(self._book.known(lists.pins))
+            self._evict_first(lists.evictions)
+            self._are_listed = True
+
+    def _evict_first(self, planned: Iterable[str]) -> None:
         tests = (file for file in self._book.tests if self._steward.bytes_on_disk(file) is not None)
-        self._steward.evict_first([*self._book.known(lists.evictions), *tests])
-        self._listed_at = time.monotonic()
+        self._steward.evict_first([*self._book.known(planned), *tests])
 
     def _may_evict(self) -> bool:
         """Whether it is known what is held, pinned and open, and figures and the clock are plausible."""
@@ -174,7 +172,7 @@ class Keeper(AbstractContextManager["Keeper"]):
             return False
         if (blindness := self._watch.blindness) is not None:
             self.alarms["steward-blind"] = f"{blindness}; nothing is evicted"
-        if blindness is not None or self._listed_at < 0 or self._watch.is_behind:
+        if blindness is not None or not self._are_listed or self._watch.is_behind:
             return False
         if (fault := self._budget.fault) is not None:
             self.alarms["steward-implausible"] = fault

@@ -21,7 +21,8 @@ from prefetch.steward.budget import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
 from prefetch.steward.fill import Files
-from prefetch.steward.keeper import PLANNED, Keeper, Limits, Lists
+from prefetch.steward.keeper import PLANNED, Keeper, Limits
+from prefetch.steward.lists import Lists
 from prefetch.steward.open_files import OpenFiles
 from prefetch.target import CacheTarget
 from prefetch.xcache.captures import capture_reader

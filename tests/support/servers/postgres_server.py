@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from daemons import PATIENCE_S, NoServer, free_ports
@@ -32,6 +33,21 @@ class PostgresServer:
     def stop(self) -> None:
         """End it with its connections."""
         self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It keeps its connections and answers nothing while the block runs."""
+        (postmaster,) = (self._folder / "data" / "postmaster.pid").read_text().split()[:1]
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        stopped = [int(pid) for pid in (postmaster, *children)]
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def _run(self, name: str, *words: str) -> None:
         command = [str(self._binaries / name), "-D", str(self._folder / "data"), *words]

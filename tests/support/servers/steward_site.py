@@ -89,15 +89,15 @@ class Site:
         """Where plans and pins are kept."""
         return self.folder / "journal.db"
 
-    def pin(self, *names: str, for_s: int = 3600) -> None:
-        """Pin files for so long, as a push does for a plan."""
+    def pin(self, *names: str, for_s: int = 3600, journal: str | None = None) -> None:
+        """Pin files for so long, as a push does for a plan; `journal`: another one than the site's."""
         at_s = int(time.time())
         items = self._items(Action.PIN, names, at_s, at_s + for_s)
         limits = PushLimits(timeout_s=20, evict_guard_s=0)
-        with contextlib.closing(Journal(str(self.journal))) as journal:
-            journal.plans.record_plan(items, now_s=time.time())
-            assert push(self.target, journal, cache="cache", limits=limits).failed == 0
-            assert {pin.name for pin in journal.reports.pins("cache", now_s=time.time())} >= set(names)
+        with contextlib.closing(Journal(journal or str(self.journal))) as kept:
+            kept.plans.record_plan(items, now_s=time.time())
+            assert push(self.target, kept, cache="cache", limits=limits).failed == 0
+            assert {pin.name for pin in kept.reports.pins("cache", now_s=time.time())} >= set(names)
 
     def evict(self, *names: str, at_once: bool = False) -> dict[str, Any]:
         """Push a plan that evicts files, by command; what it answers."""

@@ -1,0 +1,77 @@
+"""What plans ask of a steward, read from the journal in a thread of its own, as a journal may hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from features.common.errors import ServiceError
+
+FRESH_S: Final = 5.0
+"""While files go, lists are read again after so long, as a newer plan may pin what an older one evicts."""
+SILENT_S: Final = 20.0
+"""A journal that has not answered for so long is unavailable."""
+_ANSWERS_WITHIN_S: Final = 0.2
+"""It is waited for the journal no longer than this at once."""
+_PAUSES: Final = 20
+"""Reading takes no more than one part in so many of the time."""
+
+
+class Lists(NamedTuple):
+    """Names that plans pin, which are never evicted, and names that they evict, which go first."""
+
+    pins: Collection[str]
+    evictions: Sequence[str]
+
+
+class ListReader:
+    """Reads `lists` at the times given, s since 1970, every `every_s`, more often while files go."""
+
+    def __init__(self, lists: Callable[[Sequence[float]], Lists], every_s: float) -> None:
+        self._lists, self._every_s = lists, every_s
+        self._asking: _Asking | None = None
+        self._began = -every_s
+        self._took_s = 0.0
+
+    def read(self, times_s: Sequence[float], *, files_go: bool) -> Lists | None:
+        """New lists; None if none are due or the journal has not answered yet.
+
+        Raises ServiceError if the journal is unavailable.
+        """
+        now = time.monotonic()
+        if self._asking is None:
+            soon_s = min(self._every_s, max(FRESH_S, _PAUSES * self._took_s))
+            if now - self._began < (soon_s if files_go else self._every_s):
+                return None
+            self._began, self._asking = now, _Asking(self._lists, times_s)
+        self._asking.join(_ANSWERS_WITHIN_S)
+        if self._asking.is_alive():
+            if now - self._began > SILENT_S:
+                raise ServiceError(f"the push journal has not answered for {now - self._began:.0f} s")
+            return None
+        asking, self._asking, self._took_s = self._asking, None, time.monotonic() - self._began
+        if asking.fault is not None:
+            self._began = -self._every_s
+            raise asking.fault
+        assert asking.found is not None
+        return asking.found
+
+
+class _Asking(threading.Thread):
+    """One reading: what was found, or the fault."""
+
+    def __init__(self, lists: Callable[[Sequence[float]], Lists], times_s: Sequence[float]) -> None:
+        super().__init__(name="lists", daemon=True)
+        self.found: Lists | None = None
+        self.fault: ServiceError | None = None
+        self._lists, self._times_s = lists, times_s
+        self.start()
+
+    def run(self) -> None:
+        """Read once."""
+        try:
+            self.found = self._lists(self._times_s)
+        except ServiceError as error:
+            self.fault = error
