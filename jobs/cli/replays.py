@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from features.common.errors import InputError
+from features.common.errors import InputError, ServiceError
 from features.common.times import parse_day
 from features.common.units import parse_bytes, parse_duration
 from jobs import text
@@ -265,6 +265,8 @@ def evaluate(
         answer if as_json else answer.rows, as_json=as_json, title=title, columns=text.EVALUATION_COLUMNS
     )
     console.notes(() if as_json else answer.notes)
+    if in_mlflow and answer.run_id is None:
+        raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
 
 
 def _what(trace: Path | None, since: str | None, until: str | None) -> str:

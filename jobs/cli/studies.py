@@ -42,6 +42,7 @@ def leaderboard(
     """
     from jobs.leaderboard import entries
 
+    mlflow = options.load(conf).mlflow if in_mlflow else None
     named = [one for file in traces or [entries.SHIPPED] for one in entries.read_entries(file)]
     fractions = parsing.shares(capacity_fraction)
     from jobs.leaderboard import leaderboard as job
@@ -49,16 +50,16 @@ def leaderboard(
 
     with console.progress("leaderboard", quiet=as_json) as advance:
         answer = job.run(named, fractions=fractions, out=out, on_progress=advance)
-    if in_mlflow:
-        job.record_run(options.load(conf).mlflow, answer)
     if as_json:
         console.show(answer, as_json=True)
-        return
-    title = "Gap closed, mean over capacities"
-    console.show(leaderboard_page.overview(answer.rows), as_json=False, title=title)
-    console.sentence(
-        f"{answer.n_replayed} replays, {answer.n_found} found. Table: {answer.table}, page: {answer.page}"
-    )
+    else:
+        title = "Gap closed, mean over capacities"
+        console.show(leaderboard_page.overview(answer.rows), as_json=False, title=title)
+        console.sentence(
+            f"{answer.n_replayed} replays, {answer.n_found} found. Table: {answer.table}, page: {answer.page}"
+        )
+    if mlflow is not None:
+        job.record_run(mlflow, answer)
 
 
 def report(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from features.common.errors import InputError
+from features.common.errors import InputError, ServiceError
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
 from features.common.units import duration_label
@@ -101,10 +101,18 @@ def run(
     )
     evaluated = _evaluated(settings, request, answer, compared, known)
     record_days(settings, evaluated, last_day_s=found.last_day_s)
-    if in_mlflow or known.candidate is not None:
-        run_id = record_run(settings.mlflow, evaluated, partial(write_files, answer))
-        answer = dataclasses.replace(answer, run_id=run_id)
-    return answer
+    return (
+        _recorded(settings.mlflow, evaluated, answer) if in_mlflow or known.candidate is not None else answer
+    )
+
+
+def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAnswer) -> EvaluationAnswer:
+    """The answer with its run in MLflow, or with a note that says why there is none: hours of work stay."""
+    try:
+        run_id = record_run(mlflow, evaluated, partial(write_files, answer))
+    except ServiceError as error:
+        return dataclasses.replace(answer, notes=(*answer.notes, f"not recorded in MLflow: {error}"))
+    return dataclasses.replace(answer, run_id=run_id)
 
 
 def write_files(answer: EvaluationAnswer, folder: Path) -> None:
@@ -217,7 +225,7 @@ def run_trace(
 ) -> EvaluationAnswer:
     """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.
 
-    `mlflow`: where the evaluation becomes a run_trace; None: nowhere. Raises InputError, SchemaError.
+    `mlflow`: where the evaluation becomes a run; None: nowhere. Raises InputError, SchemaError.
     """
     on_progress(0, 1, "reading")
     loaded = file.load(keep=[name for name in beside if name is not None])
@@ -250,7 +258,7 @@ def run_trace(
     params = {"trace": file.path.name, "first_day": answer.first_day, "last_day": answer.last_day}
     name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
     evaluated = Evaluated(name, params, compared, from_s)
-    return dataclasses.replace(answer, run_id=record_run(mlflow, evaluated, partial(write_files, answer)))
+    return _recorded(mlflow, evaluated, answer)
 
 
 def _policies(
