@@ -32,6 +32,7 @@ class BenefitSettings(Section):
     """The benefit model."""
 
     points: tuple[PointSettings, ...]
+    hit_points: tuple[PointSettings, ...]
     unknown_remote_efficiency: Share
     unknown_local_efficiency: Share
     miss_slowdown: float = pydantic.Field(ge=0)
@@ -54,7 +55,8 @@ class BenefitSettings(Section):
     def model(self) -> BenefitModel:
         """The same values in the type of the replay room. Raises ConfigError."""
         return BenefitModel(
-            points=tuple(EfficiencyPoint(p.rtt_ms, p.cpu_efficiency, p.source) for p in self.points),
+            points=_points(self.points),
+            hit_points=_points(self.hit_points),
             unknown_remote_efficiency=self.unknown_remote_efficiency,
             unknown_local_efficiency=self.unknown_local_efficiency,
             miss_slowdown=self.miss_slowdown,
@@ -63,6 +65,10 @@ class BenefitSettings(Section):
             hs06_per_core=self.hs06_per_core,
             job=DOMA_JOB_TYPES.get(self.job_type),
         )
+
+
+def _points(points: tuple[PointSettings, ...]) -> tuple[EfficiencyPoint, ...]:
+    return tuple(EfficiencyPoint(point.rtt_ms, point.cpu_efficiency, point.source) for point in points)
 
 
 class OriginSettings(Section):

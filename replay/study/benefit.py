@@ -52,6 +52,12 @@ PUBLISHED_POINTS = (
     EfficiencyPoint(16.0, 0.80, "PIC: MINIAOD job, 1 100 km (at PIC's 9 ms for 620 km)"),
     EfficiencyPoint(150.0, 0.65, "PIC: MINIAOD job, FNAL, 7 000 km"),
 )
+PUBLISHED_HIT_POINTS = (
+    EfficiencyPoint(0.0, 0.98, "PIC: MINIAOD job, local"),
+    EfficiencyPoint(9.0, 0.98, "PIC: CRAB jobs at the second site, very close to local reads"),
+    EfficiencyPoint(150.0, 0.65, "assumed: as from an origin at this distance"),
+)
+"""Of hits, by the round-trip time to the cache: a cache answers faster than a federation at its distance."""
 DOMA_JOB_TYPES = {
     "digi-reco": JobType("digi-reco", remote=1.9, empty=1.08, full=1.04),
     "derivation": JobType("derivation", remote=8.26, empty=1.05, full=1.03),
@@ -64,13 +70,15 @@ HDD = Tier("hdd", 13.9e6)
 class BenefitModel:
     """The model's parameters; defaults are the published figures. Raises ConfigError.
 
-    `points`: ascending in rtt_ms, descending in efficiency. For origins of unknown distance, misses have
+    `points`: of reads from an origin, ascending in rtt_ms, descending in efficiency; `hit_points`: of hits,
+    by the round-trip time to the cache. For origins of unknown distance, misses have
     `unknown_remote_efficiency` and hits `unknown_local_efficiency` (PIC's CRAB jobs). A miss takes
     `miss_slowdown` (a fraction) longer than a direct read. `job`: use DOMA's relative runtimes instead of all
     of these.
     """
 
     points: tuple[EfficiencyPoint, ...] = PUBLISHED_POINTS
+    hit_points: tuple[EfficiencyPoint, ...] = PUBLISHED_HIT_POINTS
     unknown_remote_efficiency: float = 0.704
     unknown_local_efficiency: float = 0.95
     miss_slowdown: float = 0.0
@@ -80,11 +88,15 @@ class BenefitModel:
     job: JobType | None = None
 
     def __post_init__(self) -> None:
-        rtt = [point.rtt_ms for point in self.points]
-        efficiency = [point.cpu_efficiency for point in self.points]
-        if not rtt or sorted(set(rtt)) != rtt or sorted(efficiency, reverse=True) != efficiency:
-            raise ConfigError("benefit.points", "must have ascending rtt_ms and descending cpu_efficiency")
-        shares = [*efficiency, self.unknown_remote_efficiency, self.unknown_local_efficiency]
+        shares = [self.unknown_remote_efficiency, self.unknown_local_efficiency]
+        for name, points in (("points", self.points), ("hit_points", self.hit_points)):
+            rtt = [point.rtt_ms for point in points]
+            efficiency = [point.cpu_efficiency for point in points]
+            if not rtt or sorted(set(rtt)) != rtt or sorted(efficiency, reverse=True) != efficiency:
+                raise ConfigError(
+                    f"benefit.{name}", "must have ascending rtt_ms and descending cpu_efficiency"
+                )
+            shares += efficiency
         if not all(0 < share <= 1 for share in shares):
             raise ConfigError("benefit", f"CPU efficiencies must be above 0 and at most 1, not {shares}")
         if min(self.job_read_rate_bytes_s, self.hs06_per_core) <= 0:
@@ -159,7 +171,7 @@ def cost(reads: BytesRead, model: BenefitModel) -> Cost:
 def _wall_per_cpu(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Walltime over CPU time of bytes read directly, missed and hit, per origin."""
     unknown = np.isnan(rtt_ms)
-    near = cpu_efficiency(np.array([model.cache_rtt_ms]), model.points)[0]
+    near = cpu_efficiency(np.array([model.cache_rtt_ms]), model.hit_points)[0]
     local = np.where(unknown, model.unknown_local_efficiency, near)
     if model.job is not None:
         base = 1 / local
