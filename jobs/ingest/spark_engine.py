@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark import RDD
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from features.common.errors import InputError, NotPlainError
 from features.schema import ACCESSES
@@ -30,15 +32,14 @@ from jobs.ingest.sources.local import check_plain, files_in, is_local, places_at
 from jobs.ingest.sources.sql import Query
 from jobs.ingest.spark_parts import (
     OLD,
-    PACKED,
     Merge,
     Merged,
     Parse,
     Reader,
     counts,
+    frame_lines,
+    frame_rows,
     local_lines,
-    piece,
-    remote_lines,
     stored,
 )
 from jobs.spark.exchange import Piece, Staging, received
@@ -59,7 +60,7 @@ _ROWS_PER_PART = 1_000_000
 class _Records(NamedTuple):
     """What workers are given, which `read` makes raw records of; inputs that were `refused`."""
 
-    given: DataFrame | RDD[lines.Piece]
+    given: RDD[Any]
     query: Query
     read: Reader
     refused: Sequence[tuple[str, NotPlainError]] = ()
@@ -102,7 +103,8 @@ class SparkEngine:
             records = self._read(request, paths)
             head = tables.head(records.query.table)
             n_parts = self._n_parts(request, paths, head)
-            parts = _parsed(records, n_parts).partitionBy(n_parts + 1, int)
+            parse = Parse(records.query, n_parts, records.read)
+            parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
             found = self._counts(parts, n_parts, records)
             changes = self._merged(tables, head, parts, n_parts, days=set(found["day"].to_pylist()))
             return _summed(tables, request, found, changes)
@@ -120,12 +122,27 @@ class SparkEngine:
             (path,) = paths
             if is_local(path):
                 check_plain(path)
-            found, query = sources.module(request.source).read(self._spark, path, day=request.site.day)
-            return _Records(found, query, iter)
+            frame, query = sources.module(request.source).read(self._spark, path, day=request.site.day)
+            return self._rows_of(frame, query, frame_rows)
         if is_local(request.path):
             return self._local_lines(request, paths)
         found = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
-        return _Records(found, _query(request, functools.partial(_first_line, found)), remote_lines)
+        query = _query(request, functools.partial(_first_line, found))
+        return self._rows_of(found, query, frame_lines)
+
+    def _rows_of(
+        self,
+        frame: DataFrame,
+        query: Query,
+        read: Callable[[pa.Schema, Iterable[bytes]], Iterable[pa.RecordBatch]],
+    ) -> _Records:
+        """The rows of a frame as Arrow's messages, which one worker parses and divides.
+
+        What `mapInArrow` makes would go through the JVM's rows and to a second worker.
+        """
+        messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
+        given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())
+        return _Records(given, query, functools.partial(read, to_arrow_schema(frame.schema)))
 
     def _remote_lines(self, path: str) -> DataFrame:
         """Every line as `value`, in bytes, with the file it came from as `input`, of another file system.
@@ -181,13 +198,6 @@ class SparkEngine:
             tables.discard(table, folder_of_day)
         tables.commit(table, [one.file for one in merged if one.file.folder not in same], base=head)
         return changes
-
-
-def _parsed(records: _Records, n_parts: int) -> RDD[Piece]:
-    parse = Parse(records.query, n_parts, records.read)
-    if isinstance(records.given, RDD):
-        return records.given.mapPartitions(parse)
-    return records.given.mapInArrow(parse.framed, PACKED).rdd.map(piece)
 
 
 def _unusable(path: str, error: AnalysisException) -> InputError:

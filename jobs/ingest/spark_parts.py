@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,10 @@ from jobs.ingest.sources.sql import Query
 from jobs.spark.exchange import Kind, Piece, Source, Staging, packed, sent, unpacked
 from jobs.store.tables import StagedFile
 
-if TYPE_CHECKING:
-    from pyspark.sql import Row
-
 Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]
 """Makes raw records, batches of one schema, of what a worker is given."""
 COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)
 """Kinds of rows: the `counts` of parsed rows, accepted rows, and rows of the table."""
-PACKED = "part int, kind string, packed binary"
-"""Columns of a frame of pieces."""
 
 _ROWS_SENT = 50_000
 """Rows that a worker divides into parts at once: about 20 MB."""
@@ -47,9 +42,14 @@ def local_lines(pieces: Iterable[lines.Piece]) -> Iterator[pa.RecordBatch]:
     return lines.batches(pieces, lines.fail)
 
 
-def remote_lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The lines that Spark read, as text."""
-    return map(lines.text_of, batches)
+def frame_rows(schema: pa.Schema, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """The rows of a frame of Spark's, of messages in which it sends them to Python."""
+    return (pa.ipc.read_record_batch(pa.py_buffer(one), schema) for one in messages)
+
+
+def frame_lines(schema: pa.Schema, messages: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """The same for lines that Spark read, as text."""
+    return map(lines.text_of, frame_rows(schema, messages))
 
 
 def counts(parsed: pa.Table, table: Table) -> pa.Table:
@@ -80,17 +80,6 @@ class Parse:
             yield self.n_parts, (COUNTS, packed(counts(rows, table)))
             is_accepted = pc.is_null(batch["reason"]).to_numpy(zero_copy_only=False)
             yield from _sent(NEW, rows.select(table.column_names), table, self.n_parts, is_accepted)
-
-    def framed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same for the records of a frame: rows of `PACKED`."""
-        for part, (kind, content) in self(batches):
-            columns = {"part": pa.array([part], pa.int32()), "kind": [*kind]}
-            yield pa.record_batch(columns | {"packed": pa.array([content], pa.binary())})
-
-
-def piece(row: Row) -> Piece:
-    """The piece in a row of `PACKED`."""
-    return row["part"], ((row["kind"],), bytes(row["packed"]))
 
 
 def stored(source: Source, n_parts: int) -> Iterator[Piece]:
