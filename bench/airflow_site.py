@@ -119,6 +119,24 @@ class Site:
                 if (moment := next((one for one in self.moments if at_s < one), None)) is not None:
                     self._kept.setdefault(moment, []).append(line)
 
+        self._write_own_record()
+
+    def _write_own_record(self) -> None:
+        """A read in the cache's own records, a week ago: those of now are later than the day's plans."""
+        at = int(dt.datetime.fromisoformat(self.days[0]).replace(tzinfo=dt.UTC).timestamp()) + 3600
+        source = {"site": CACHE, "host": "h", "port": 1094, "inst": CACHE}
+        times = {"type": "C", "tbeg": at, "tend": at}
+        head = {"code": "g", "pseq": 1, "stod": at - 600, "sid": 1, "src": source, "gs": times}
+        name = next(iter(self._kept[self.moments[0]]))
+        read = {
+            "event": "file_close", "lfn": json.loads(name)["filename"], "size": 2**20, "blk_size": 2**17,
+            "n_blks": 8, "n_blks_done": 8, "access_cnt": 1, "attach_t": at - 100, "detach_t": at - 1,
+            "remotes": [], "b_hit": 1000, "b_miss": 0, "b_bypass": 0, "n_cks_errs": 0,
+        }  # fmt: skip
+        datagram = f"{json.dumps(head)}\n{json.dumps(read)}"
+        capture = self.out / "gstream" / "gstream-000000000001-week-ago.capture"
+        capture.write_text(f"@@{at} 4000 {len(datagram)}\n{datagram}\n")
+
     def deliver(self, *moments: int, damaged: bool = False) -> int:
         """The traces of decision times arrive, half of them `damaged` if asked, and the file that says so."""
         lines = [line for moment in moments for line in self._kept.pop(moment)]
