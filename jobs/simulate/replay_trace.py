@@ -13,6 +13,7 @@ from features.results import LRU, STEWARD
 from jobs.report.export import export_replay
 from jobs.settings.tree import MlflowSettings
 from jobs.store.traces import BESIDE, NOTHING_BESIDE, Beside, TraceFile, sizes
+from models.evaluation.bootstrap import gap_columns
 from replay.access_context import context_of
 from replay.config import CacheConfig
 from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
@@ -203,7 +204,7 @@ def summary(at: Standings, policy: str, footprint_bytes: int) -> dict[str, objec
         "bypassed_bytes": result.bypassed_bytes,
         "peak_usage_bytes": result.peak_usage_bytes,
         "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
-        "byte_gap_closed": None if gap is None else gap.closed,
+        **gap_columns(gap),
         "object_gap_closed": at.hits_gap_closed(policy),
         "seconds": result.seconds,
     }

@@ -15,7 +15,7 @@ from models.serving.bundle import Bundle, OrderModel
 from models.serving.card import EXAMPLE_ROWS, Card
 from models.serving.runs import Run, TableRead, code_version
 from models.serving.spool import texts
-from models.training.recording import headline
+from models.training.recording import ModelReport, headline
 from models.training.training import Effort, Trained
 
 
@@ -102,9 +102,9 @@ def card(trained: Trained, data: Data) -> Card:
         {
             "within": one.within,
             "model": one.model,
-            "AUC": one.auc,
-            "average precision": one.average_precision,
-            "calibration error": one.calibration_error,
+            "AUC": _bounded(one, "auc"),
+            "average precision": _bounded(one, "average_precision"),
+            "calibration error": _bounded(one, "calibration_error"),
             "rows": one.n_rows,
         }
         for one in trained.reports
@@ -119,6 +119,15 @@ def card(trained: Trained, data: Data) -> Card:
         "code": ", ".join(code_version().values()),
     }
     return Card(data.example, figures, learned_from, trained.gains)
+
+
+def _bounded(report: ModelReport, name: str) -> str | float | None:
+    """A figure with its bounds where it has them, for example `0.871 (0.858 to 0.884)`."""
+    value, low, high = (
+        getattr(report, name),
+        *(report.bounds.get(f"{name}_{end}") for end in ("lower", "upper")),
+    )
+    return value if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def order_in_words(learned: OrderModel | None) -> str | None:

@@ -1,11 +1,13 @@
-"""Confidence bounds of a mean over days that depend on their neighbours: the circular block bootstrap.
+"""Confidence bounds by resamples: of means over days that depend on their neighbours, and of groups of rows.
 
-Politis and Romano (1992): resamples are made of blocks of consecutive days, drawn with replacement.
+Days: the circular block bootstrap of Politis and Romano (1992), blocks of consecutive days drawn with
+replacement. Groups (`times_drawn`) do not depend on each other: each is drawn by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +61,8 @@ def mean_interval(days: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval:
 def ratio_interval(above: npt.ArrayLike, below: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval | None:
     """The sum of `above` over that of `below` (one number per day each), with bounds as in `mean_interval`.
 
-    None if `below` sums to 0 over all days, or over the days of a resample. Raises as `mean_interval`.
+    None if `below` sums to 0 over all days; without bounds if it does over those of a resample. Raises as
+    `mean_interval`.
     """
     top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     if not len(top) or block < 1:
@@ -71,9 +74,17 @@ def ratio_interval(above: npt.ArrayLike, below: npt.ArrayLike, *, block: int = B
         return Interval(mean, None, None)
     above_sums, below_sums = _sums(np.stack([top, bottom]), block)
     if not below_sums.all():
-        return None
+        return Interval(mean, None, None)
     lower, upper = np.quantile(above_sums / below_sums, [1 - CONFIDENCE, CONFIDENCE])
     return Interval(mean, float(lower), float(upper))
+
+
+def times_drawn(n_groups: int, resamples: int) -> Iterator[IntArray]:
+    """Per resample, how often each of `n_groups` independent groups is drawn, int64[n_groups]."""
+    draw = np.random.default_rng(_SEED)
+    for _ in range(resamples):
+        (drawn,) = _drawn(draw, n_groups, 1, 1)
+        yield np.bincount(drawn, minlength=n_groups)
 
 
 def gap_columns(gap: Gap | None) -> dict[str, float | None]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from features.common.arrays import FloatArray
+from features.common.arrays import FloatArray, IntArray
 
 _EPSILON = 1e-6
 N_BINS = 10
@@ -109,19 +109,24 @@ def reliability(
 ) -> tuple[ReliabilityBin, ...]:
     """Ten bins of equal weight by rising probability; fewer where equal probabilities share a bin."""
     y, p, w = _checked(labels, probabilities, weights)
-    _, inverse = np.unique(p, return_inverse=True)
-    mass = np.bincount(inverse, w)
-    middle = np.cumsum(mass) - mass / 2
-    of_value = np.minimum((middle / mass.sum() * N_BINS).astype(int), N_BINS - 1)
-    bins = of_value[inverse]
+    bins = bin_of_rows(p, w)
     return tuple(
         ReliabilityBin(
             float(np.average(p[bins == b], weights=w[bins == b])),
             float(np.average(y[bins == b], weights=w[bins == b])),
             float(w[bins == b].sum()),
         )
-        for b in np.unique(of_value[mass > 0])
+        for b in np.unique(bins[w > 0])
     )
+
+
+def bin_of_rows(probabilities: FloatArray, weights: FloatArray | None = None) -> IntArray:
+    """The bin of each row, 0 to 9: of equal weight by rising probability; equal ones share a bin."""
+    _, inverse = np.unique(probabilities, return_inverse=True)
+    mass = np.bincount(inverse, weights)
+    middle = np.cumsum(mass) - mass / 2
+    of_value = np.minimum((middle / mass.sum() * N_BINS).astype(np.int64), N_BINS - 1)
+    return np.asarray(of_value[inverse], dtype=np.int64)
 
 
 def _checked(

@@ -50,7 +50,7 @@ class Sample:
     """Rows to fit or test on; all fields have one entry per row, in the same order.
 
     `x`: model matrix; `reads`: reads within the horizon; `as_of`: seconds since 1970; `dataset`: a number per
-    dataset, and one of its own for each row without a dataset; None if it is not needed.
+    dataset, and one of its own for each file without a dataset; None if it is not needed.
     """
 
     x: pd.DataFrame
@@ -198,11 +198,14 @@ def _sample(rows: pd.DataFrame, spec: FeatureSpec, label: str, vocabulary: Vocab
         model_matrix(rows, spec, vocabulary),
         rows[label].to_numpy(dtype=np.float64),
         rows["as_of_s"].to_numpy(dtype=np.int64),
-        _groups(rows["dataset"]) if "dataset" in rows.columns else None,
+        _groups(rows) if "dataset" in rows.columns else None,
     )
 
 
-def _groups(names: pd.Series) -> IntArray:
+def _groups(rows: pd.DataFrame) -> IntArray:
+    names = rows["dataset"].astype(object)
+    if "did" in rows.columns:
+        names = names.where(names.notna(), rows["did"])
     codes = pd.factorize(names)[0].astype(np.int64)
     alone = codes < 0
     codes[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))

@@ -13,6 +13,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from features.common.arrays import FloatArray
 from features.common.units import duration_label
 from models.evaluation.metrics import Quality
+from models.evaluation.quality_bounds import quality_bounds
 from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refitted
 from models.learning.frame import HorizonParts, Known, Sample
@@ -75,7 +76,7 @@ class ModelReport:
     """Figures of one model at one horizon on the test days; None where a figure is undefined.
 
     `serves`: whether the region's candidate uses this learner, or recency, at this horizon. `run_id`: of the
-    MLflow run; None until the training is uploaded.
+    MLflow run; None until the training is uploaded. `bounds`: `quality_bounds`, of the model that serves.
     """
 
     model: str
@@ -89,6 +90,7 @@ class ModelReport:
     n_rows: int
     serves: bool
     run_id: str | None
+    bounds: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def record(
@@ -106,31 +108,46 @@ def record(
     """
     within = duration_label(part.train.horizon_s)
     chosen = best(evaluations)
+    bounds = _bounds(chosen, part.test)
     for evaluation in evaluations:
+        is_chosen = evaluation is chosen
+        metrics = {**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)}
+        if is_chosen:
+            metrics |= {f"test_{name}": value for name, value in bounds.items()}
         spool.add(
             f"{evaluation.name} {within}",
             params={"model": evaluation.name, "horizon": within, "region": region, **evaluation.knobs},
-            tags={**tags, "serves": str(evaluation is chosen).lower()},
-            metrics={**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)},
+            tags={**tags, "serves": str(is_chosen).lower()},
+            metrics=metrics,
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
             trees=trees_of(evaluation.model),
             trials=_trials(evaluation.trials, tags),
         )
     if (trees := trees_of(serving)) is not None:
         spool.add_to_bundle(part.train.horizon_s, trees)
-    reports = [_report(evaluation, part.train.horizon_s, evaluation is chosen) for evaluation in evaluations]
+    reports = [
+        _report(one, part.train.horizon_s, serves=one is chosen, bounds=bounds if one is chosen else {})
+        for one in evaluations
+    ]
     return reports, horizon_model(serving, part.everything)
 
 
 def headline(reports: Sequence[ModelReport]) -> dict[str, float]:
-    """The test figures of the models that serve, by their names in MLflow, for example `auc/1d`."""
+    """The test figures of the models that serve, by their names in MLflow: `auc/1d`, `auc_lower/1d` …"""
+    serving = [report for report in reports if report.serves]
     shown = {
         f"{name}/{report.within}": getattr(report, name)
         for name in ("auc", "average_precision", "calibration_error")
-        for report in reports
-        if report.serves
+        for report in serving
     }
-    return {name: value for name, value in shown.items() if value is not None}
+    bounds = {f"{name}/{one.within}": value for one in serving for name, value in one.bounds.items()}
+    return {name: value for name, value in shown.items() if value is not None} | bounds
+
+
+def _bounds(evaluation: Evaluation, test: Sample) -> dict[str, float]:
+    if test.dataset is None:
+        return {}
+    return quality_bounds(evaluation.quality, test.y, evaluation.scores, test.dataset)
 
 
 def _trials(trials: Sequence[Trial], tags: Mapping[str, str]) -> list[Run]:
@@ -203,7 +220,7 @@ def _training_metrics(model: CalibratedModel | None, known: Known) -> dict[str, 
     return metrics
 
 
-def _report(evaluation: Evaluation, horizon_s: int, serves: bool) -> ModelReport:
+def _report(evaluation: Evaluation, horizon_s: int, *, serves: bool, bounds: dict[str, float]) -> ModelReport:
     q = evaluation.quality
     return ModelReport(
         model=evaluation.name,
@@ -217,6 +234,7 @@ def _report(evaluation: Evaluation, horizon_s: int, serves: bool) -> ModelReport
         n_rows=q.n_rows,
         serves=serves,
         run_id=None,
+        bounds=bounds,
     )
 
 

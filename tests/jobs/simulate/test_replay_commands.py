@@ -20,7 +20,15 @@ ROW = [
     *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),
     *("object_miss_ratio", "byte_miss_ratio", "bytes_requested", "wan_bytes", "prefetch_bytes"),
     *("prefetch_precision", "prefetch_coverage", "wasted_bytes", "refetch_bytes", "bypassed_bytes"),
-    *("peak_usage_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed", "seconds"),
+    *(
+        "peak_usage_bytes",
+        "peak_hour_wan_bytes",
+        "byte_gap_closed",
+        "byte_gap_closed_lower",
+        "byte_gap_closed_upper",
+        "object_gap_closed",
+        "seconds",
+    ),
 ]
 # Object and byte miss ratio at 1, 5, 10, 20 % of the footprint, as libcachesim has them.
 CLOUDPHYSICS = {

@@ -23,11 +23,11 @@ TRACE = {"trace": "t.parquet", "columns": "time=t,item=file,size=bytes"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace of eight days, and the file that names it for a leaderboard."""
+    """A trace of sixteen days, and the file that names it for a leaderboard."""
     folder = tmp_path_factory.mktemp("compared")
     draw, n = np.random.default_rng(1), 2000
     file = np.where(draw.random(n) < 0.7, draw.zipf(1.4, n) % 200, 1000 + np.arange(n))
-    times = np.sort(draw.integers(START_S, START_S + 8 * DAY_S, n))
+    times = np.sort(draw.integers(START_S, START_S + 16 * DAY_S, n))
     names = [f"/store/d{i % 7}/f{i}.root" for i in file.tolist()]
     table = pa.table({"t": times, "file": names, "bytes": 1_000_000 + 1000 * (file % 50)})
     pq.write_table(table, folder / TRACE["trace"])
@@ -74,6 +74,10 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
     for policy, run in nested.items():
         assert run.data.tags["mlflow.parentRunId"] == whole.info.run_id
         assert run.data.metrics["wan_bytes/10pct"] == rows[policy]["wan_bytes"]
+        for name in ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"):
+            assert run.data.metrics.get(f"{name}/10pct") == rows[policy][name]
+    if kind == "replay":  # the others count fewer than fourteen days
+        assert rows["s3fifo"]["byte_gap_closed_lower"] < rows["s3fifo"]["byte_gap_closed_upper"]
 
 
 @pytest.mark.parametrize("kind", ["replay", "evaluation", "leaderboard"])

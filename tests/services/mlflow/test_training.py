@@ -59,13 +59,19 @@ def test_a_real_server_keeps_what_was_compared(
     assert " decision times, " in parent.data.tags["data"]
     assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
     assert run.data.tags["package_version"]
-    assert parent.data.metrics == {
+    serves = [row for row in trained.models if row.serves]
+    figures = {
         f"{name}/{row.within}": pytest.approx(value)
-        for row in trained.models
-        if row.serves
+        for row in serves
         for name in ("auc", "average_precision", "calibration_error")
         if (value := getattr(row, name)) is not None
     }
+    bounds = {f"{name}/{row.within}": pytest.approx(of) for row in serves for name, of in row.bounds.items()}
+    assert parent.data.metrics == figures | bounds
+    for within in ("1h", "3h"):
+        low, auc, high = (parent.data.metrics[f"auc{end}/{within}"] for end in ("_lower", "", "_upper"))
+        assert low < auc < high
+        assert parent.data.metrics[f"calibration_error_upper/{within}"] > 0
     said = {"cycle": "1h", "span": "1d", "demand": "all", "region": "emea"}
     assert said.items() <= parent.data.params.items()
     assert parent.data.params["n_rows"] in parent.data.tags["data"]
