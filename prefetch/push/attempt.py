@@ -141,8 +141,9 @@ def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[
     before = _confirmed(target, item.name)
     if before.held is None:
         return Tried(Receipt(ItemState.DONE, confirmed_by=before.source), already=True)
-    _check_unused(target, before.held, limits, now_s)
-    _evict_and_wait(target, item.name, limits, deadline)
+    keeps_open = not target.removes_open_files()
+    _check_unused(target, before.held, limits, now_s, keeps_open=keeps_open)
+    _evict_and_wait(target, item.name, limits, deadline, keeps_open=keeps_open)
     after = target.confirm_absent(item.name)
     return Tried(Receipt(ItemState.DONE, bytes=before.held.bytes_on_disk, confirmed_by=after.source))
 
@@ -177,10 +178,12 @@ def _check_readable(confirmed: Confirmation) -> None:
         )
 
 
-def _check_unused(target: CacheTarget, held: Held, limits: PushLimits, now_s: Callable[[], float]) -> None:
+def _check_unused(
+    target: CacheTarget, held: Held, limits: PushLimits, now_s: Callable[[], float], *, keeps_open: bool
+) -> None:
     if held.is_open:
         raise PushRejected("in use: a job reads it, so it stays")
-    if not (limits.evict_guard_s and target.removes_open_files()):
+    if keeps_open or not limits.evict_guard_s:
         return
     # The end of the last use is by the cache's clock. By whichever clock it is younger, it counts.
     earliest_s = now_s() + min(0.0, _skew_s(target, limits))
@@ -203,12 +206,16 @@ def _skew_s(target: CacheTarget, limits: PushLimits) -> float:
     return skew_s - CLOCK_ERROR_S
 
 
-def _evict_and_wait(target: CacheTarget, name: str, limits: PushLimits, deadline: float) -> None:
+def _evict_and_wait(
+    target: CacheTarget, name: str, limits: PushLimits, deadline: float, *, keeps_open: bool
+) -> None:
     """Ask the cache to drop `name`, and wait until it shows nothing of it.
 
-    Raises PushRejected if the server answers and keeps the file: it does not say why.
+    Raises PushRejected if the server answers and keeps the file: it does not say why. Raises
+    TargetUnavailable if the server that keeps open files was replaced by one that does not.
     """
-    keeps_open = not target.removes_open_files()
+    if keeps_open and target.removes_open_files():
+        raise TargetUnavailable("an older server was started meanwhile, which removes open files")
     until = min(deadline, time.monotonic() + _EVICTED_WITHIN_S) if keeps_open else deadline
     target.evict(name, timeout_s=limits.timeout_s)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import time
@@ -71,6 +72,38 @@ def test_a_push_guards_open_files_as_soon_as_the_server_removes_them(
             assert evicted(second) == 0
             assert name_of(second) in site.held()
     assert f"it is XRootD {older}: removes open files" in caplog.text
+
+
+class Replaced(XCacheTarget):
+    """Its server is replaced just after it was asked for its version."""
+
+    def __init__(self, site: Site, stack: contextlib.ExitStack, older: str) -> None:
+        super().__init__("cache", site.servers.cache_url, site.servers.namespace)
+        self.replace = functools.lru_cache(lambda: stack.enter_context(downgraded(site, older)))
+
+    def removes_open_files(self) -> bool:
+        answer = super().removes_open_files()
+        self.replace()
+        return answer
+
+
+def test_no_file_goes_by_what_a_server_said_that_was_replaced_meanwhile(
+    site: Site, older: str, tmp_path: Path
+) -> None:
+    (name,) = site.files("q", 1)
+    site.read(name)
+    limits = PushLimits(timeout_s=20, attempts=1, evict_guard_s=600)
+    with (
+        contextlib.closing(Journal(str(tmp_path / "journal.db"))) as journal,
+        contextlib.ExitStack() as stack,
+    ):
+        target = Replaced(site, stack, older)
+        item = item_of("evict", "cache", name, "evict", as_of_s=int(time.time()), rank=1, size_bytes=0)
+        journal.plans.record_plan([item], now_s=time.time())
+        assert push(target, journal, cache="cache", limits=limits).pushed == 0
+        assert name_of(name) in site.held()
+        told = " ".join(journal.reports.last_errors("cache"))
+        assert "removes open files" in told, told
 
 
 def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(site: Site, older: str) -> None:
