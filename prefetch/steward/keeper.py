@@ -37,6 +37,8 @@ N_SAMPLED: Final = 100
 PLANNED: Final = "a plan evicts it"
 TEST: Final = "only monitoring reads it"
 """The reasons of evictions that go first; the reason of others names the order followed."""
+MOST_TESTS: Final = 0.5
+"""Test files never fill this share of a cache: patterns that say so also name other files."""
 
 
 class Limits(NamedTuple):
@@ -91,7 +93,7 @@ class Keeper(AbstractContextManager["Keeper"]):
         self._saved_before = dict(steward.saved())
         self._spared: dict[int, float] = {}
         self._n_evicted = self._evicted_bytes = self._n_kept = 0
-        self._n_absent = 0
+        self._n_absent = self._tests_bytes = 0
         self._started_s = now_s()
 
     def __exit__(
@@ -160,7 +162,8 @@ class Keeper(AbstractContextManager["Keeper"]):
             self._are_listed = True
 
     def _evict_first(self, planned: Iterable[str]) -> None:
-        tests = (file for file in self._book.tests if self._steward.bytes_on_disk(file) is not None)
+        tests = {file: n_bytes for file in self._book.tests if (n_bytes := self._steward.bytes_on_disk(file))}
+        self._tests_bytes = sum(tests.values())
         self._steward.evict_first([*self._book.known(planned), *tests])
 
     def _may_evict(self) -> bool:
@@ -174,9 +177,19 @@ class Keeper(AbstractContextManager["Keeper"]):
             self.alarms["steward-blind"] = f"{blindness}; nothing is evicted"
         if blindness is not None or not self._are_listed or self._watch.is_behind:
             return False
-        if (fault := self._budget.fault) is not None:
+        if (fault := self._budget.fault or self._misnamed) is not None:
             self.alarms["steward-implausible"] = fault
-        return self._budget.may_evict
+        return self._budget.may_evict and self._misnamed is None
+
+    @property
+    def _misnamed(self) -> str | None:
+        """Why the patterns of test files cannot be meant; None if they can."""
+        if self._tests_bytes <= MOST_TESTS * self._budget.high_bytes:
+            return None
+        return (
+            f"[plan] test_files matches {format_bytes(self._tests_bytes)} of this cache, whose reads do not "
+            "count; nothing is evicted: give patterns of names that only monitoring reads, and restart"
+        )
 
     def _evict(self, until: float) -> None:
         """Evict some files in the steward's order, if the cache holds too much; wait for them until then."""

@@ -135,3 +135,13 @@ def test_files_that_only_monitoring_reads_go_first_and_are_no_reads(site: Site) 
     assert eventually(lambda: site.figures.evicted_files > 0), site.figures
     assert site.figures.last_hour.keys() == {"only monitoring reads it"}
     assert site.figures.saved_bytes == before
+
+
+def test_patterns_that_match_most_of_a_cache_evict_nothing(site: Site) -> None:
+    """An operator's mistake: reads of what they match do not count, so that no order is known."""
+    read_all(site, site.files("m", 12))
+    site.configure(test_files="/store/*")
+    site.steward()
+    read_all(site, site.files("n", 6))
+    assert eventually(lambda: "test_files" in site.figures.alarms.get("steward-implausible", ""))
+    assert not eventually(lambda: len(site.held()) < 18, PATIENCE_S), site.held()

@@ -67,14 +67,19 @@ class Site:
         self.collector = self.collect()
 
     def configure(
-        self, *, capacity_bytes: int = CAPACITY, journal: str | None = None, quota: str = "1GB"
+        self,
+        *,
+        capacity_bytes: int = CAPACITY,
+        journal: str | None = None,
+        quota: str = "1GB",
+        test_files: str = f"{TEST_FILES}*",
     ) -> None:
         """Write the configuration; what was started before keeps what it has read. `quota`: of captures."""
         folder = self.folder
         (self.conf / "base.toml").write_text(
             f'[tables]\nroot = "{folder}/tables"\n[collect]\nquota = "{quota}"\n'
             f'[push]\njournal = "{journal or self.journal}"\ntimeout = "10s"\n'
-            f'[plan]\ntest_files = ["{TEST_FILES}*"]\n'
+            f'[plan]\ntest_files = ["{test_files}"]\n'
             f'[steward]\nstate = "{folder}/steward"\nlook = "2s"\npolicy = "lru"\n'
         )
         (self.conf / "caches" / "cache.toml").write_text(

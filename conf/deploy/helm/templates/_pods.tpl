@@ -9,7 +9,7 @@ app.kubernetes.io/name: cachecast
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- with .cache }}
-cachecast/cache: {{ . }}
+cachecast/cache: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -41,7 +41,7 @@ securityContext:
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
