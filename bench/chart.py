@@ -333,7 +333,7 @@ REFUSED = (
     ("--set=caches.xc1.acount=7", "acount"),
     ("--set=cycle.pull[0]=a='; reboot'", "pull"),
     ("--set=collector.from[0].cidr=1.2.3.4/32", "from"),
-    ("--set=caches.xc1.watermarks={0.95,0.9}", "caches.xc1.watermarks"),
+    ("--set-json=caches.xc1.watermarks=[0.95,0.9]", "caches.xc1.watermarks"),
     ("--set=caches.xc1.capacity=1.2.3TB", "capacity"),
     ('--set-json=caches.xc1.site="EDGE\\n    pss.origin other"', "site"),
     ('--set-json=caches.xc1.origin="origin:1094\\n    ofs.authorize 0"', "origin"),
