@@ -96,13 +96,24 @@ def killed_cache(site: Site) -> str:
     pid = site.servers.cache.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
+    n_before, restarted_s = site.figures.rescans, time.monotonic()
     site.servers.restart_cache()
-    for name in names[17:]:
+    site.read(names[17])
+    check(eventually(lambda: follows(site, n_before)), f"it does not follow: {site.figures.alarms}")
+    followed_s, (_, n_purged) = time.monotonic() - restarted_s, site.purged()
+    for name in names[18:]:
         site.read(name)
-        time.sleep(0.1)
+        time.sleep(0.25)
     check(eventually(lambda: 8 < len(site.held()) <= 15, 40), f"{len(site.held())} files")
     check({name_of(name) for name in names[-5:]} <= site.held(), "the newest files are gone")
-    return f"{len(site.held())} files, the newest among them"
+    check(site.purged()[1] == n_purged, "the cache purged by itself")
+    return f"followed after {followed_s:.0f} s; {len(site.held())} files, the newest among them"
+
+
+def follows(site: Site, n_rescans: int) -> bool:
+    """Whether the steward has taken an inventory anew, and hears the server and nobody else."""
+    figures = site.figures
+    return figures.rescans > n_rescans and not {"steward-blind", "steward-impostor"} & figures.alarms.keys()
 
 
 def deaf(site: Site, blind_s: float = BLIND_S) -> str:

@@ -67,7 +67,7 @@ class Feed:
         self._reader, self._ask, self._check, self._clock = reader, identity, check, clock
         self._self = identity()
         self._asked_at, self._strange_at = clock(), -ALARM_S
-        self._strange = ""
+        self._strange, self._strange_stod = "", 0
         self._lives = set[int]() if self._self is None else {self._self.started_s}
         self._streams: dict[tuple[int, int], None] = {}
         self._is_by_us = False
@@ -123,6 +123,8 @@ class Feed:
             return None
         self._lives.add(found.started_s)
         self.reports_opens = False
+        if self._strange_stod == found.started_s:  # it was heard before it could be asked
+            self._strange_at = -ALARM_S
         return Restarted(found.started_s)
 
     def _is_ours(self, event: FileClose | Packet | Login | Work) -> bool:
@@ -150,10 +152,10 @@ class Feed:
                 yield from self._restart()
             if stod not in self._lives:
                 self._is_by_us = False
-                self._suspect(f"one that was started at {stod}")
+                self._suspect(f"one that was started at {stod}", stod)
                 return
         if not self._is_past and (others := self._numbers(stod)) and number not in others:
-            self._suspect(f"one with the number {number}, and one with {others[-1]}")
+            self._suspect(f"one with the number {number}, and one with {others[-1]}", stod)
         self._streams.pop((stod, number), None)
         self._streams[stod, number] = None
         if len(self._streams) > MOST_STREAMS:
@@ -168,11 +170,11 @@ class Feed:
             self._streams.clear()
             yield restarted
 
-    def _suspect(self, who: str) -> None:
+    def _suspect(self, who: str, stod: int) -> None:
         name = self._self
         assert name is not None
         self._strange = (
             f"two senders call themselves {name.instance} at {name.host}:{name.port}: the server says that "
             f"it was started at {name.started_s}, and reports come from {who}"
         )
-        self._strange_at = self._clock()
+        self._strange_at, self._strange_stod = self._clock(), stod

@@ -129,6 +129,20 @@ def test_a_restart_that_the_server_confirms_is_told(tmp_path: Path) -> None:
     assert told(feed) == []
 
 
+def test_a_restart_that_is_heard_before_the_server_answers_is_no_second_sender(tmp_path: Path) -> None:
+    clock, server = Clock(), Server()
+    written(tmp_path, gstream(1, "/a"))
+    feed = Feed(capture_reader(tmp_path), server, clock=clock)
+    assert told(feed) == ["/a"]
+    clock.now, server.fault = 100.0, "starting"
+    written(tmp_path, gstream(1, "/b", stod=T + 50))
+    assert told(feed) == [] and feed.fault is not None
+    server.started_s, server.fault = T + 50, ""
+    assert feed.refresh() == Restarted(T + 50) and feed.fault is None
+    written(tmp_path, gstream(2, "/c", stod=T + 50), gstream(1, "/d", stod=T + 60))
+    assert told(feed) == ["/c"] and feed.fault is not None, "a third one is"
+
+
 def test_what_was_not_kept_counts_as_lost(tmp_path: Path) -> None:
     written(tmp_path, gstream(1, "/a"), gstream(3, "/b"))
     beats = [Heartbeat(0, 0, False), Heartbeat(2, 3, False), Heartbeat(2, 3, False)]

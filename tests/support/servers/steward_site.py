@@ -43,7 +43,9 @@ STARTS_WITHIN_S = 240.0
 LATEST_S = 90.0
 """What has to come comes within this time, on a machine that is busy."""
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
-_PURGED = re.compile(r"Purge\(\) Finished, removed (\d+) data files")
+_PURGED = re.compile(r"Finished, removed (\d+) data files")
+_LOOKED = re.compile(r"Purge\(\) Started|purge not required|scheduling purge task")
+"""In the log of a cache: 5.5.3 has the first, newer ones the others."""
 _WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
 COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
 
@@ -235,7 +237,7 @@ class Site:
     def purged(self) -> tuple[int, int]:
         """By the cache's own log: how often it has looked whether to purge, and the files that it purged."""
         log = self.servers.cache.log.read_text(errors="replace")
-        return log.count("Purge() Started"), sum(map(int, _PURGED.findall(log)))
+        return len(_LOOKED.findall(log)), sum(map(int, _PURGED.findall(log)))
 
     @property
     def figures(self) -> Figures:
