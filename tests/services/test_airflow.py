@@ -220,7 +220,7 @@ def test_a_spark_step_is_submitted_by_a_connection(site: LocalSite) -> None:
     connection = json.dumps({"conn_type": "spark", "host": "local[1]"})
     submit = {"CACHECAST_AIRFLOW__SPARK": "spark_site", "AIRFLOW_CONN_SPARK_SITE": connection}
     assert dags_test(site, "build_features", **submit).count("Spark-Submit cmd") == 1
-    table = Settings.load().features.spec.features_table
+    table = Settings.load(site.conf).features.spec.features_table
     (row,) = Tables(str(site.out / "tables")).read_arrow(table, columns=["did", "as_of"]).to_pylist()
     assert (row["did"], row["as_of"]) == ("t:a", KEY)
 
