@@ -120,6 +120,7 @@ def replay(
         beside=beside,
         block_bytes=parse_bytes(block_size) if block_size else None,
     )
+    planned_by: dict[str, object] = {}
     with console.progress("replay", quiet=as_json) as advance:
         if file is not None:
             answer = replay_trace.run(file, wanted, count_from_s=first_s, on_progress=advance)
@@ -129,6 +130,7 @@ def replay(
             answer = site_replay.run(
                 settings, wanted, first_day_s=first_s, last_day_s=last_s, site=site, on_progress=advance
             )
+            planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
     console.show(answer.rows, as_json=as_json, title=title, columns=shown)
@@ -136,7 +138,7 @@ def replay(
     if in_mlflow:
         what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
-        replay_trace.record_run(settings.mlflow, answer, title=title, params={**what, **how})
+        replay_trace.record_run(settings.mlflow, answer, title=title, params={**what, **how, **planned_by})
 
 
 def curve(

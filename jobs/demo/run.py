@@ -112,6 +112,6 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             demo.settings.mlflow,
             answer,
             title=f"Replay of the demo, {days['from']} to {days['to']}",
-            params={"trace": "the demo's", **days},
+            params={"trace": "the demo's", **days, **site_replay.planned_by(demo.settings)},
         )
         return answer.rows

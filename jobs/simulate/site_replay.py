@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label, day_label
+from features.common.units import duration_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from jobs.plan.planner import MODEL_COLUMNS, model_of, planner
@@ -72,6 +73,13 @@ def run(
     )
     key = day_label(last_s), region
     return ReplayAnswer(_write(tables, caches, replayed, trace.footprint_bytes, key), accesses.notes)
+
+
+def planned_by(settings: Settings) -> dict[str, object]:
+    """What plans of a replay depend on, by name, as parameters of its run in MLflow."""
+    plan = settings.plan
+    names = ("objective", "model_weight", "prefetch_share", "min_prefetch_probability", "read_once_below")
+    return {"cycle": duration_label(settings.features.cycle)} | {name: getattr(plan, name) for name in names}
 
 
 def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int, cycle_s: int) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import faulty_proxy
 import pytest
@@ -17,7 +20,7 @@ from features.common import deadline
 from features.common.errors import ModelError, ServiceError
 from jobs.report import runs
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest
-from models.serving.mlflow_session import MlflowClient, connect
+from models.serving.mlflow_session import MlflowClient, MlflowException, connect
 from models.serving.names import Named
 from models.serving.registry import Registry
 from models.serving.runs import ID_TAG, Run, TableRead
@@ -225,9 +228,46 @@ def test_a_deleted_experiment_is_an_error_that_says_how_to_restore_it(server: Ml
         connect(server.uri, "", "cachecast-deleted")
 
 
-def test_many_that_begin_at_the_same_time_all_end_well(server: Mlflow) -> None:
+def test_an_experiment_that_another_made_just_now_is_used(
+    server: Mlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = server.model_copy(update={"experiment": "cachecast-just-now", "patience": 60})
+    _, experiment = connect(server.uri, "", at.experiment)
+    asked, real = itertools.count(), MlflowClient.get_experiment_by_name
+
+    def before_it_was_made(client: MlflowClient, name: str) -> object:
+        return real(client, name) if next(asked) else None
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", before_it_was_made)
+    run_id = keep(at, Run("second", "evaluation"))
+    assert next(asked) > 1
+    assert MlflowClient(server.uri).get_run(run_id).info.experiment_id == experiment
+
+
+def test_the_same_data_set_at_the_same_time_is_written_by_all(
+    server: Mlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = server.model_copy(update={"experiment": "cachecast-at-once", "patience": 60})
-    read = TableRead("accesses", "c1")
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda i: keep(at, Run(f"{i}", "evaluation", tables=(read,))), range(8)))
-    assert all(written(server, run_id)[0][1] == "FINISHED" for run_id in made)
+    connect(server.uri, "", at.experiment)
+    together, refused, real = threading.Barrier(8), [], MlflowClient.log_inputs
+    calls = itertools.count()
+
+    def at_once(client: MlflowClient, *args: Any) -> None:
+        if next(calls) < together.parties:
+            together.wait(60)
+        try:
+            real(client, *args)
+        except MlflowException as error:
+            refused.append(error.message)
+            raise
+
+    monkeypatch.setattr(MlflowClient, "log_inputs", at_once)
+    for turn in range(30):  # until the server's database refuses one: most turns
+        calls, read = itertools.count(), TableRead("accesses", f"c{turn}")
+        runs_of_turn = [Run(f"{i}", "evaluation", tables=(read,)) for i in range(together.parties)]
+        with ThreadPoolExecutor(together.parties) as pool:
+            made = list(pool.map(partial(keep, at), runs_of_turn))
+        assert all(written(server, run_id)[0][1] == "FINISHED" for run_id in made)
+        if refused:
+            break
+    assert "IntegrityError" in refused[0]
