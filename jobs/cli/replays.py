@@ -136,9 +136,14 @@ def replay(
     console.show(answer.rows, as_json=as_json, title=title, columns=shown)
     export.export_replay(answer, out, title=title)
     if in_mlflow:
-        what = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
+        accesses = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
-        replay_trace.record_run(settings.mlflow, answer, title=title, params={**what, **how, **planned_by})
+        replay_trace.record_run(
+            settings.mlflow,
+            answer,
+            what=_what(trace, since, until),
+            params={**accesses, **how, **planned_by},
+        )
 
 
 def curve(

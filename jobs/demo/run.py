@@ -111,7 +111,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
         replay_trace.record_run(
             demo.settings.mlflow,
             answer,
-            title=f"Replay of the demo, {days['from']} to {days['to']}",
+            what=f"{days['from']} to {days['to']}, the demo",
             params={"trace": "the demo's", **days, **site_replay.planned_by(demo.settings)},
         )
         return answer.rows

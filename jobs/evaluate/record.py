@@ -246,7 +246,7 @@ def record_run(mlflow: MlflowSettings, found: Evaluated, files: Callable[[Path],
             for child in run.children
         ),
     )
-    run_id = runs.keep(mlflow, run, made_by="cachecast evaluate", files=files)
+    run_id = runs.keep(mlflow, run, made_by="evaluate", files=files)
     if found.known.candidate is not None:
         saved = _saved(found.compared)
         registry.tag(found.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})

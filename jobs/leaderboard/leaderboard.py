@@ -87,7 +87,7 @@ def record_run(mlflow: MlflowSettings, answer: LeaderboardAnswer) -> str:
     run = runs.comparison(
         "Leaderboard", "leaderboard", answer.rows, params={"traces": ", ".join(traces)}, tags={}
     )
-    return runs.keep(mlflow, run, made_by="cachecast leaderboard", files=copy)
+    return runs.keep(mlflow, run, made_by="leaderboard", files=copy)
 
 
 def _within(on_progress: Advance, done: int, total: int, trace: str, what: str) -> None:

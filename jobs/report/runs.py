@@ -13,14 +13,17 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from features.results import LRU
 from jobs.settings.tree import MlflowSettings
 from jobs.text import Row
 from models.serving.mlflow_session import connect, patiently, service_errors
 from models.serving.runs import Place, Run, code_version, write
 from models.serving.spool import texts
+from replay.contest import BOUND
 
+_GAPS = ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
 _FIGURES = (
-    *("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"),
+    *_GAPS,
     *("byte_hit_ratio", "hit_ratio", "wan_bytes", "prefetch_bytes", "wasted_bytes", "core_hours"),
 )
 _FILES = "files"
@@ -31,6 +34,10 @@ def comparison(
     name: str, kind: str, rows: Sequence[Row], *, params: Mapping[str, object], tags: Mapping[str, str]
 ) -> Run:
     """The run of a comparison, with one nested per policy, and per trace if `rows` name several.
+
+    Its own figures: the mean share of the gap that each policy closed and, of a single trace, the share at
+    each capacity with its bounds, for example `s3fifo/byte_gap_closed/10pct`; not of LRU and the bound, which
+    are 0 and 1.
 
     `rows`: one per capacity and policy, with the columns of an evaluation's, a replay's or a leaderboard's.
     """
@@ -48,18 +55,28 @@ def comparison(
         for (trace, policy), of in groups.items()
     ]
     fractions = sorted({float(row["capacity_fraction"]) for row in rows})
+    competing = {key: of for key, of in groups.items() if key[1] not in (LRU, BOUND)}
+    metrics = _means(competing)
+    if len({trace for trace, _ in groups}) == 1:
+        for (_, policy), of in competing.items():
+            metrics |= figures(of, f"{_as_name(policy)}/", _GAPS)
     about = {**params, "capacities": ", ".join(map(at_capacity, fractions)), **code_version()}
-    return Run(name, kind, texts(about), dict(tags), _means(groups), children=tuple(children))
+    return Run(name, kind, texts(about), dict(tags), metrics, children=tuple(children))
 
 
-def figures(rows: Sequence[Row], prefix: str = "") -> dict[str, float]:
+def figures(rows: Sequence[Row], prefix: str = "", names: Sequence[str] = _FIGURES) -> dict[str, float]:
     """The figures of one policy at each capacity, by their names in MLflow; those not known are left out."""
     named = {
         f"{prefix}{name}/{at_capacity(row['capacity_fraction'])}": row.get(name)
-        for name in _FIGURES
+        for name in names
         for row in rows
     }
     return {name: float(value) for name, value in named.items() if value is not None and math.isfinite(value)}
+
+
+def _as_name(policy: str) -> str:
+    """A policy as a part of a figure's name: MLflow allows no `+`."""
+    return policy.replace("+", "_")
 
 
 def at_capacity(fraction: float) -> str:
@@ -90,5 +107,5 @@ def _means(groups: Mapping[tuple[str, str], Sequence[Row]]) -> dict[str, float]:
     closed: dict[str, list[float]] = {}
     for (_, policy), rows in groups.items():
         known = [row["byte_gap_closed"] for row in rows if row["byte_gap_closed"] is not None]
-        closed.setdefault(policy.replace("+", "_"), []).extend(known)
+        closed.setdefault(_as_name(policy), []).extend(known)
     return {f"mean_byte_gap_closed/{name}": sum(all_) / len(all_) for name, all_ in closed.items() if all_}

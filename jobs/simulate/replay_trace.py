@@ -86,17 +86,20 @@ def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progre
 
 
 def record_run(
-    mlflow: MlflowSettings, answer: ReplayAnswer, *, title: str, params: Mapping[str, object]
+    mlflow: MlflowSettings, answer: ReplayAnswer, *, what: str, params: Mapping[str, object]
 ) -> str:
-    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError."""
+    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError.
+
+    `what`: was replayed, for example `trace.parquet`: the run's name, which MLflow shows 17 letters of.
+    """
     from jobs.report import runs  # it loads MLflow, which few replays need
 
     def files(folder: Path) -> None:
         for file in (runs.PAGE, runs.TABLE):
-            export_replay(answer, folder / file, title=title)
+            export_replay(answer, folder / file, title=f"Replay of {what}")
 
-    run = runs.comparison(title, "replay", answer.rows, params=params, tags={})
-    return runs.keep(mlflow, run, made_by="cachecast replay", files=files)
+    run = runs.comparison(what, "replay", answer.rows, params=params, tags={})
+    return runs.keep(mlflow, run, made_by="replay", files=files)
 
 
 def lineup(

@@ -82,7 +82,7 @@ def described(
         **code_version(),
     }
     return Run(
-        f"{bundle.region} {as_of_label(bundle.until_s)}",
+        f"{as_of_label(bundle.until_s).removesuffix('T00:00:00Z')} {bundle.region}",
         "training",
         texts(params),
         data.tags

@@ -45,7 +45,7 @@ def upload(training: Training, *, uri: str, artifacts: str, experiment: str) -> 
             place,
             training.run,
             written_id=training.id,
-            made_by="cachecast train",
+            made_by="train",
             makes=lambda run_id: _make_model(place, training, run_id),
         )
         version = _register(place, training, written.run_id, str(written.model_id))

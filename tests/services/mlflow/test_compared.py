@@ -76,6 +76,10 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
         assert run.data.metrics["wan_bytes/10pct"] == rows[policy]["wan_bytes"]
         for name in ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper"):
             assert run.data.metrics.get(f"{name}/10pct") == rows[policy][name]
+            if kind != "evaluation":
+                own = whole.data.metrics.get(f"{policy}/{name}/10pct")
+                assert own == (None if policy in ("lru", "bound") else rows[policy][name])
+    assert whole.data.tags["mlflow.source.name"] == words(kind, folder)[0]
     if kind == "replay":  # the others count fewer than fourteen days
         assert rows["s3fifo"]["byte_gap_closed_lower"] < rows["s3fifo"]["byte_gap_closed_upper"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -169,6 +170,21 @@ def test_two_that_resume_at_once_upload_once(
         deliver.deliver(site.tables, late, server)
     assert registry(server).version_at(site.region, "candidate") == f"cachecast-{site.region}/1"
     assert not list(site.spool.iterdir())
+
+
+@pytest.mark.service
+def test_a_registered_model_that_another_made_just_now_is_used(
+    server: Mlflow, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MlflowClient(server.uri, registry_uri=server.uri).create_registered_model(f"cachecast-{site.region}")
+    asked, real = itertools.count(), MlflowClient.search_registered_models
+
+    def before_it_was_made(client: MlflowClient, named: str) -> object:
+        return real(client, named) if next(asked) else []
+
+    monkeypatch.setattr(MlflowClient, "search_registered_models", before_it_was_made)
+    (answer,) = site.resume(server.model_copy(update={"patience": 60}))
+    assert (answer.version, answer.is_candidate) == (f"cachecast-{site.region}/1", True)
 
 
 @pytest.mark.service

@@ -63,7 +63,7 @@ def version(server: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> Named:
 
 
 def keep(at: Mlflow, run: Run, files: Callable[[Path], None] = lambda folder: None) -> str:
-    return runs.keep(at, run, made_by="cachecast evaluate", files=files)
+    return runs.keep(at, run, made_by="evaluate", files=files)
 
 
 def written(server: Mlflow, run_id: str) -> list[tuple[str, str]]:
