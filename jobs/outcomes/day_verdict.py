@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
-from features.common.errors import StaleInputError
+from features.common.errors import NotDueError
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, PLANS, RECEIPTS
@@ -46,7 +46,7 @@ class DayVerdict(Worth):
 def run(tables: Tables, settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
     """Judge the plans of `cache` on the day that starts at `day_s`, and write the verdict.
 
-    Raises StaleInputError without the cache's own records.
+    Raises NotDueError without the cache's own records: the alarm `incomplete` names the source that is late.
     """
     chosen = settings.cache(cache)
     reads, pushed = _own_reads(tables, chosen, day_s), _pushed(tables, cache, day_s)
@@ -88,13 +88,13 @@ def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> Sh
 def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
     """The reads up to the end of the day in the cache's own records, in order of time."""
     if not tables.exists(ACCESSES):
-        raise StaleInputError("no access was pulled yet; pull the cache's own records (xcache_gstream)")
+        raise NotDueError("no access was pulled yet; pull the cache's own records (xcache_gstream)")
     since, until = day_label(day_s - OLDEST_S), day_label(day_s)
     rows = tables.read_arrow(ACCESSES, since=since, until=until, columns=_READ)
     rows = rows.filter(pc.and_(pc.equal(rows["cache"], cache.name), pc.is_valid(rows["bytes_hit"])))
     rows = rows.filter(pc.greater(rows["size_bytes"], 0))
     if not rows.num_rows:
-        raise StaleInputError(
+        raise NotDueError(
             f"there is no record of cache {cache.name!r} itself from {since} to {until}; pull its own "
             "records (xcache_gstream)"
         )

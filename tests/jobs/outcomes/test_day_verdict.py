@@ -13,7 +13,7 @@ import pytest
 from pushed_world import PushedWorld, pushed_world
 from typer.testing import CliRunner
 
-from features.common.errors import InputError, StaleInputError
+from features.common.errors import InputError, NotDueError, StaleInputError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
@@ -196,6 +196,18 @@ def test_history_tells_plans_models_and_days_and_writes_a_page(
     assert len(told["days"]) == 3
     page = out.read_text()
     assert "against plain LRU" in page and "<svg" in page and "m/2" in page and CACHE in page
+
+
+def test_a_day_without_records_of_the_cache_is_judged_later(
+    site: tuple[Tables, list[str]], world: PushedWorld, tmp_path: Path
+) -> None:
+    """The pull that fell short has an alarm of its own."""
+    tables, options = site
+    other = tmp_path / "site.toml"
+    other.write_text(Path(options[3]).read_text().replace(CACHE, "xc2"))
+    words = ["outcomes", "--cache", "xc2", "--conf", str(other), "--tables", tables.root]
+    done = CliRunner().invoke(app, [*words, "--day", day_label(world.first_day_s)])
+    assert isinstance(done.exception, NotDueError) and "no record of cache 'xc2'" in str(done.exception)
 
 
 def test_what_cannot_be_asked_is_one_line(site: tuple[Tables, list[str]], tmp_path: Path) -> None:
