@@ -22,7 +22,7 @@ from features.results import (
     STEWARD_PLAN,
 )
 from models.evaluation import bootstrap
-from models.evaluation.bootstrap import BOUNDED_DAYS, few_days, mean_interval, ratio_interval
+from models.evaluation.bootstrap import BOUNDED_DAYS, Interval, few_days, mean_interval, ratio_interval
 from models.evaluation.promotion import DailyWan, decide, decide_order, decide_pair
 
 TB = 10**12
@@ -256,3 +256,10 @@ def test_an_evaluation_that_knows_no_hours_decides_nothing_about_a_pair() -> Non
         found = decide_pair([DailyWan(0.1, whole.wan_bytes, told)], has_champion=False)
         assert (found.promote, found.comparisons) == (False, ())
         assert "core-hours of steward+plan at 10% capacity are not known" in found.reasons[0]
+
+
+def test_a_gap_on_one_day_of_many_is_known_without_bounds() -> None:
+    most = np.zeros(40)
+    most[3] = 10.0
+    assert ratio_interval(most / 2, most) == Interval(0.5, None, None)
+    assert ratio_interval(most, np.zeros(40)) is None
