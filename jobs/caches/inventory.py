@@ -93,13 +93,20 @@ def check_evictions(evicted_bytes: int, held_bytes: int, *, cache: str, share: f
 def check_planned_evictions(tables: Tables, plan: pa.Table, *, cache: str, at_s: int, share: float) -> None:
     """The same check for `plan`, rows of the plans table, by the inventory that it was made from."""
     evicted = plan.filter(pc.equal(plan["action"], Action.EVICT))["did"].combine_chunks()
+    check_listed_evictions(tables, evicted, "did", cache=cache, at_s=at_s, share=share)
+
+
+def check_listed_evictions(
+    tables: Tables, evicted: pa.Array, column: str, *, cache: str, at_s: int, share: float
+) -> None:
+    """The same check for files by their `column` (did or name), by the last inventory until `at_s`."""
     held = last(tables, cache, at_s=at_s)
     if len(evicted) and not held.num_rows:
         raise LimitError(
             f"the plan evicts {len(evicted)} files of cache {cache!r}, of which no inventory until "
             f"{as_of_label(at_s)} shows a file; plan again, or give --force if that is meant"
         )
-    going = held.filter(pc.is_in(held["did"], value_set=evicted))
+    going = held.filter(pc.is_in(held[column], value_set=evicted))
     check_evictions(_bytes_of(going), _bytes_of(held), cache=cache, share=share)
 
 

@@ -109,7 +109,7 @@ def push(
         return
     with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
         summary = (
-            job.resume(settings, cache=cache, on_progress=advance, evict_now=evict_now)
+            job.resume(settings, cache=cache, on_progress=advance, force=force, evict_now=evict_now)
             if as_of_s is None
             else job.run(
                 settings,

@@ -13,7 +13,7 @@ from features.common.errors import ConflictError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
 from features.schema import RECEIPTS, arrow_schema
-from jobs.caches.inventory import check_planned_evictions, target
+from jobs.caches.inventory import check_listed_evictions, check_planned_evictions, target
 from jobs.push.planned_items import PlannedItems, planned_items
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.keys import MomentKey
@@ -44,7 +44,8 @@ class Cancelled:
 class Work:
     """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans.
 
-    `region`: the one whose champion's plans may act.
+    `region`: the one whose champion's plans may act. `evict_share`: if it evicts what was left to the cache's
+    steward, the largest share of the cache's bytes that this may be; None: any.
     """
 
     tables: Tables
@@ -55,6 +56,7 @@ class Work:
     now_s: Callable[[], float]
     keep_s: float = 7 * DAY_S
     region: str = "default"
+    evict_share: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +88,18 @@ def run(
     if not force:
         share = settings.plan.evict_share
         check_planned_evictions(tables, plan.rows, cache=name, at_s=as_of_s, share=share)
-    with _work(settings, cache, evict_now=evict_now) as work:
+    with _work(settings, cache, evict_now=evict_now, force=force) as work:
         return push_plan(work, plan, on_progress=on_progress, unproven=unproven)
 
 
-def resume(settings: Settings, *, cache: str, on_progress: Advance, evict_now: bool = False) -> PushSummary:
-    """Continue every plan that the journal has for a cache; `evict_now`: see `run`."""
-    with _work(settings, cache, evict_now=evict_now) as work:
+def resume(
+    settings: Settings, *, cache: str, on_progress: Advance, force: bool = False, evict_now: bool = False
+) -> PushSummary:
+    """Continue every plan that the journal has for a cache; `evict_now`: see `run`.
+
+    Raises LimitError if that evicts more than its share of the cache at once, unless `force`.
+    """
+    with _work(settings, cache, evict_now=evict_now, force=force) as work:
         return push_rest(work, on_progress=on_progress)
 
 
@@ -129,13 +136,15 @@ def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
 
 
 @contextmanager
-def _work(settings: Settings, cache: str, *, evict_now: bool) -> Iterator[Work]:
+def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> Iterator[Work]:
     chosen = settings.cache(cache)
     with closing(Journal(settings.push.journal)) as journal:
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
+        overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
         at, region = target(chosen), settings.region.name
-        yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region)
+        share = settings.plan.evict_share if overrides_steward and not force else None
+        yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region, share)
 
 
 def push_plan(work: Work, plan: PlannedItems, *, on_progress: Advance, unproven: bool = False) -> PushSummary:
@@ -189,6 +198,7 @@ def push_rest(
     plans at the times `receipts_of`.
     """
     began_s = work.now_s() if since_s is None else since_s
+    _check_evictions(work, at_s=began_s)
     n_waiting = work.journal.reports.undone(work.cache)[ItemState.PLANNED]
     if not work.limits.evicts:
         n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
@@ -212,6 +222,18 @@ def push_rest(
         write_receipts(work.tables, work.journal, work.cache, as_of_s)
     prune(work)
     return summary
+
+
+def _check_evictions(work: Work, *, at_s: float) -> None:
+    """Raise LimitError if what was left to the steward is more than a push may evict at once.
+
+    The limit of a plan was checked, or overridden, for a steward that evicts as much as it needs room for.
+    """
+    if work.evict_share is None:
+        return
+    names = pa.array(work.journal.reports.evictions(work.cache, now_s=at_s), pa.string())
+    share = work.evict_share
+    check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(at_s), share=share)
 
 
 def prune(work: Work) -> int:

@@ -11,28 +11,32 @@ from pathlib import Path
 from features.common.errors import ConfigError
 from prefetch import private_files
 
-_NUMBERS = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?")
-_KEEPS_OPEN_FILES = (5, 6)
+_VERSION = re.compile(r"v?([0-9]{1,2})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?([-~]?rc)?")
+_KEEPS_OPEN_FILES = (5, 6, 0)
 _REPORTS_WRITTEN = (5, 7, 2)
-_STAT_TELLS_WHOLE = (5, 8)
-_PURGES_BY_MTIME = (5, 8)
+_STAT_TELLS_WHOLE = (5, 8, 0)
+_PURGES_BY_MTIME = (5, 8, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerVersion:
-    """`numbers` as (5, 5, 3); empty if the server's words hold none: then it is taken for the oldest."""
+    """`numbers` as (5, 5, 3); empty if the server's words hold none: then it is taken for the oldest.
+
+    `is_candidate`: a release candidate of them, which may not yet do what the release does.
+    """
 
     numbers: tuple[int, ...]
+    is_candidate: bool = False
 
     @property
     def removes_open_files(self) -> bool:
         """Whether the command `remove_file` takes a file from under the job that reads it."""
-        return self.numbers < _KEEPS_OPEN_FILES
+        return not self._has(_KEEPS_OPEN_FILES)
 
     @property
     def reports_written(self) -> bool:
         """Whether the g-stream reports the bytes that were written to disk."""
-        return self.numbers >= _REPORTS_WRITTEN
+        return self._has(_REPORTS_WRITTEN)
 
     @property
     def purges_at_start(self) -> bool:
@@ -40,11 +44,16 @@ class ServerVersion:
 
         Later versions look a minute after their start and every minute, and then go down to MAX.
         """
-        return self.numbers < _PURGES_BY_MTIME
+        return not self._has(_PURGES_BY_MTIME)
 
     def __str__(self) -> str:
-        """For example `5.5.3`, or `of unknown version`."""
-        return ".".join(map(str, self.numbers)) or "of unknown version"
+        """For example `5.5.3`, `5.6.0-rc`, or `of unknown version`."""
+        candidate = "-rc" if self.is_candidate else ""
+        return ".".join(map(str, self.numbers)) + candidate or "of unknown version"
+
+    def _has(self, since: tuple[int, ...]) -> bool:
+        """Whether it does what releases do from the version `since` on."""
+        return self.numbers > since or (self.numbers == since and not self.is_candidate)
 
     def described(self) -> str:
         """What depends on the version, in words for an operator."""
@@ -60,13 +69,19 @@ class ServerVersion:
     @property
     def stat_tells_whole(self) -> bool:
         """Whether the answer to `stat` says that all of a file is in the cache."""
-        return self.numbers >= _STAT_TELLS_WHOLE
+        return self._has(_STAT_TELLS_WHOLE)
 
 
 def parse_version(answer: str) -> ServerVersion:
-    """The version in a server's answer to `query config version`, for example `v5.5.3`."""
-    found = _NUMBERS.match(answer.strip())
-    return ServerVersion(() if found is None else tuple(int(part or 0) for part in found.groups()))
+    """The version in a server's answer to `query config version`, for example `v5.5.3`.
+
+    Majors above 99 are no version.
+    """
+    found = _VERSION.match(answer.strip())
+    if found is None:
+        return ServerVersion(())
+    *numbers, candidate = found.groups()
+    return ServerVersion(tuple(int(part or 0) for part in numbers), is_candidate=candidate is not None)
 
 
 N_ASKED = 5

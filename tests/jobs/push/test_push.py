@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import pytest
 from pushes import item_of
 from typer.testing import CliRunner
 
-from features.common.errors import CachecastError, ConflictError, InputError, StaleInputError
+from features.common.errors import CachecastError, ConflictError, InputError, LimitError, StaleInputError
 from features.common.times import as_of_label, day_label
-from features.schema import FILES, PLANS, RECEIPTS
+from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
 from jobs.caches.inventory import target
 from jobs.cli.main import app
 from jobs.push import push as job
@@ -275,6 +276,54 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
     assert {one["state"] for one in rows} == {"cancelled"}
     assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
+
+
+def evicts(journal: Journal, cache: str, n_files: int, at_s: int) -> None:
+    """Record a plan that evicts the first `n_files`, as a push with --force leaves it to a steward."""
+    names = [f"/store/f{number}" for number in range(n_files)]
+    until_s = AS_OF + 2 * 86400
+    items = [item_of(f"{n}-{at_s}", cache, n, "evict", as_of_s=at_s, expires_at_s=until_s) for n in names]
+    journal.plans.record_plan(items, now_s=time.time())
+
+
+def holds(tables: Tables, cache: str) -> None:
+    """Record an inventory of all files."""
+    sizes = {"size_bytes": 100, "bytes_on_disk": 100, "complete": True, "open": False}
+    row = sizes | {"scanned_at": dt.datetime.fromtimestamp(AS_OF, dt.UTC)}
+    names = [f"/store/f{number}" for number in range(N_FILES)]
+    rows = [row | {"did": f"cms:{name}", "name": name} for name in names]
+    tables.replace_rows(CONTENTS, rows, (day_label(AS_OF), as_of_label(AS_OF), cache))
+
+
+def test_evictions_at_once_obey_the_share_of_the_cache(conf: Path) -> None:
+    (conf / "caches" / "x.toml").write_text(
+        'name = "x"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\ncapacity = "1GB"\nsteward = true\n'
+        f'watermarks = [0.9, 0.95]\nnamespace = "{conf}"\ngstream = "{conf}"\n'
+    )
+    settings = Settings.load(conf, env={})
+    holds(Tables(settings.tables.root), "x")
+    with closing(Journal(settings.push.journal)) as journal:
+        evicts(journal, "x", 5, AS_OF)
+        with pytest.raises(LimitError, match=r"evict_share = 0\.5.*--force"):
+            job.resume(settings, cache="x", on_progress=lambda *_: None, evict_now=True)
+        assert journal.reports.counts("x")["planned"] == 5
+    left = job.resume(settings, cache="x", on_progress=lambda *_: None)
+    assert left.left_to_steward == 5
+
+
+def test_evictions_up_to_the_share_and_those_that_are_forced_are_carried_out(conf: Path) -> None:
+    with working(conf) as work:
+        for number in range(N_FILES):
+            work.target.prefetch(f"/store/f{number}", timeout_s=5)
+        holds(work.tables, "d")
+        limited = dataclasses.replace(work, evict_share=0.5)
+        evicts(work.journal, "d", 5, AS_OF)
+        with pytest.raises(LimitError):
+            job.push_rest(limited, on_progress=lambda *_: None)
+        evicts(work.journal, "d", 4, AS_OF + 1)  # replaces the other
+        assert job.push_rest(limited, on_progress=lambda *_: None).pushed == 4
+        evicts(work.journal, "d", 6, AS_OF + 2)
+        assert job.push_rest(work, on_progress=lambda *_: None).pushed == 2
 
 
 def test_what_does_not_go_together_is_refused(conf: Path) -> None:

@@ -25,6 +25,12 @@ from prefetch.xcache.session import ThreadConnections
         ("5.8.1", (5, 8, 1), (False, True, True, False)),
         ("v6.2.1", (6, 2, 1), (False, True, True, False)),
         ("v5.10.0-rc1", (5, 10, 0), (False, True, True, False)),
+        ("v5.6-rc1", (5, 6, 0), (True, False, False, True)),
+        ("5.6.0~rc2", (5, 6, 0), (True, False, False, True)),
+        ("v5.7.2rc1", (5, 7, 2), (False, False, False, True)),
+        ("v9999.9999", (), (True, False, False, True)),
+        ("100.1", (), (True, False, False, True)),
+        ("99.1", (99, 1, 0), (False, True, True, False)),
         ("unknown", (), (True, False, False, True)),
     ],
 )
