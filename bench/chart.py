@@ -3,9 +3,9 @@
 bench/chart.py            exit code 1 if something does not hold
 
 Renders conf/deploy/helm by the values of conf/deploy/helm/ci, checks every object against the JSON schemas of
-three versions of Kubernetes, then what schemas do not say: rights, probes, resources, references, who reaches
-whom, the units' command lines and secrets, and that the settings load. Then it does the same with charts that
-it has broken, each of which has to be found.
+three versions of Kubernetes, then what schemas do not say: rights, who may evict, probes, resources,
+references, who reaches whom, the units' command lines and secrets, and that the settings load. Then it does
+the same with charts that it has broken, each of which has to be found.
 
 Needs Helm (conf/deploy/helm.sh) and the environment that `make verify` makes: .venv/bin/python bench/chart.py
 """
@@ -86,6 +86,40 @@ def by_rights(objects: list[Object]) -> Iterator[str]:
             }
             if container.get("securityContext") != expected:
                 yield f"{pod.owner}: container {container['name']} has more rights than it needs"
+
+
+def by_evictions(objects: list[Object]) -> Iterator[str]:
+    """Where a client without the key may evict, or a container has the key that does not need it."""
+    maps = of_kind(objects, "ConfigMap")
+    for pod in pods(objects):
+        keys = [one["name"] for one in pod.spec["volumes"] if "keytab" in str(one.get("secret"))]
+        if bool(keys) != (pod.component == "cache"):
+            yield f"{pod.owner}: the key of a cache is elsewhere than beside it, or is missing"
+        for container in pod.containers:
+            mounted = bool({"secret", "private"} & {one["name"] for one in container["volumeMounts"]})
+            if pod.component == "cache" and not mounted:
+                yield f"{pod.owner}: container {container['name']} has no key"
+            logs_in = any(one["name"] == "XrdSecSSSKT" for one in container.get("env", ()))
+            if logs_in != (container["name"] == "steward"):
+                yield f"{pod.owner}: container {container['name']} logs in by a key, or the steward does not"
+        if pod.component == "cache":
+            text = maps[pod.owner.split()[1]]["data"]
+            yield from (
+                f"{pod.owner}: {fault}" for fault in _open_to_all(pod.labels["cachecast/cache"], text)
+            )
+
+
+def _open_to_all(cache: str, files: dict[str, str]) -> Iterator[str]:
+    lines = [line.split() for line in files[f"{cache}.cfg"].splitlines()]
+    if ["ofs.authorize", "1"] not in lines or ["acc.authdb", "/etc/xrootd/authdb"] not in lines:
+        yield "the server has no authorisation"
+    protocols = {line[1] for line in lines if line[0] == "sec.protocol"}
+    if protocols != {"sss"} or ["sec.protbind", "*", "none"] not in lines:
+        yield f"clients without the key can name themselves: {', '.join(sorted(protocols))}"
+    rights = [line.split(maxsplit=2) for line in files.get("authdb", "").splitlines()]
+    of_all = [words[2] for words in rights if words[1] != "pusher"]
+    if of_all != ["/xrdpfc_command -w / rl"]:
+        yield f"clients without the key may do {of_all}"
 
 
 def by_operation(objects: list[Object]) -> Iterator[str]:
@@ -254,6 +288,7 @@ def _with_secret(objects: list[Object], secret: str) -> set[str]:
 CHECKS: tuple[Callable[[list[Object]], Iterator[str]], ...] = (
     by_schemas,
     by_rights,
+    by_evictions,
     by_operation,
     by_references,
     by_network,
@@ -295,7 +330,14 @@ BROKEN = {
         ),
         Break('--port, "9931"', '--port, "9930"', "collector runs"),
     ),
-    "templates/cycle.yaml": (Break("batch/v1", "batch/v1beta1", "deprecated"),),
+    "templates/cycle.yaml": (
+        Break("batch/v1", "batch/v1beta1", "deprecated"),
+        Break(
+            "{{- $volumes := list $claim",
+            '{{- $volumes := list (dict "name" "key" "secret" (dict "secretName" $cache.keytab)) $claim',
+            "the key of a cache is elsewhere",
+        ),
+    ),
     "templates/_pods.tpl": (
         Break("runAsNonRoot: true", "runAsNonRoot: false", "runs as root"),
         Break("readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "more rights"),
@@ -305,6 +347,12 @@ BROKEN = {
         Break("type: OnDelete", "type: RollingUpdate", "restarts all caches"),
         Break("livenessProbe: {tcpSocket", "x-livenessProbe: {tcpSocket", "that xcache hangs"),
         Break("- {name: server, configMap", "- {name: servers, configMap", "no volume server"),
+        Break("    ofs.authorize 1\n", "", "no authorisation"),
+        Break(
+            "sec.protbind * none", "sec.protocol unix\n    sec.protbind * unix", "name themselves: sss, unix"
+        ),
+        Break("u * /xrdpfc_command -w / rl", "u * / rl", "may do ['/ rl']"),
+        Break("env: [{name: XrdSecSSSKT", "env: [{name: XrdSecSSSKEY", "logs in by a key"),
     ),
     "templates/network.yaml": (
         Break('(list "cache") "others" .Values.collector.from', '(list) "others" (list)', "collector"),
@@ -342,6 +390,13 @@ REFUSED = (
     ('--set-json=image.tag="1, command: [sh]"', "tag"),
     ('--set-json=mlflow.storageClass="{{ .Release }}"', "storageClass"),
     ("--set=placement.tlsSecret=a b", "tlsSecret"),
+    ("--set=caches.xc1.keytab=", "caches.xc1.keytab"),
+    ("--set=caches.xc1.keytab=true", "keytab"),
+    ("--set=caches.xc1.openEvictions=true", "caches.xc1: openEvictions"),
+    ("--set=caches.xc1.account=10002", "caches.xc1.account"),
+    ("--set=caches.xc1.capacity=51TiB", "caches.xc1.capacity"),
+    ("--set=steward=null", "steward"),
+    ("--set=cycle.resources=null", "resources"),
 )
 
 

@@ -6,8 +6,9 @@ Renders the chart, and starts the collector, a real XCache with its steward, the
 jobs of the cycle from the rendered specifications: their mounts, accounts, variables, probes and commands,
 with no capability and a read-only root, on a network of their own. Beside them run a real PostgreSQL, made by
 the chart's script, and an S3 server. What must hold: probes pass; the steward sees what the server has open,
-evicts by the server's command, and cannot write to the cache's disk; the collector has no secret; names that
-are not the services' are refused; jobs of the cycle end well before there is a model.
+evicts by the server's command and its key, and cannot write to the cache's disk; without the key everybody
+reads and nobody evicts; the collector has no secret; names that are not the services' are refused; jobs of
+the cycle end well before there is a model. Caches are tried on two XRootD versions, if there are.
 
 Not shown: images, Kubernetes itself, its network policies. Needs root, bubblewrap, an XRootD server, Helm
 (conf/deploy/helm.sh) and the environment that `make verify` makes: .venv/bin/python bench/pods.py
@@ -30,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" /
 
 import postgres_server  # noqa: E402
 import s3_server  # noqa: E402
+import xrootd_versions  # noqa: E402
 from helm_chart import CHART, RELEASE, Object, pods, rendered  # noqa: E402
 from pod_runner import Kubelet, answer  # noqa: E402
 
@@ -39,12 +41,15 @@ from prefetch.xcache.session import RemoteFile  # noqa: E402
 
 MIB = 2**20
 N_FILES, DISK_MIB = 60, 64
-CACHE, PLACEMENT, MLFLOW = "root://127.0.0.1:1094", "http://127.0.0.1:8400", "http://127.0.0.1:5000"
+ADDRESS = "192.0.2.7"
+"""Of this machine, as other machines would see it: clients that come by it are not the server's own pod."""
+CACHE, PLACEMENT, MLFLOW = f"root://{ADDRESS}:1094", "http://127.0.0.1:8400", "http://127.0.0.1:5000"
+JOB_NAME = "metadata.labels['batch.kubernetes.io/job-name']"
 SETTINGS = '[steward]\nlook = "2s"\npolicy = "lru"\n[sources]\ndemand = { "*" = "xcache_gstream" }\n'
 CACHE_VALUES = {
     "capacity": f"{DISK_MIB}MiB",
     "watermarks": [0.5, 0.8],
-    "keytab": False,
+    "keytab": "xc1-keytab",
     "rse": "",
     "config": "pfc.blocksize 128k\npfc.ram 1g\n",
 }
@@ -105,12 +110,12 @@ class Site:
         """What a shell line says in a container like one that runs."""
         container = self.container(component, name)
         command = self.kubelet.command(self.pods[component], container, words=["sh", "-c", words])
-        environment = self.kubelet.environment(container, {})
+        environment = self.kubelet.environment(container, {JOB_NAME: "none"})
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
     def job(self, component: str, at_s: int) -> str:
         """Run a CronJob's pod of a moment to its end; what it wrote."""
-        name = {"metadata.labels['batch.kubernetes.io/job-name']": f"{RELEASE}-{component}-{at_s // 60}"}
+        name = {JOB_NAME: f"{RELEASE}-{component}-{at_s // 60}"}
         container = self.container(component)
         with self.kubelet.running(self.pods[component], name) as started:
             code = started[component].wait(600)
@@ -159,12 +164,48 @@ def cached(site: Site) -> None:
         while len(held := site.held()) > limit and time.monotonic() < deadline:
             time.sleep(1)
         check(len(held) <= limit, f"steward: of {N_FILES} files {len(held)} are left")
-        told = site.kubelet.told(site.container("cache", "steward"))
+        words = site.container("cache", "steward")
+        while "evicted" not in (told := site.kubelet.told(words)) and time.monotonic() < deadline:
+            time.sleep(1)  # it says so after its look
         check("evicted" in told and "purge" not in told, "steward: it evicted the others")
         check(names[0] in held, "steward: the open file, the oldest, is among them")
         check(opened.read_all() == MIB, "xcache: the open file is read")
+    keyed(site)
     told = site.inside("cache", "steward", "touch /xcache/x 2>&1; rm /xcache/store/*.root 2>&1")
     check(told.count("Read-only file system") > 1, "steward: cannot write to the cache's disk")
+
+
+def keyed(site: Site) -> None:
+    """Without the key everybody reads and nobody evicts; the key is the server's and the steward's alone."""
+    stat = "stat -c '%a %u' /private/sss.keytab 2>&1"
+    account = site.pods["cache"].spec["securityContext"]["runAsUser"]
+    for name in ("xcache", "steward"):
+        check(site.inside("cache", name, stat).split() == ["400", str(account)], f"{name}: has the key alone")
+    for component in ("push", "collector", "placement", "cycle"):
+        told = site.inside(component, None, f"{stat}; ls /secret /private 2>&1; env | grep SSS")
+        check("keytab" not in told.replace("'/private/sss.keytab'", ""), f"{component}: has no key")
+    name = site.held()[-1]
+    own = f"root://{RELEASE}-cache-xc1:1094"
+    for where, key in ((CACHE, ""), (CACHE, "XrdSecSSSKT=/private/sss.keytab"), (own, "XrdSecSSSKT=/none")):
+        words = f"{key} xrdfs {where} cat '/xrdpfc_command/remove_file/ {name}' 2>&1"
+        told = site.inside("cache", "steward", words)
+        refused = "permission denied" in told or "Auth failed" in told
+        check(refused and name in site.held(), f"xcache: {where} with {key or 'no key'}: no eviction")
+    told = site.inside("push", None, f"xrdfs {CACHE} cat {name} | wc -c; xrdfs {CACHE} rm {name} 2>&1")
+    check(told.split()[0] == str(MIB) and "denied" in told, "xcache: a client without the key reads, no more")
+    site.inside("cache", "steward", f"xrdfs {own} cat '/xrdpfc_command/remove_file/ {name}' 2>&1")
+    deadline = time.monotonic() + 30
+    while name in site.held() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    check(name not in site.held(), "xcache: from its own pod, with the key: evicted")
+
+
+def keytab(folder: Path) -> dict[str, str]:
+    """A Secret's files: the key, as docs/kubernetes.md makes it."""
+    command = ["xrdsssadmin", "-k", "cachecast", "-u", "pusher", "-g", "pushers", "add"]
+    path = folder / "sss.keytab"
+    subprocess.run([*command, path], input="y\n", text=True, check=True, stdout=subprocess.DEVNULL)
+    return {"sss.keytab": path.read_text()}
 
 
 def placed(site: Site) -> None:
@@ -247,6 +288,7 @@ def started(folder: Path, stack: contextlib.ExitStack) -> Site:
     login["AWS_ENDPOINT_URL"] = stack.enter_context(s3_server.running(folder / "s3"))
     database = stack.enter_context(postgres_server.running(folder / "postgres"))
     secrets = {f"{RELEASE}-{name}": values for name, values in {**SECRETS, "tables": login}.items()}
+    secrets["xc1-keytab"] = keytab(folder)
     program = Path(shutil.which("xrootd") or "xrootd").resolve()
     kubelet = Kubelet(
         folder / "site",
@@ -271,23 +313,34 @@ def main() -> int:
         command = ["unshare", "--net", "--mount", sys.executable, __file__, "--inside", *wanted]
         return subprocess.run(command, check=False).returncode
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
+    newest, *others = reversed(xrootd_versions.wanted())
+    try:
+        tried(newest, wanted or [*LOOKS, "cycle"])
+        for version in others if not wanted or "cache" in wanted else ():
+            tried(version, ["status", "collector", "cache"])  # the steward waits for these two
+    except (Broken, ServiceError) as error:
+        print(f"BROKEN: {error}")
+        return 1
+    print("all pods hold what they promise")
+    return 0
+
+
+def tried(version: str, wanted: list[str]) -> None:
+    """Run the pods of components with an XRootD version. Raises Broken and ServiceError."""
+    print(f"XRootD {version}:", flush=True)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pods-")))
         folder.chmod(0o755)
-        try:
-            site = started(folder, stack)
-            with contextlib.ExitStack() as running:
-                for component, look in LOOKS.items():
-                    if not wanted or component in wanted:
-                        running.enter_context(site.kubelet.running(site.pods[component]))
-                        look(site)
-            if not wanted or "cycle" in wanted:
-                cycled(site)
-        except (Broken, ServiceError) as error:
-            print(f"BROKEN: {error}")
-            return 1
-    print("all pods hold what they promise")
-    return 0
+        stack.enter_context(xrootd_versions.in_use(version))
+        site = started(folder, stack)
+        with contextlib.ExitStack() as running:
+            for component, look in LOOKS.items():
+                if component in wanted:
+                    running.enter_context(site.kubelet.running(site.pods[component]))
+                    look(site)
+        if "cycle" in wanted:
+            cycled(site)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,7 @@ class Kubelet:
             enter = []
             if pod.spec.get("shareProcessNamespace"):
                 enter = ["nsenter", "--target", _child(holder.pid), "--pid", "--"]
+                enter += ["unshare", "--mount-proc", "--"]  # bubblewrap looks itself up there
             for container in pod.containers:
                 with self.log(container).open("ab") as log:
                     process = subprocess.Popen(

@@ -116,6 +116,17 @@ envFrom:
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 {{- end }}
 
+{{- /* Bytes of a size as settings write it (50TB, 1.5 TiB) or as Kubernetes does (50Ti, 50T). */}}
+{{- define "cachecast.bytes" -}}
+{{- $unit := regexFind "[kKMGTPE]i?" . }}
+{{- $number := regexFind "^[0-9.]+" . | float64 }}
+{{- $base := ternary 1024 1000 (hasSuffix "i" $unit) }}
+{{- range until (index (dict "" 0 "k" 1 "K" 1 "M" 2 "G" 3 "T" 4 "P" 5 "E" 6) (trimSuffix "i" $unit)) }}
+{{- $number = mulf $number $base }}
+{{- end }}
+{{- printf "%.0f" $number }}
+{{- end }}
+
 {{- /* Settings that only a rolling restart brings to a service. */}}
 {{- define "cachecast.checksum" -}}
 checksum/settings: {{ include (print .Template.BasePath "/settings.yaml") . | sha256sum }}
