@@ -307,40 +307,49 @@ def started(folder: Path, stack: contextlib.ExitStack) -> Site:
 
 def main() -> int:
     wanted = [word for word in sys.argv[1:] if not word.startswith("--")]
-    if "--inside" not in sys.argv:
-        if os.geteuid() or not shutil.which("bwrap"):
-            raise SystemExit("needs root, and bubblewrap: conf/deploy/system.sh containers")
-        command = ["unshare", "--net", "--mount", sys.executable, __file__, "--inside", *wanted]
-        return subprocess.run(command, check=False).returncode
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
+    if "--inside" in sys.argv:
+        return inside(wanted or [*LOOKS, "cycle"])
+    if os.geteuid() or not shutil.which("bwrap"):
+        raise SystemExit("needs root, and bubblewrap: conf/deploy/system.sh containers")
     newest, *others = reversed(xrootd_versions.wanted())
-    try:
-        tried(newest, wanted or [*LOOKS, "cycle"])
-        for version in others if not wanted or "cache" in wanted else ():
-            tried(version, ["status", "collector", "cache"])  # the steward waits for these two
-    except (Broken, ServiceError) as error:
-        print(f"BROKEN: {error}")
-        return 1
+    runs = {newest: wanted}
+    if not wanted or "cache" in wanted:
+        runs |= {
+            other: ["status", "collector", "cache"] for other in others
+        }  # the steward waits for these two
+    for version, names in runs.items():
+        # A process each: the XRootD client keeps its connection to an address.
+        command = ["unshare", "--net", "--mount", sys.executable, __file__, "--inside", *names]
+        environment = os.environ | {"CACHECAST_XROOTD_VERSIONS": version}
+        if code := subprocess.run(command, env=environment, check=False).returncode:
+            return code
     print("all pods hold what they promise")
     return 0
 
 
-def tried(version: str, wanted: list[str]) -> None:
-    """Run the pods of components with an XRootD version. Raises Broken and ServiceError."""
+def inside(wanted: list[str]) -> int:
+    """Run the pods of components, on the XRootD version that is wanted."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
+    (version,) = xrootd_versions.wanted()
     print(f"XRootD {version}:", flush=True)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pods-")))
         folder.chmod(0o755)
         stack.enter_context(xrootd_versions.in_use(version))
-        site = started(folder, stack)
-        with contextlib.ExitStack() as running:
-            for component, look in LOOKS.items():
-                if component in wanted:
-                    running.enter_context(site.kubelet.running(site.pods[component]))
-                    look(site)
-        if "cycle" in wanted:
-            cycled(site)
+        try:
+            site = started(folder, stack)
+            with contextlib.ExitStack() as running:
+                for component, look in LOOKS.items():
+                    if component in wanted:
+                        running.enter_context(site.kubelet.running(site.pods[component]))
+                        look(site)
+            if "cycle" in wanted:
+                cycled(site)
+        except (Broken, ServiceError) as error:
+            print(f"BROKEN: {error}")
+            return 1
+    return 0
 
 
 if __name__ == "__main__":
