@@ -11,7 +11,7 @@ DRILL_MINUTES ?= 10
 XROOTD_VERSIONS ?= 5.9.9 6.2.1
 STAMP := .venv/.installed
 # A file's tests stay in one process; each process has a Spark session and servers of its own.
-TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+APART := --dist loadfile --no-loadscope-reorder --numprocesses
 SOURCES := setup.py $(wildcard conf/constraints/*.txt)
 
 .PHONY: help install demo up down test lint check verify benchmarks leaderboard notebooks audit docs clean
@@ -39,7 +39,7 @@ test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLf
 	@conf/deploy/system.sh prometheus
 	@conf/deploy/hdfs.sh
 	@conf/deploy/rucio.sh
-	$(BIN)/python -m pytest $(TWO)
+	$(BIN)/python -m pytest $(APART) 4  # tests of caches wait most of the time
 
 lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check .
@@ -48,7 +48,7 @@ lint: $(STAMP)-dev ## ruff, mypy strict, import-linter
 	$(BIN)/lint-imports
 
 check: lint ## lint, and the tests that start no server
-	$(BIN)/python -m pytest $(TWO) -m "not service"
+	$(BIN)/python -m pytest $(APART) 2 -m "not service"
 
 verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cases, fuzzing, fault drills, newer XRootD servers, notebooks, API pages, a real XCache beside its replay, benches
 	$(BIN)/python bench/wheel.py

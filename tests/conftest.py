@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,12 +112,18 @@ def shared() -> Callable[[str], Path]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Mark the tests that take `shared` as `real_data`; leave them out where there is no such folder.
 
-    Tests of servers come first: they take longest, and two processes shall end together.
+    Tests of servers come first: they take longest, and the processes shall end together. Files whose tests
+    wait for a cache and those that compute take turns, so that some compute while others wait.
     """
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("real_data")
-    items.sort(key=lambda item: item.get_closest_marker("service") is None)
+    waiting, computing = (
+        sorted(_files(items, is_waiting=value), key=len, reverse=True) for value in (True, False)
+    )
+    in_turns = itertools.chain.from_iterable(itertools.zip_longest(waiting, computing, fillvalue=[]))
+    others = [item for item in items if item.get_closest_marker("service") is None]
+    items[:] = [*itertools.chain.from_iterable(in_turns), *others]
     yield
     if not SHARED.is_dir():
         left_out = [item for item in items if item.get_closest_marker("real_data")]
@@ -125,6 +132,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[LEFT_OUT] = len(left_out)
         if (sent := getattr(config, "workeroutput", None)) is not None:
             sent["left_out"] = len(left_out)
+
+
+def _files(items: Sequence[pytest.Item], *, is_waiting: bool) -> list[list[pytest.Item]]:
+    """The tests of servers, by file: those of real caches, which wait most of the time, or the others."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("service") and bool(item.get_closest_marker("xrootd")) is is_waiting:
+            files.setdefault(item.path, []).append(item)
+    return list(files.values())
 
 
 @pytest.hookimpl(optionalhook=True)
