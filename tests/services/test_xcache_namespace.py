@@ -42,7 +42,7 @@ def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
             daemon.start()
     for name in [one.name for one in target_of(site).inventory()]:
         target_of(site).evict(name, timeout_s=10)
-    assert eventually(lambda: not any(site.namespace.rglob("*.cinfo")))
+    eventually(lambda: not any(site.namespace.rglob("*.cinfo")), 10)
 
 
 @pytest.fixture
