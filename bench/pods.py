@@ -181,7 +181,7 @@ def keyed(site: Site) -> None:
     account = site.pods["cache"].spec["securityContext"]["runAsUser"]
     for name in ("xcache", "steward"):
         check(site.inside("cache", name, stat).split() == ["400", str(account)], f"{name}: has the key alone")
-    for component in ("push", "collector", "placement", "cycle"):
+    for component in ("push", "collector", "cycle"):
         told = site.inside(component, None, f"{stat}; ls /secret /private 2>&1; env | grep SSS")
         check("keytab" not in told.replace("'/private/sss.keytab'", ""), f"{component}: has no key")
     name = site.held()[-1]
@@ -219,6 +219,7 @@ def placed(site: Site) -> None:
     check(answer(f"{PLACEMENT}/health", "elsewhere.example") == 421, "placement: by no stranger's")
     told = site.inside("placement", None, "stat -c '%a %u' /private/xc1; cat /private/xc1").split()
     check(told[:2] == ["400", "10001"], "placement: a cache's token is its account's alone")
+    check(site.inside("placement", None, "ls /private").split() == ["xc1"], "placement: has no key")
 
 
 def tracked(site: Site) -> None:
