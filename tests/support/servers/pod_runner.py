@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _ETC = ("alternatives", "ld.so.cache", "localtime", "nsswitch.conf", "ssl", "java-17-openjdk")
 Processes = dict[str, subprocess.Popen[bytes]]
 _APART = ("--unshare-ipc", "--unshare-uts", "--hostname")
+_WRAPPERS = ("bwrap", "nsenter", "unshare")
 _NO_RIGHTS = ("--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 
@@ -142,10 +144,11 @@ class Kubelet:
             yield started
         finally:
             for process in started.values():
-                process.terminate()
+                _ask_to_end(process.pid)
             for process in started.values():
-                _end(process)
-            _end(holder)
+                _await_end(process)
+            holder.terminate()
+            _await_end(holder)
 
     def log(self, container: Object) -> Path:
         """What a container writes."""
@@ -239,9 +242,19 @@ def _child(pid: int) -> str:
     raise ServiceError("no namespace of processes came up")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _ask_to_end(pid: int) -> None:
+    """Send SIGTERM to the command of a container, as a kubelet does: bubblewrap would not pass it on."""
     try:
-        process.terminate()
+        while Path(f"/proc/{pid}/comm").read_text().strip() in _WRAPPERS:
+            (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            pid = int(child)
+        os.kill(pid, signal.SIGTERM)
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        return  # it has ended, or is about to
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    try:
         process.wait(20)
     except subprocess.TimeoutExpired:
         process.kill()
