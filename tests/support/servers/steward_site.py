@@ -178,7 +178,7 @@ class Site:
         Seen on 5.5.3, 5.9.9 and 6.2.1: after a packet that no process received, the kernel refuses the next
         one, and the server drops it.
         """
-        name = f"{TEST_FILES}heard"
+        name = f"{TEST_FILES}heard.root"
         self.servers.add_file(name, os.urandom(MIB))
 
         def heard() -> bool:
