@@ -154,7 +154,7 @@ def cycle_beside_a_training(site: Site) -> None:
     built = site.api.tasks("build_features", site.api.partition("build_features", key, within_s=60))
     n_tries = int(str(built["features", -1]["try_number"]))
     check(f"the killed step was tried again: try {n_tries}", n_tries > 1 and not killer.is_alive())
-    check("and nobody was told", not [one for one in site.webhook.told[since:] if one["state"] == "firing"])
+    check("and no alarm was sent", not [one for one in site.webhook.told[since:] if one["state"] == "firing"])
     check(
         "no report goes to Rucio for a cache without an RSE",
         tasks["cache.rucio_sync", 0]["state"] == "skipped",
@@ -217,7 +217,7 @@ def killed_evaluation(site: Site) -> None:
 
 
 def empty_pull(site: Site) -> None:
-    """A pull of nothing: it is told, and seen in the plan."""
+    """An empty pull raises an alarm, and the plan notes it."""
     key = site.keys[1]
     site.api.trigger("pull_accesses", partition_key=key)
     site.chain(key)
@@ -285,7 +285,7 @@ def stopped_cache(site: Site) -> None:
     pushed(site, third)
     incomplete(site, site.moments[3], "rejected")
     firing, good = (site.told(TRACES, state) for state in ("firing", "good again"))
-    check(f"told: {firing} times incomplete, {good} times good again", (firing, good) in {(3, 2), (3, 3)})
+    check(f"alarms: {firing} times incomplete, {good} times good again", (firing, good) in {(3, 2), (3, 3)})
 
 
 def alarms() -> set[tuple[str, str]]:
@@ -313,7 +313,7 @@ def completed(site: Site) -> None:
     failed = [one for one in site.webhook.told if one["event"] == "task failed"]
     check(f"no task gave up: {[(one['dag'], one['task']) for one in failed]}", not failed)
     silent = site.told("xcache_gstream", "firing")
-    check(f"a source that is silent all day is told once: {silent}", silent == 1)
+    check(f"a source that is silent all day has one alarm: {silent}", silent == 1)
     found = alarms()
     late = [name for name, _ in found if name.endswith("-late") or name.startswith("not-")]
     check(f"status: nothing is late, {sorted(found)}", not late and ("incomplete", "xcache_gstream") in found)

@@ -1,4 +1,4 @@
-"""A real browser for the pages, spoken to over its own DevTools pipe; wrong clocks; versions of XRootD."""
+"""A real browser for the pages, wrong clocks, versions of XRootD, and a real cache with stewards."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import xrootd_versions
+from daemons import needed
+from steward_site import Site, running
 
 _FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
@@ -31,7 +33,7 @@ _REQUEST = "Network.requestWillBeSent"
 
 
 class Browser:
-    """One tab. Messages are JSON with a zero byte behind, on file descriptors 3 and 4 of the browser."""
+    """One tab, over DevTools: JSON with a zero byte behind, on the browser's file descriptors 3 and 4."""
 
     def __init__(self, executable: str, profile: Path) -> None:
         to_read, to_write = os.pipe()
@@ -198,6 +200,19 @@ def xrootd(request: pytest.FixtureRequest) -> Iterator[str]:
     """The version of the XRootD servers that a module's tests start: each one that is here, in turn."""
     with xrootd_versions.in_use(request.param):
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def servers(xrootd: str) -> Iterator[Site]:
+    """A cache, its collector and its stewards, for the tests of a module."""
+    yield from needed("a real XCache", running())
+
+
+@pytest.fixture
+def site(servers: Site) -> Site:
+    """The module's cache, emptied, without a steward."""
+    servers.empty()
+    return servers
 
 
 @pytest.fixture

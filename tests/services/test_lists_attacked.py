@@ -10,28 +10,11 @@ from pathlib import Path
 import postgres_server
 import pytest
 from daemons import needed
-from steward_site import Site, eventually, name_of, running
+from steward_site import Site, eventually, name_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 MOST = 15
 """So many files of a MiB stay in a cache of 20."""
-
-
-@pytest.fixture(scope="module")
-def servers(xrootd: str) -> Iterator[Site]:
-    yield from needed("a real XCache", running())
-
-
-@pytest.fixture
-def site(servers: Site) -> Site:
-    servers.empty()
-    return servers
-
-
-def read_all(site: Site, names: list[str]) -> list[str]:
-    for name in names:
-        site.read(name)
-    return names
 
 
 def made_room(site: Site) -> bool:
@@ -40,21 +23,21 @@ def made_room(site: Site) -> bool:
 
 def test_pins_of_a_journal_that_was_put_in_the_place_of_another_are_kept(site: Site) -> None:
     """As from a backup: what is open at the old one goes on to answer, and knows nothing of what follows."""
-    names = read_all(site, site.files("a", 6))
+    names = site.read_all(site.files("a", 6))
     site.steward()
     assert eventually(lambda: site.figures.held_files == 6)
     for path in site.folder.glob("journal.db*"):
         path.unlink(missing_ok=True)  # a reader that ends takes its own files with it
     site.pin(*names[:3])
     time.sleep(4)
-    read_all(site, site.files("b", 12))
+    site.read_all(site.files("b", 12))
     assert made_room(site), site.held()
     assert {name_of(name) for name in names[:3]} <= site.held()
     assert {name_of(name) for name in names[3:]} - site.held()
 
 
 def test_a_journal_that_is_gone_is_not_made_and_holds_up_no_eviction(site: Site) -> None:
-    names = read_all(site, site.files("c", 6))
+    names = site.read_all(site.files("c", 6))
     site.pin(names[0])
     site.steward()
     site.evict(names[1])
@@ -63,7 +46,7 @@ def test_a_journal_that_is_gone_is_not_made_and_holds_up_no_eviction(site: Site)
         path.unlink(missing_ok=True)  # a reader that ends takes its own files with it
     assert eventually(lambda: "steward-lists" in site.figures.alarms), site.figures
     assert eventually(lambda: site.figures.first_files == 0), "what a plan said that nobody can read"
-    read_all(site, site.files("d", 12))
+    site.read_all(site.files("d", 12))
     assert made_room(site), site.held()
     assert name_of(names[0]) in site.held()
     assert not site.journal.exists()
@@ -80,13 +63,13 @@ def test_a_journal_that_hangs_holds_up_no_eviction_and_no_end(
     site: Site, database: postgres_server.PostgresServer
 ) -> None:
     site.configure(journal=database.url)
-    names = read_all(site, site.files("e", 6))
+    names = site.read_all(site.files("e", 6))
     site.pin(names[0], journal=database.url)
     steward = site.steward()
     assert eventually(lambda: site.figures.held_files == 6)
     time.sleep(4)
     with database.hanging():
-        read_all(site, site.files("f", 12))
+        site.read_all(site.files("f", 12))
         assert made_room(site), (site.held(), site.figures)
         assert eventually(lambda: "steward-lists" in site.figures.alarms)
         assert name_of(names[0]) in site.held()

@@ -6,35 +6,16 @@ The disk shows what went. The lists name what must stay as well: open files, pin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
-from daemons import needed
 from monitoring import Sender, close
-from steward_site import MIB, TEST_FILES, Site, eventually, name_of, running
+from steward_site import MIB, TEST_FILES, Site, eventually, name_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 MOST, LEAST = 15, 10
 """So many files of a MiB stay in a cache of 20, at most and at least: 5 to 10 MiB may arrive in a look."""
 PATIENCE_S = 6.0
 """So long it is watched that nothing goes: three looks."""
-
-
-@pytest.fixture(scope="module")
-def servers(xrootd: str) -> Iterator[Site]:
-    yield from needed("a real XCache", running())
-
-
-@pytest.fixture
-def site(servers: Site) -> Site:
-    servers.empty()
-    return servers
-
-
-def read_all(site: Site, names: list[str]) -> list[str]:
-    for name in names:
-        site.read(name)
-    return names
 
 
 def slowly(site: Site, names: list[str]) -> list[str]:
@@ -55,7 +36,7 @@ def settled(site: Site, most: int = MOST) -> bool:
 
 
 def test_what_a_plan_evicts_stays_until_room_is_needed_and_then_goes_first(site: Site) -> None:
-    old, listed = read_all(site, site.files("a", 6)), read_all(site, site.files("b", 6))
+    old, listed = site.read_all(site.files("a", 6)), site.read_all(site.files("b", 6))
     steward = site.steward()
     answer = site.evict(*listed, "/store/mc/never-there.root")
     assert (answer["pushed"], answer["left_to_steward"], answer["failed"]) == (0, 7, 0)
@@ -69,7 +50,7 @@ def test_what_a_plan_evicts_stays_until_room_is_needed_and_then_goes_first(site:
 
 
 def test_what_a_plan_evicts_is_shown_and_can_go_at_once(site: Site) -> None:
-    listed = read_all(site, site.files("d", 4))
+    listed = site.read_all(site.files("d", 4))
     site.evict(*listed)
     site.steward()
     assert (site.figures.first_files, site.figures.first_bytes) == (0, 0), "before the first look"
@@ -81,23 +62,23 @@ def test_what_a_plan_evicts_is_shown_and_can_go_at_once(site: Site) -> None:
 
 def test_a_list_of_the_whole_cache_takes_no_more_than_room_for_a_look(site: Site) -> None:
     """As a rule does that keeps everything out, by mistake."""
-    names = read_all(site, site.files("e", 12))
+    names = site.read_all(site.files("e", 12))
     site.steward()
     site.evict(*names)
-    read_all(site, site.files("f", 7))
+    site.read_all(site.files("f", 7))
     assert settled(site), site.held()
     time.sleep(PATIENCE_S)
     assert len(site.held()) >= LEAST, site.held()
 
 
 def test_open_and_pinned_files_stay_whatever_a_plan_evicts(site: Site) -> None:
-    names = read_all(site, site.files("g", 10))
+    names = site.read_all(site.files("g", 10))
     site.pin(names[1], names[2])
     time.sleep(1.1)  # a plan per second
     site.steward()
     with site.reading(names[0]):
         site.evict(*names)
-        read_all(site, site.files("h", 9))
+        site.read_all(site.files("h", 9))
         assert settled(site), site.held()
         time.sleep(PATIENCE_S)
         assert names_of(names[:3]) <= site.held() and len(site.held()) >= LEAST
@@ -106,12 +87,12 @@ def test_open_and_pinned_files_stay_whatever_a_plan_evicts(site: Site) -> None:
 
 def test_a_pin_that_has_ended_is_a_file_like_others(site: Site) -> None:
     """It stays as long as there is room, and goes in its turn."""
-    pinned, *others = read_all(site, site.files("i", 8))
+    pinned, *others = site.read_all(site.files("i", 8))
     site.pin(pinned, for_s=12)
     site.steward()
     time.sleep(12 + PATIENCE_S)
     assert site.held() == names_of([pinned, *others]), "the end of a pin removes nothing"
-    read_all(site, site.files("j", 11))
+    site.read_all(site.files("j", 11))
     assert settled(site), site.held()
     assert name_of(pinned) not in site.held(), "nobody read it for longest"
 
@@ -121,11 +102,11 @@ def test_files_that_only_monitoring_reads_go_first_and_are_no_reads(site: Site) 
     lookalike = f"/store/mc{TEST_FILES}like.root"
     for name in [*probes, lookalike]:
         site.servers.add_file(name, bytes(MIB))
-    files = read_all(site, [lookalike, *site.files("k", 5)])
+    files = site.read_all([lookalike, *site.files("k", 5)])
     site.steward()
     before = site.figures.saved_bytes
     for _ in range(3):
-        read_all(site, probes)
+        site.read_all(probes)
     us, now_s = Sender.heard(site.captures), int(time.time())
     site.forge(us.gstream(*(close(name, MIB, now_s) for name in probes), ahead=1))
     assert eventually(lambda: site.figures.first_files == 6), site.figures
@@ -139,9 +120,9 @@ def test_files_that_only_monitoring_reads_go_first_and_are_no_reads(site: Site) 
 
 def test_patterns_that_match_most_of_a_cache_evict_nothing(site: Site) -> None:
     """An operator's mistake: reads of what they match do not count, so that no order is known."""
-    read_all(site, site.files("m", 12))
+    site.read_all(site.files("m", 12))
     site.configure(test_files="/store/*")
     site.steward()
-    read_all(site, site.files("n", 6))
+    site.read_all(site.files("n", 6))
     assert eventually(lambda: "test_files" in site.figures.alarms.get("steward-implausible", ""))
     assert not eventually(lambda: len(site.held()) < 18, PATIENCE_S), site.held()

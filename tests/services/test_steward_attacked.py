@@ -24,23 +24,10 @@ PATIENCE_S = 4.0
 """So long it is watched that nothing goes: two looks."""
 
 
-@pytest.fixture(scope="module")
-def servers(xrootd: str) -> Iterator[Site]:
-    yield from needed("a real XCache", running())
-
-
-@pytest.fixture
-def site(servers: Site) -> Site:
-    servers.empty()
-    return servers
-
-
 def filled(site: Site, what: str, n_files: int) -> list[str]:
     """So many files that the cache holds, and has reported."""
     names = site.files(what, n_files)
-    for name in names:
-        site.read(name)
-    site.reported(*names)
+    site.reported(*site.read_all(names))
     return names
 
 
