@@ -46,9 +46,33 @@ DAY_S = 86400.0
 SHORTEST_PASS_S = 300.0
 """A pass that began just now has no rate yet: it counts as if it had begun this long ago."""
 
-_FILE_WIDTH = 5 + DECAYS + GAPS
-_DATASET_WIDTH = 7 + DECAYS + PASS_DECAYS
-_PASS_WIDTH = 6
+C_SIZE, C_TIER, C_READS, C_SINCE_FIRST, C_SILENCE, C_DECAYED, C_GAP = (
+    COLUMNS.index(name)
+    for name in ("size_bytes", "tier", "n_reads", "since_first_s", "recency_s", "decayed_2h", "gap_0_s")
+)
+C_DATASET_SILENCE, C_N_FILES, C_READS_PER_FILE, C_DATASET_DECAYED, C_DATASET_SINCE_FIRST = (
+    COLUMNS.index(f"dataset_{name}")
+    for name in ("recency_s", "n_files", "reads_per_file", "decayed_2h", "since_first_s")
+)
+C_N_PASSES, C_PASSES_PER_DAY, C_SINCE_PASS, C_PASSES_DECAYED = (
+    COLUMNS.index(f"dataset_{name}") for name in ("n_passes", "passes_per_day", "since_pass_s", "passes_24h")
+)
+C_PASS_AGE, C_PASS_SHARE, C_PASS_SILENCE, C_PASS_HAS_READ, C_PASS_GAP, C_PASS_DUE = (
+    COLUMNS.index(f"pass_0_{name}")
+    for name in ("age_s", "share", "silence_s", "has_read", "gap_s", "front_due_s")
+)
+C_IN_PROGRESS, C_TO_COME, C_LEAST, C_MOST, C_RATE, C_FRONT_DUE = (
+    COLUMNS.index(name)
+    for name in (
+        *("n_in_progress", "n_to_come", "least_share_to_come", "most_share_to_come", "rate_to_come"),
+        "front_due_s",
+    )
+)
+C_DUE, C_POSITION, C_HOUR, C_WEEKDAY = (
+    COLUMNS.index(name) for name in ("due_s", "position", "hour", "weekday")
+)
+"""Places in a row; of columns that there are several of, the first one's."""
+_PASS_WIDTH = COLUMNS.index("pass_1_age_s") - C_PASS_AGE
 
 _ROWS_PER_THREAD = 4096
 _BLOCK = 64
@@ -67,25 +91,21 @@ def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) 
         forget_file(of_file)
     n_files = max(1.0, of_dataset[D_FILES], files.n_files[dataset])
     position = _position(of_file, of_dataset, files.rank[item])
-    out[0] = files.size_bytes[item] if files.size_bytes[item] >= 0 else np.nan
-    out[1] = files.tier[item] if files.tier[item] >= 0 else np.nan
+    out[C_SIZE] = files.size_bytes[item] if files.size_bytes[item] >= 0 else np.nan
+    out[C_TIER] = files.tier[item] if files.tier[item] >= 0 else np.nan
     _file_columns(of_file, now_s, out)
-    _dataset_columns(of_dataset, n_files, now_s, out[_FILE_WIDTH:])
-    at = _FILE_WIDTH + _DATASET_WIDTH
-    out[at] = of_dataset[D_SHIFT] - (now_s - of_file[LAST])
-    at += 1
+    _dataset_columns(of_dataset, n_files, now_s, out)
+    out[C_DUE] = of_dataset[D_SHIFT] - (now_s - of_file[LAST])
     for k in range(SHOWN_PASSES):
-        _pass_columns(passes[k], of_file, n_files, now_s, out[at : at + _PASS_WIDTH])
+        _pass_columns(passes[k], of_file, n_files, now_s, out[k * _PASS_WIDTH :])
         if _comes(passes[k], of_file, now_s):
-            out[at + 5] = _front_due_s(passes[k], position, now_s)
-        at += _PASS_WIDTH
-    _progress_columns(passes, of_file, position, now_s, out[at:])
-    for k in range(at + 2, at + 5):
+            out[k * _PASS_WIDTH + C_PASS_DUE] = _front_due_s(passes[k], position, now_s)
+    _progress_columns(passes, of_file, position, now_s, out)
+    for k in (C_LEAST, C_MOST, C_RATE):
         out[k] /= n_files
-    at = out.size - 3
-    out[at] = position / n_files
-    out[at + 1] = now_s % DAY_S // 3600
-    out[at + 2] = now_s // DAY_S % 7
+    out[C_POSITION] = position / n_files
+    out[C_HOUR] = now_s % DAY_S // 3600
+    out[C_WEEKDAY] = now_s // DAY_S % 7
 
 
 @bare
@@ -104,43 +124,42 @@ def _decayed(count: float, silence_s: float, half_life_s: float) -> float:
 @bare
 def _file_columns(of: FloatArray, now_s: float, out: Float32Array) -> None:
     silence_s = now_s - of[LAST]
-    out[2] = of[READS]
-    out[3] = now_s - of[FIRST]
-    out[4] = silence_s
+    out[C_READS] = of[READS]
+    out[C_SINCE_FIRST] = now_s - of[FIRST]
+    out[C_SILENCE] = silence_s
     for k in range(DECAYS):
-        out[5 + k] = _decayed(of[DECAYED + k], silence_s, HALF_LIVES_S[k])
+        out[C_DECAYED + k] = _decayed(of[DECAYED + k], silence_s, HALF_LIVES_S[k])
     for k in range(GAPS):
-        out[5 + DECAYS + k] = of[GAP + k]
+        out[C_GAP + k] = of[GAP + k]
 
 
 @bare
 def _dataset_columns(of: FloatArray, n_files: float, now_s: float, out: Float32Array) -> None:
-    silence_s, since_pass_s = now_s - of[D_LAST], now_s - of[D_PASS_LAST]
-    out[0] = silence_s
-    out[1] = n_files
-    out[2] = of[D_READS] / n_files
+    silence_s, since_pass_s, age_s = now_s - of[D_LAST], now_s - of[D_PASS_LAST], now_s - of[D_FIRST]
+    out[C_DATASET_SILENCE] = silence_s
+    out[C_N_FILES] = n_files
+    out[C_READS_PER_FILE] = of[D_READS] / n_files
     for k in range(DECAYS):
-        out[3 + k] = _decayed(of[D_DECAYED + k], silence_s, HALF_LIVES_S[k]) / n_files
-    at = 3 + DECAYS
-    out[at] = now_s - of[D_FIRST]
-    out[at + 1] = of[D_PASSES]
-    out[at + 2] = of[D_PASSES] / (max(now_s - of[D_FIRST], 0.0) + DAY_S) * DAY_S  # clocks run backwards too
-    out[at + 3] = since_pass_s
+        out[C_DATASET_DECAYED + k] = _decayed(of[D_DECAYED + k], silence_s, HALF_LIVES_S[k]) / n_files
+    out[C_DATASET_SINCE_FIRST] = age_s
+    out[C_N_PASSES] = of[D_PASSES]
+    out[C_PASSES_PER_DAY] = of[D_PASSES] / (max(age_s, 0.0) + DAY_S) * DAY_S  # clocks run backwards too
+    out[C_SINCE_PASS] = since_pass_s
     for k in range(PASS_DECAYS):
-        out[at + 4 + k] = _decayed(of[D_PASS_DECAYED + k], since_pass_s, PASS_HALF_LIVES_S[k])
+        out[C_PASSES_DECAYED + k] = _decayed(of[D_PASS_DECAYED + k], since_pass_s, PASS_HALF_LIVES_S[k])
 
 
 @bare
 def _pass_columns(
     of: FloatArray, of_file: FloatArray, n_files: float, now_s: float, out: Float32Array
 ) -> None:
-    """The columns of one pass, its front's due time unknown."""
-    out[0] = now_s - of[START]
-    out[1] = of[P_READS] / n_files
-    out[2] = now_s - of[P_LAST]
-    out[3] = np.nan if not of[KEY] >= 0 else 1.0 if has_read(of_file, of[SERIAL]) else 0.0
-    out[4] = of[P_GAP]
-    out[5] = np.nan
+    """The columns of one pass, its due time unknown; `out` begins where they fit the first one's."""
+    out[C_PASS_AGE] = now_s - of[START]
+    out[C_PASS_SHARE] = of[P_READS] / n_files
+    out[C_PASS_SILENCE] = now_s - of[P_LAST]
+    out[C_PASS_HAS_READ] = np.nan if not of[KEY] >= 0 else 1.0 if has_read(of_file, of[SERIAL]) else 0.0
+    out[C_PASS_GAP] = of[P_GAP]
+    out[C_PASS_DUE] = np.nan
 
 
 @bare
@@ -161,12 +180,12 @@ def _progress_columns(
             front_due_s = _front_due_s(of, position, now_s)
             if front_due_s >= 0 and not front_due_s >= due:
                 due = front_due_s
-    out[0] = in_progress
-    out[1] = to_come
-    out[2] = least
-    out[3] = most
-    out[4] = rate
-    out[5] = due
+    out[C_IN_PROGRESS] = in_progress
+    out[C_TO_COME] = to_come
+    out[C_LEAST] = least
+    out[C_MOST] = most
+    out[C_RATE] = rate
+    out[C_FRONT_DUE] = due
 
 
 @bare

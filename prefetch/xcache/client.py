@@ -19,7 +19,7 @@ from prefetch.lfn import checked_lfn, path_below
 from prefetch.target import Confirmation, Held, ServerIdentity
 from prefetch.xcache import cinfo
 from prefetch.xcache.captures import LatestCloses, capture_reader
-from prefetch.xcache.holdings import held_apart, held_below, held_by, unreadable
+from prefetch.xcache.holdings import held_below, held_by, held_by_processes, unreadable
 from prefetch.xcache.namespace import SUFFIX
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
 from prefetch.xcache.session import (
@@ -195,7 +195,7 @@ class XCacheTarget:
                 f"cache {self._name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
         shown, missing = LastUsed(), set(expected)
-        walked = held_apart if self._walks_apart else held_below
+        walked = held_by_processes if self._walks_apart else held_below
         for held in walked(self._namespace, self._spaces):
             missing.discard(held.name)
             if held.bytes_on_disk:

@@ -32,7 +32,7 @@ def held_below(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE)
         yield unreadable(found.name) if found.info is None else held_by(found.name, found.info)
 
 
-def held_apart(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
+def held_by_processes(namespace: Path, spaces: Sequence[Path] = ()) -> Generator[Held]:
     """As `held_below`, read by processes of their own, which share the folders.
 
     Raises TargetUnavailable if one of them does not come to its end.

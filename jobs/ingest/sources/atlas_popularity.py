@@ -93,7 +93,7 @@ def _bucket(user: str) -> int:
 
 def _reason() -> str:
     needed = ("timestamp", "scope", "name", "eventtype", "created_at")
-    is_none = sql.first_words(
+    no_read = sql.first_words(
         ("malformed", "'malformed TSV'"),
         *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in needed),
         rucio_traces.not_a_read("eventtype"),
@@ -104,7 +104,7 @@ def _reason() -> str:
         *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
         ("coalesce(n_reads, 0) = 0", "no accesses"),
     )
-    return f"coalesce({is_none}, {wrong})"
+    return f"coalesce({no_read}, {wrong})"
 
 
 def _columns(salt: str) -> dict[str, str]:

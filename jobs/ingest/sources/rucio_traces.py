@@ -52,7 +52,7 @@ def query(site: Site) -> sql.Query:
 
 def _reason() -> str:
     not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
-    needed = sql.first_reason(
+    incomplete = sql.first_reason(
         *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename", "uuid")),
         *((f"unparsable = '{name}'", f"unparsable time: {name}") for name in _TIMES),
         ("start_us IS NULL", "missing field: transferStart"),
@@ -60,14 +60,14 @@ def _reason() -> str:
         ("unparsable = 'filesize'", "unparsable size"),
         ("filesize < 0", "negative size"),
     )
-    is_none = sql.first_words(
+    no_read = sql.first_words(
         ("malformed", "'malformed JSON'"),
         ("eventType IS NULL", "'missing field: eventType'"),
         not_a_read("eventType"),
         ("'cachecast' IN (appid, usr, account)", literal(sql.OURS)),
         (f"NOT {sql.is_one('clientState', _DONE)}", not_done),
     )
-    return f"coalesce({is_none}, {needed})"
+    return f"coalesce({no_read}, {incomplete})"
 
 
 def _columns(salt: str) -> dict[str, str]:

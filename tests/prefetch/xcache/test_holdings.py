@@ -11,7 +11,7 @@ import pytest
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.xcache import holdings
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
-from prefetch.xcache.holdings import held_apart, held_below
+from prefetch.xcache.holdings import held_below, held_by_processes
 from prefetch.xcache.namespace import Part
 
 MB = 10**6
@@ -30,7 +30,7 @@ def test_both_ways_show_the_same(tmp_path: Path) -> None:
     namespace = namespace_of(tmp_path, 2 * holdings.FILES_AT_ONCE + 3)
     (namespace / "store/d0/bad.root.cinfo").write_bytes(b"no record")
     here = sorted(held_below(namespace), key=lambda held: held.name)
-    assert sorted(held_apart(namespace), key=lambda held: held.name) == here
+    assert sorted(held_by_processes(namespace), key=lambda held: held.name) == here
     assert len({held.name for held in here}) == 2 * holdings.FILES_AT_ONCE + 4
     assert [held.name for held in here if held.unreadable] == ["/store/d0/bad.root"]
     assert {held.complete for held in here} == {True, False} == {held.is_open for held in here}
@@ -46,15 +46,15 @@ def test_parts_make_the_whole(tmp_path: Path) -> None:
 
 
 def test_an_empty_namespace_shows_nothing_and_one_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    assert list(held_apart(tmp_path)) == []
-    for walk in (held_apart, held_below):
+    assert list(held_by_processes(tmp_path)) == []
+    for walk in (held_by_processes, held_below):
         with pytest.raises(InputError, match="cannot read namespace"):
             list(walk(tmp_path / "gone"))
 
 
 def test_a_process_that_is_killed_is_no_end_of_the_files(tmp_path: Path) -> None:
     namespace = namespace_of(tmp_path, 6 * holdings.FILES_AT_ONCE)
-    files = held_apart(namespace)
+    files = held_by_processes(namespace)
     next(files)
     for child in multiprocessing.active_children():
         child.kill()
@@ -63,7 +63,7 @@ def test_a_process_that_is_killed_is_no_end_of_the_files(tmp_path: Path) -> None
 
 
 def test_a_walk_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
-    files = held_apart(namespace_of(tmp_path, 6 * holdings.FILES_AT_ONCE))
+    files = held_by_processes(namespace_of(tmp_path, 6 * holdings.FILES_AT_ONCE))
     assert len(list(islice(files, 5))) == 5
     assert multiprocessing.active_children()
     files.close()
