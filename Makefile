@@ -78,6 +78,12 @@ verify: $(STAMP)-verify ## longer checks: the wheel, oracles on thousands of cas
 	$(BIN)/python bench/replay.py
 	$(BIN)/python bench/features.py
 	$(BIN)/python bench/readers.py 120000
+	$(BIN)/python bench/scoring.py 20000
+	$(BIN)/python bench/scoring.py train 50000
+	$(BIN)/python bench/forecast.py
+	$(BIN)/python bench/hosts.py
+	$(BIN)/python bench/large_trace.py --accesses 300000
+	$(BIN)/python bench/leaderboard.py --short
 	$(BIN)/python bench/collect.py
 	$(BIN)/python bench/plan.py
 	@conf/deploy/system.sh bench

@@ -3,6 +3,7 @@
 bench/leaderboard.py                          conf/leaderboard.toml, kept in leaderboard-out/
 bench/leaderboard.py --traces FILE …          traces of your own
 bench/leaderboard.py --out DIR --capacity-fraction 0.1 --ours    other folder and capacities, ours alone
+bench/leaderboard.py --short                  one small trace and one capacity: whether it still runs
 
 The first table is the gap closed, the mean over the capacities; the second is what papers claim, and ours of
 the same measure. Replays that are kept in the folder are not repeated.
@@ -16,11 +17,13 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+SHORT = '[[trace]]\nname = "short"\nscenario = "prague"\naccesses = 30_000\nseed = 101\n'
 
 from jobs.report.leaderboard_page import overview  # noqa: E402
 
@@ -34,7 +37,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "leaderboard-out")
     parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
     parser.add_argument("--ours", action="store_true", help="without libCacheSim's policies")
+    parser.add_argument("--short", action="store_true", help="a small trace, kept nowhere")
     given = parser.parse_args()
+    if given.short:
+        with tempfile.TemporaryDirectory(prefix="cachecast-") as name:
+            given.traces, given.out, given.capacity_fraction = [Path(name, "short.toml")], Path(name), "0.1"
+            given.traces[0].write_text(SHORT)
+            report(given)
+    else:
+        report(given)
+
+
+def report(given: argparse.Namespace) -> None:
+    """Replay what `--out` lacks, and print both tables."""
     traces = [path.resolve() for path in given.traces]
     shared = ["--out", str(given.out.resolve()), "--capacity-fraction", given.capacity_fraction]
     if not given.ours:
