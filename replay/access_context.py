@@ -10,13 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.arrays import Ids, IntArray
-from features.common.errors import InputError, SchemaError
+from features.common.errors import InputError
 from features.stream.state import Files, task_number, user_number
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
 MOST_KINDS = 32
 """Kinds of files told apart, numbered from 0; all others have this number."""
+
+
+CONTEXT = ("dataset", "user", "task")
+"""Roles of columns that a context is made of."""
 
 
 class AccessContext(NamedTuple):
@@ -31,17 +35,14 @@ class AccessContext(NamedTuple):
     reader: IntArray
 
 
-def context_of(
-    loaded: LoadedTrace, *, dataset: str | None = None, user: str | None = None, task: str | None = None
-) -> AccessContext:
-    """The context of a trace's accesses; `dataset`, `user`, `task`: names of columns of `loaded.details`.
+def context_of(loaded: LoadedTrace) -> AccessContext:
+    """The context of a trace's accesses, by those columns of `CONTEXT` that `loaded.details` has.
 
-    None: the trace has no such column. A file without a dataset belongs to that of its folder; without a
-    folder it is a dataset of its own. No catalogue is used: a dataset has as many files as have been read.
-    Raises SchemaError if a column is not among the details.
+    A file without a dataset belongs to that of its folder; without a folder it is a dataset of its own. No
+    catalogue is used: a dataset has as many files as have been read.
     """
-    trace = loaded.trace
-    of_file = _datasets(trace, None if dataset is None else _detail(loaded, dataset))
+    trace, told = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
+    of_file = _datasets(trace, told.get("dataset"))
     n_datasets = int(of_file.max(initial=-1)) + 1
     files = Files(
         of_file,
@@ -52,9 +53,9 @@ def context_of(
         np.inf,
     )
     reader = np.zeros(trace.n_accesses, np.int64)
-    for name, number in ((user, user_number), (task, task_number)):
-        if name is not None:
-            codes = _codes(_detail(loaded, name)).astype(np.int64)
+    for role, number in (("user", user_number), ("task", task_number)):
+        if role in told:
+            codes = _codes(told[role]).astype(np.int64)
             reader = np.where(codes >= 0, number(codes), reader)
     return AccessContext(files, n_datasets, reader)
 
@@ -71,13 +72,6 @@ def check_fits(context: AccessContext, trace: Trace) -> None:
     )
     if not fits:
         raise InputError("the context is of another trace; make it from the same accesses")
-
-
-def _detail(loaded: LoadedTrace, name: str) -> pa.ChunkedArray:
-    """A column among the details. Raises SchemaError."""
-    if name not in loaded.details.column_names:
-        raise SchemaError(f"the trace has no further column {name!r}; name one that is not yet in use")
-    return loaded.details[name]
 
 
 def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:

@@ -11,7 +11,7 @@ from features.common.times import DAY_S, parse_as_of, parse_day
 from features.common.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
-    from jobs.store.traces import Beside, TraceFile
+    from jobs.store.traces import TraceFile
 
 _MOST_SPAN = 100_000
 
@@ -126,25 +126,20 @@ def trace_file(
     sort: bool,
     site: str | None,
     until: str | None,
-) -> tuple[TraceFile | None, Beside]:
-    """The trace that the options describe (None: there is no path), and its columns dataset, user and task.
+) -> TraceFile | None:
+    """The trace that the options describe; None: there is no path. Raises InputError."""
+    from jobs.store.traces import TraceFile
 
-    Raises InputError.
-    """
-    from jobs.store.traces import BESIDE, Beside, TraceFile
-
-    roles = _columns(columns)
-    beside = Beside(**{role: roles.pop(role) for role in BESIDE if role in roles})
     if path is None:
         if columns or sort or (time_unit, kind) != ("s", "auto"):
             raise InputError("options that describe a trace need one; give --trace")
-        return None, beside
+        return None
     end_s = None if until is None else parse_day(until) + DAY_S
-    return TraceFile(path, roles, time_unit, kind, sort, site, end_s), beside
+    return TraceFile(path, _columns(columns), time_unit, kind, sort, site, end_s)
 
 
 def _columns(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
-    if not all(role.strip() and name.strip() for role, _, name in pairs):
+    if not all(role.strip() and equals for role, equals, _ in pairs):
         raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")
     return {role.strip(): name.strip() for role, _, name in pairs}

@@ -82,7 +82,7 @@ def replay(
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
     settings = options.load(conf, tables=tables)
-    file, beside = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
     first_s, last_s = parsing.day(since), parsing.day(until)
     title = f"Replay of {_what(trace, since, until)}"
     if caches is not None:
@@ -117,7 +117,6 @@ def replay(
         scores=scores,
         with_bound=not no_bound,
         workers=workers or os.cpu_count(),
-        beside=beside,
         block_bytes=parse_bytes(block_size) if block_size else None,
     )
     planned_by: dict[str, object] = {}
@@ -174,7 +173,7 @@ def curve(
     Also what doubling the cache adds, and the capacity that a hit ratio needs.
     """
     settings = options.load(conf, tables=tables)
-    file, _ = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
     from jobs.report import export
     from jobs.simulate import curve as job
 
@@ -249,7 +248,7 @@ def evaluate(
 
     from_s, to_s, fractions = parse_day(since), parsing.day(until), parsing.shares(capacity_fraction)
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
-    file, beside = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
     settings = options.load(conf, tables=tables)
     if file is None:
         ready.to_evaluate(settings, accesses=accesses, from_s=from_s, to_s=to_s)
@@ -264,7 +263,7 @@ def evaluate(
         else:
             mlflow = settings.mlflow if in_mlflow else None
             answer = job.run_trace(
-                file, beside, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
+                file, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
             )
     title = job.title_of(answer)
     export.export_evaluation(answer, out, title=title)

@@ -92,7 +92,7 @@ def report(
     The newest replay, training, plan and push of the site; with --trace the caching study of that trace.
     """
     settings = options.load(conf, tables=tables)
-    file, _ = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
     if file is None:
         if any((capacity, capacity_fraction, watermarks, site, since, until)):
             raise InputError("options that describe a study need a trace; give --trace")

@@ -37,12 +37,12 @@ from jobs.report import runs
 from jobs.report.export import export_evaluation
 from jobs.settings.tree import MlflowSettings, Settings
 from jobs.store.tables import Tables
-from jobs.store.traces import Beside, TraceFile
+from jobs.store.traces import TraceFile
 from jobs.train.engines import Engines
 from models.learning.order import Learning
 from models.serving.runs import TableRead
 from models.serving.scoring import RegionModels
-from replay.access_context import AccessContext, context_of
+from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.contest import BOUND, Lineup, standings
 from replay.policies import PartPolicy, Policy
 from replay.steward.policies import AUTO, DATASET_LRU, Orders, steward_policy
@@ -216,7 +216,6 @@ POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "cl
 
 def run_trace(
     file: TraceFile,
-    beside: Beside,
     *,
     from_s: int,
     fractions: Sequence[float],
@@ -228,9 +227,9 @@ def run_trace(
     `mlflow`: where the evaluation becomes a run; None: nowhere. Raises InputError, SchemaError.
     """
     on_progress(0, 1, "reading")
-    loaded = file.load(keep=[name for name in beside if name is not None])
+    loaded = file.load(keep=CONTEXT)
     trace = loaded.trace
-    told = context_of(loaded, **beside._asdict())
+    told = context_of(loaded)
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=from_s)
     capacities = [capacity_bytes(trace, share) for share in fractions]
     orders = Learning(trace, told, capacities).orders(from_s, on_progress)

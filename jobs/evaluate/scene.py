@@ -23,13 +23,12 @@ from jobs.evaluate.ready import check_columns
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables, read_partitions
 from jobs.store.traces import from_tables
-from jobs.train.order import BESIDE
 from jobs.train.ready import learned_since_s
 from models.learning.order import KEPT_FOR_CHOICE
 from models.parallel import each
 from prefetch.plan.value import CYCLES_PER_AGE
 from prefetch.plan.value import fitting_cycle_s as within_grid
-from replay.access_context import AccessContext, context_of
+from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.planner import Actions, CacheState
@@ -198,11 +197,11 @@ def scene(settings: Settings, request: Request, tables: Tables) -> Scene:
         site = Tables(settings.tables.root)
         since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         copy_tables(site, tables, since_s=since_s, until_s=until_s)
-    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=BESIDE)
+    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=CONTEXT)
     trace = loaded.trace
     ready.check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = each(partial(_cache, settings, trace, request), request.fractions)
-    return Scene(tables, demand, trace, context_of(loaded, **{name: name for name in BESIDE}), caches)
+    return Scene(tables, demand, trace, context_of(loaded), caches)
 
 
 def trial_days(settings: Settings, scene: Scene, from_s: int) -> Days:

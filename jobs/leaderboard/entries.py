@@ -17,20 +17,19 @@ from jobs.settings.layers import read_file
 from jobs.settings.values import Name, Section, Share
 from jobs.simulate import workload
 from jobs.store.traces import TraceFile
-from replay.access_context import AccessContext, context_of
+from replay.access_context import CONTEXT, AccessContext, context_of
 from replay.trace import Trace
 
 SHIPPED = Path(str(resources.files("conf").joinpath("leaderboard.toml")))
 MOST_ENTRIES = 100
 FORM = 1
 """Version of what a kept result of a trace means; results of another one are made again."""
-_BESIDE = ("dataset", "user", "task")
 
 
 class Entry(Section):
     """One `[[trace]]`: a file (`path`) or a generated region (`scenario`).
 
-    `columns`: of the file, by role (time, item, size, dataset, user, task). `count_from`: the first day that
+    `columns`: of the file, by role, as for `--columns`. `count_from`: the first day that
     counts, or the share of the trace's time before it.
     """
 
@@ -97,18 +96,11 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
 def opened(entry: Entry, scratch: Path) -> BoardTrace:
     """The trace of an entry; a generated one is written to `scratch` first. Raises as its reader."""
-    roles = dict(entry.columns)
-    beside: dict[str, str] = {name: roles.pop(name) for name in _BESIDE if name in roles}
-    if entry.scenario is not None:
-        path = _generated(entry, scratch)
-        beside = {name: name for name in _BESIDE}
-    else:
-        assert entry.path is not None
-        path = entry.path
-    file = TraceFile(path, roles, entry.time_unit, "auto", entry.sort, None, None)
-    loaded = file.load(keep=list(beside.values()))
+    path = entry.path or _generated(entry, scratch)
+    file = TraceFile(path, entry.columns, entry.time_unit, "auto", entry.sort, None, None)
+    loaded = file.load(keep=CONTEXT)
     trace = loaded.trace
-    return BoardTrace(entry.name, trace, context_of(loaded, **beside), _counted_from(entry, trace))
+    return BoardTrace(entry.name, trace, context_of(loaded), _counted_from(entry, trace))
 
 
 def _generated(entry: Entry, scratch: Path) -> Path:

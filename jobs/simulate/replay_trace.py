@@ -12,9 +12,9 @@ from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.report.export import export_replay
 from jobs.settings.tree import MlflowSettings
-from jobs.store.traces import BESIDE, NOTHING_BESIDE, Beside, TraceFile, sizes
+from jobs.store.traces import TraceFile, sizes
 from models.evaluation.bootstrap import gap_columns
-from replay.access_context import context_of
+from replay.access_context import CONTEXT, context_of
 from replay.config import CacheConfig
 from replay.contest import BOUND, BOUNDS, PLAN, Lineup, Standings, standings
 from replay.planner import Planner
@@ -31,9 +31,9 @@ class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
     `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
-    each access. `scores`: a file with a score per item, for the policies that need scores. `beside`: columns
-    that tell stewards more of an access; by default those that are called so. `block_bytes`: files are
-    fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches do so.
+    each access. `scores`: a file with a score per item, for the policies that need scores. `block_bytes`:
+    files are fetched by blocks of this size as far as they are read, None: whole. Only stewards and XCaches
+    do so.
     """
 
     policies: Sequence[str]
@@ -44,15 +44,12 @@ class Caches:
     scores: Path | None = None
     with_bound: bool = True
     workers: int | None = None
-    beside: Beside = NOTHING_BESIDE
     block_bytes: int | None = None
 
     @property
-    def keep(self) -> list[str]:
+    def keep(self) -> Sequence[str]:
         """Columns of the trace that stewards use; empty if no policy is one."""
-        if not any(name in STEWARDS for name in named_policies(self)):
-            return []
-        return [given or name for name, given in zip(BESIDE, self.beside, strict=True)]
+        return CONTEXT if any(name in STEWARDS for name in named_policies(self)) else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +144,6 @@ def own_policies(
     return scored | steward_policies(
         named_policies(caches),
         loaded,
-        caches.beside,
         capacities,
         from_s=count_from_s,
         as_xcache=caches.watermarks is not None,
@@ -216,7 +212,6 @@ def summary(at: Standings, policy: str, footprint_bytes: int) -> dict[str, objec
 def steward_policies(
     names: Sequence[str],
     loaded: LoadedTrace,
-    beside: Beside,
     capacities: Sequence[int],
     *,
     from_s: int | None,
@@ -239,9 +234,7 @@ def steward_policies(
         raise ConfigError("--policy", what)
     if block_bytes is not None and AHEAD in wanted:
         raise ConfigError("--policy", f"{AHEAD} fetches whole files; leave out --block-size")
-    given = {role: name for role, name in beside._asdict().items() if name is not None}
-    same = {role: role for role in BESIDE if role in loaded.details.column_names}
-    told = context_of(loaded, **(same | given))
+    told = context_of(loaded)
     learned: dict[int, list[Order]] = {}
     if from_s is not None and (learns or AUTO in wanted):
         from models.learning.order import Learning

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,18 +29,6 @@ _READ = [
 
 
 _log = logging.getLogger(__name__)
-
-
-class Beside(NamedTuple):
-    """Names of columns with the dataset, user and task of an access; None: the trace has no such column."""
-
-    dataset: str | None = None
-    user: str | None = None
-    task: str | None = None
-
-
-BESIDE = Beside._fields
-NOTHING_BESIDE = Beside()
 
 
 @dataclasses.dataclass(frozen=True)

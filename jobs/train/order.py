@@ -16,10 +16,8 @@ from jobs.store.tables import Tables
 from jobs.store.traces import from_tables
 from models.learning.order import CAPACITY_FRACTIONS, HorizonTrees, Learning
 from models.serving.bundle import OrderModel
-from replay.access_context import context_of, file_kinds
+from replay.access_context import CONTEXT, context_of, file_kinds
 
-BESIDE = ("dataset", "user", "task")
-"""Columns of accesses that an order learns from."""
 MOST_ACCESSES = 4_000_000
 """Accesses learned from, in memory with their names: of as many days as have no more, at least of one."""
 
@@ -44,13 +42,13 @@ def learn(
         until_s=until_s,
         demand_sources=demand_sources,
         known_before_s=until_s,
-        keep=(*BESIDE, "source"),
+        keep=(*CONTEXT, "source"),
     )
     trace = loaded.trace
     footprint = trace.footprint_bytes
     learning = Learning(
         trace,
-        context_of(loaded, **{name: name for name in BESIDE}),
+        context_of(loaded),
         [max(1, int(fraction * footprint)) for fraction in CAPACITY_FRACTIONS],
     )
     learnt = learning.learn(until_s, on_progress)

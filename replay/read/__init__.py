@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 from features.common.errors import InputError
 from replay.read.assemble import LoadedTrace, assemble
-from replay.read.choice import Choice, Roles, foreign_roles, house_roles, is_house
+from replay.read.choice import Choice
 from replay.read.formats import LCS, ORACLE, house_parts, kind_of, read_csv, read_lcs, read_oracle_general
+from replay.read.roles import Roles, foreign_roles, house_roles, is_house
 from replay.read.source import Source, parquet
 from replay.read.times import UNITS
 
@@ -36,10 +37,10 @@ def read_trace(
 ) -> LoadedTrace:
     """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
 
-    `columns`: the columns of a foreign table by role (time, item, size, close, read). `time_unit` (s, ms, us,
+    `columns`: the columns by role (`replay.read.roles`); an empty name: none has it. `time_unit` (s, ms, us,
     ns): the unit of times that are numbers; timestamps have their own. Only accesses of `site` with
-    since_s <= time < until_s are kept. `keep`: columns to keep beside the trace, if they exist. `sort`: sort
-    a foreign table by time. Raises InputError, SchemaError.
+    since_s <= time < until_s are kept. `keep`: columns to keep beside the trace, by role or else by name, if
+    they exist. `sort`: sort a foreign table by time. Raises InputError, SchemaError.
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
@@ -64,6 +65,6 @@ def _open(found: str, path: Path) -> Source:
 
 
 def _roles(source: Source, kind: str, columns: Mapping[str, str]) -> Roles:
-    if kind == "accesses" or (kind == "auto" and not columns and is_house(source)):
-        return house_roles(source)
+    if kind == "accesses" or (kind == "auto" and is_house(source, columns)):
+        return house_roles(source, columns)
     return foreign_roles(source, columns)

@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
-from replay.read.choice import Choice, Roles, chosen_rows, columns_beside, details, house_roles
+from features.common.units import format_bytes
+from replay.read.choice import Choice, chosen_rows, columns_beside, details
 from replay.read.files import dense_files, read_files, refuse_overflow, rows_of_known_size
+from replay.read.roles import Roles, house_roles, note
 from replay.read.source import Source, TableSource
 from replay.read.times import TickArray, closes, read_ticks, reads
 from replay.read.values import Rows, array_of, is_text, least, pick, refuse_null, values_of
@@ -80,6 +82,7 @@ _NOTES = (
     "rows that state another size than their file's first, which counts",
     "accesses that close before they open, taken as closed at once",
     "accesses that read more than their file's size, taken as read whole",
+    "names that several datasets have, a file in each of them",
 )
 
 
@@ -117,12 +120,12 @@ def assemble(
     ticks = read_ticks(source, roles.time, time_unit)
     rows = in_order(source, roles, ticks.value, sort=sort)
     rows = chosen_rows(source, ticks, rows, choice, beside.get("site"))
-    columns = read_files(source, roles, rows, files)
+    columns = read_files(source, roles, rows, files, dataset=beside.get("dataset"))
     rows, n_unsized = rows_of_known_size(rows, columns)
     n_reads = _n_reads(source, roles.n_reads)
     rows = _repeated(source, rows, n_reads)
     item, size, names = dense_files(rows, columns)
-    n_differing = columns.n_differing
+    n_differing, n_shared = columns.n_differing, columns.n_shared
     del columns
     refuse_overflow(source, item, size)
     time_s = ticks.seconds(rows)
@@ -133,9 +136,20 @@ def assemble(
     # Arrow keeps freed memory for its next column, and there is none.
     pa.default_memory_pool().release_unused()
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
-    numbers = (n_unsized, n_differing, n_early, n_long)
-    notes = tuple(f"{note}: {n}" for note, n in zip(_NOTES, numbers, strict=True) if n)
-    return LoadedTrace(trace, kept, notes)
+    numbers = (n_unsized, n_differing, n_early, n_long, n_shared)
+    counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)
+    return LoadedTrace(trace, kept, (*note(source, roles), *_part_read(roles, trace), *counted))
+
+
+def _part_read(roles: Roles, trace: Trace) -> tuple[str, ...]:
+    """That a foreign table says how much of the files was read, which only blocks follow."""
+    if roles.house or trace.read_bytes is None:
+        return ()
+    whole, read = int(trace.size_bytes[trace.item].sum()), int(trace.read_bytes.sum())
+    return (
+        f"column {roles.read}: {format_bytes(read)} were read of files of {format_bytes(whole)}; files count "
+        "whole, except where --block-size is given",
+    )
 
 
 def _n_reads(source: Source, name: str | None) -> IntArray | None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from features.common.arrays import BoolArray
 from features.common.errors import InputError, SchemaError
-from replay.read.source import Source, column_names, refuse_twice
+from replay.read.roles import LABELS, Roles
+from replay.read.source import Source, column_names
 from replay.read.times import Ticks
 from replay.read.values import UNKNOWN, Codes, Rows, array_of, codes_of, is_text, narrowed, pick
 
@@ -22,7 +23,7 @@ Column: TypeAlias = Codes | pa.ChunkedArray
 
 
 class Choice(NamedTuple):
-    """Which accesses to keep (None: all), and which columns beside the trace."""
+    """Which accesses to keep (None: all), and which columns beside the trace, by role or else by name."""
 
     site: str | None = None
     since_s: int | None = None
@@ -31,20 +32,20 @@ class Choice(NamedTuple):
 
 
 def columns_beside(source: Source, roles: Roles, choice: Choice) -> dict[str, Column]:
-    """The columns that are not part of the trace itself: those to keep, and the site if it is chosen by.
+    """The columns that are not part of the trace itself: those to keep, and those to choose or tell files by.
 
     Raises SchemaError.
     """
-    available = [name for name in source.schema.names if name not in roles]
-    if choice.site is not None and "site" not in available:
+    if choice.site is not None and "site" not in roles.labels:
         raise SchemaError(f"{source.label} has no column site to choose by; it has {column_names(source)}")
-    wanted = dict.fromkeys([*choice.keep, *([] if choice.site is None else ["site"])])
+    wanted = [*choice.keep, *([] if choice.site is None else ["site"]), *([] if roles.house else ["dataset"])]
     found: dict[str, Column] = {}
-    for name in wanted:
-        if name in available:
+    for role in dict.fromkeys(wanted):
+        name = roles.labels.get(role) if role in LABELS else role
+        if name is not None and name in source.schema.names and name not in roles.own:
             column = source.take(name)
             _refuse_nested(source, name, column.type)
-            found[name] = codes_of(column) if is_text(column.type) else column
+            found[role] = codes_of(column) if is_text(column.type) else column
     return found
 
 
@@ -77,7 +78,7 @@ def details(beside: Mapping[str, Column], choice: Choice, rows: Rows) -> pa.Tabl
 
 def _of_site(source: Source, sites: Column | None, site: str) -> BoolArray:
     if not isinstance(sites, Codes):
-        raise SchemaError(f"{source.label}: site is {source.schema.field('site').type}; it must be strings")
+        raise SchemaError(f"{source.label}: the site is no string in each row; name another column by site=")
     known: list[str] = sites.values.to_pylist()
     if site not in known:
         listed = ", ".join(known[:SHOWN_SITES]) + (", …" if len(known) > SHOWN_SITES else "")
@@ -91,70 +92,3 @@ def _picked(column: Column, rows: Rows) -> pa.Array | pa.ChunkedArray:
         return column if rows is None else column.take(array_of(rows))
     code = pick(rows, column.code)
     return pa.DictionaryArray.from_arrays(array_of(code, absent=code == UNKNOWN), column.values)
-
-
-_USUAL = {
-    "time": ("time", "t", "timestamp", "ts", "accessed_at"),
-    "item": ("item", "id", "obj_id", "object", "did", "name", "key"),
-    "size": ("size", "size_bytes", "bytes", "obj_size"),
-}
-_OPTIONAL = ("close", "read")
-_HOUSE = ("accessed_at", "did", "size_bytes")
-
-
-class Roles(NamedTuple):
-    """Column names by role; None: there is none. `house`: an `accesses` table, which has its own rules."""
-
-    time: str
-    item: str
-    size: str
-    close: str | None = None
-    read: str | None = None
-    n_reads: str | None = None
-    event_id: str | None = None
-    house: bool = False
-
-
-def is_house(source: Source) -> bool:
-    """Whether this is an `accesses` table: accessed_at (a timestamp), did and size_bytes."""
-    names = source.schema.names
-    return all(names.count(name) == 1 for name in _HOUSE) and pa.types.is_timestamp(
-        source.schema.field("accessed_at").type
-    )
-
-
-def house_roles(source: Source) -> Roles:
-    """The columns of an `accesses` table. Raises SchemaError."""
-    names = set(source.schema.names)
-    if missing := [name for name in _HOUSE if name not in names]:
-        raise SchemaError(f"{source.label} has no column {', '.join(missing)}; it has {column_names(source)}")
-    refuse_twice(source, "accessed_at")
-    kind = source.schema.field("accessed_at").type
-    if not pa.types.is_timestamp(kind):
-        raise SchemaError(f"{source.label}: accessed_at is {kind}; it must be a timestamp")
-    close, read, n_reads, event_id = (
-        name if name in names else None for name in ("closed_at", "read_bytes", "n_reads", "event_id")
-    )
-    return Roles(*_HOUSE, close=close, read=read, n_reads=n_reads, event_id=event_id, house=True)
-
-
-def foreign_roles(source: Source, columns: Mapping[str, str]) -> Roles:
-    """The columns that `columns` names by role, the others by their usual names. Raises SchemaError."""
-    if unknown := [role for role in columns if role not in (*_USUAL, *_OPTIONAL)]:
-        known = ", ".join((*_USUAL, *_OPTIONAL))
-        raise SchemaError(f"--columns: no role {', '.join(unknown)}; the roles are {known}")
-    if absent := [name for name in columns.values() if name not in source.schema.names]:
-        raise SchemaError(f"{source.label} has no column {', '.join(absent)}; it has {column_names(source)}")
-    time, item, size = (columns.get(role) or _usual(source, role) for role in _USUAL)
-    return Roles(time, item, size, close=columns.get("close"), read=columns.get("read"))
-
-
-def _usual(source: Source, role: str) -> str:
-    found = [name for name in source.schema.names if name.lower() in _USUAL[role]]
-    if len(found) == 1:
-        return str(found[0])
-    fault = f"more than one ({', '.join(found)})" if found else "none"
-    raise SchemaError(
-        f"{source.label}: which column is the {role}? Of the usual names there is {fault} among "
-        f"{column_names(source)}; give --columns {role}=NAME"
-    )

@@ -6,13 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import InputError, SchemaError
 from features.common.jit import kernel
-from replay.read.choice import Roles
+from replay.read.choice import Column
+from replay.read.roles import Roles
 from replay.read.source import Source, column_names
-from replay.read.values import UNKNOWN, Rows, array_of, codes_of, encode, least, narrowed, pick, refuse_null
+from replay.read.values import (
+    UNKNOWN,
+    Codes,
+    Rows,
+    array_of,
+    codes_of,
+    encode,
+    least,
+    narrowed,
+    pick,
+    refuse_null,
+)
 from replay.trace import ItemArray
 
 MOST_BYTES = 2.0**62
@@ -23,7 +36,8 @@ class FileColumns(NamedTuple):
     """`code`: the file of each row of the source; the others have one entry per file.
 
     `size_bytes`: UNKNOWN where no source states it; `listed`: the file is in the catalogue. `n_differing`:
-    number of rows that state another size than the first row of their file.
+    number of rows that state another size than the first row of their file; `n_shared`: number of names that
+    several datasets have.
     """
 
     code: ItemArray
@@ -31,14 +45,20 @@ class FileColumns(NamedTuple):
     names: pa.StringArray
     listed: BoolArray
     n_differing: int
+    n_shared: int
 
 
-def read_files(source: Source, roles: Roles, rows: Rows, catalogue: Source | None) -> FileColumns:
+def read_files(
+    source: Source, roles: Roles, rows: Rows, catalogue: Source | None, *, dataset: Column | None = None
+) -> FileColumns:
     """The files of `source`, then those that only `catalogue` has; of sizes the first among `rows` counts.
 
+    `dataset`: of each row. A name that several datasets have is a file in each of them.
     Raises InputError, SchemaError.
     """
-    codes = encode(source, source.take(roles.item), roles.item)
+    codes, n_shared = encode(source, source.take(roles.item), roles.item), 0
+    if dataset is not None and not roles.house:
+        codes, n_shared = _apart(codes, dataset if isinstance(dataset, Codes) else codes_of(dataset))
     column = source.take(roles.size)
     if not roles.house:
         refuse_null(source, column, roles.size)
@@ -49,7 +69,36 @@ def read_files(source: Source, roles: Roles, rows: Rows, catalogue: Source | Non
     writeable = np.require(pick(rows, stated), requirements=["W"])
     n_differing = _set_first_stated(pick(rows, codes.code), writeable, size)
     names, size, listed = with_catalogue(codes.values, size, catalogue)
-    return FileColumns(codes.code, size, names, listed, int(n_differing))
+    return FileColumns(codes.code, size, names, listed, int(n_differing), n_shared)
+
+
+def _apart(files: Codes, datasets: Codes) -> tuple[Codes, int]:
+    """The files with a code for each dataset that has their name, and the number of names that several have.
+
+    Such a file is called by its dataset too: `dataset/name`. Rows without a dataset are of the first one.
+    """
+    known: BoolArray = datasets.code != UNKNOWN
+    first = np.full(len(files.values), UNKNOWN, np.int32)
+    first[files.code[known][::-1]] = datasets.code[known][::-1]
+    elsewhere: BoolArray = known & (datasets.code != first[files.code])
+    if not elsewhere.any():
+        return files, 0
+    n_datasets = len(datasets.values)
+    pairs = files.code[elsewhere].astype(np.int64) * n_datasets + datasets.code[elsewhere]
+    others, place = np.unique(pairs, return_inverse=True)
+    code = files.code.copy()
+    code[elsewhere] = len(files.values) + place
+    shared = np.unique(others // n_datasets)
+    is_shared = np.zeros(len(files.values), np.bool_)
+    is_shared[shared] = True
+    names = files.values.cast(pa.string())
+    called = datasets.values.cast(pa.string())
+    of_first = pc.binary_join_element_wise(called.take(array_of(first, absent=first < 0)), names, "/")
+    of_others = pc.binary_join_element_wise(
+        called.take(array_of(others % n_datasets)), names.take(array_of(others // n_datasets)), "/"
+    )
+    values = pa.concat_arrays([pc.if_else(array_of(is_shared), of_first, names), of_others])
+    return Codes(code, values), int(shared.size)
 
 
 @kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -112,17 +113,16 @@ def _summed(use: Use, code: ItemArray, labels: Labels) -> list[Sums]:
 def categories(trace: Trace, details: pa.Table) -> Labels:
     """Each file's category: the category in `details`, else the tier there, else the tier in its name.
 
-    `details`: one row per access, with columns category and tier if the trace has them; a file's first known
-    value counts. A file of unknown category is `other`, or `all` if every file is. All but the 20 categories
-    with most bytes requested become `the rest`.
+    If no file has any of these, it is the dataset. `details`: one row per access, with columns category, tier
+    and dataset if the trace has them; a file's first known value counts. A file of unknown category is
+    `other`, or `all` if every file is. All but the 20 categories with most bytes requested become `the rest`.
     """
-    known = [
-        _of_files(trace, details[column]) for column in ("category", "tier") if column in details.column_names
-    ]
-    value = pc.coalesce(*known) if known else pa.nulls(trace.n_items, pa.string())
+    value = _known(trace, details, ("category", "tier"))
     if trace.names is not None and value.null_count:
         nameless = pc.is_null(value)
         value = pc.replace_with_mask(value, nameless, tiers_of(trace.names.filter(nameless)))
+    if value.null_count == trace.n_items:
+        value = _known(trace, details, ("dataset",))
     value = value.fill_null(EVERYTHING if value.null_count == trace.n_items else OTHER)
     coded = value.dictionary_encode()
     return _largest(trace, Labels(coded.indices.to_numpy().astype(np.int32), coded.dictionary.to_pylist()))
@@ -142,6 +142,12 @@ def tiers_of(names: pa.StringArray) -> pa.StringArray:
             found = pc.if_else(matches, tier, found)
         left = pc.if_else(matches, None, left)
     return pc.if_else(pc.equal(found, ""), None, found)
+
+
+def _known(trace: Trace, details: pa.Table, roles: Sequence[str]) -> pa.StringArray:
+    """The first of `roles` that is known of each file."""
+    known = [_of_files(trace, details[role]) for role in roles if role in details.column_names]
+    return pc.coalesce(*known) if known else pa.nulls(trace.n_items, pa.string())
 
 
 def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replay.access_context import MOST_KINDS, context_of, kind_numbers
+from replay.access_context import CONTEXT, MOST_KINDS, context_of, kind_numbers
 from replay.read import read_trace
 
 ROWS = """\
@@ -19,14 +19,14 @@ time,item,size,ds,who,job
 """
 
 
-def loaded(folder: Path, *keep: str):  # type: ignore[no-untyped-def]
+def loaded(folder: Path, **columns: str):  # type: ignore[no-untyped-def]
     path = folder / "t.csv"
     path.write_text(ROWS)
-    return read_trace(path, keep=keep)
+    return read_trace(path, columns=columns, keep=CONTEXT)
 
 
 def test_a_file_belongs_to_its_dataset_else_to_its_folder_else_to_itself(tmp_path: Path) -> None:
-    told = context_of(loaded(tmp_path, "ds"), dataset="ds")
+    told = context_of(loaded(tmp_path, dataset="ds"))
     assert told.files.dataset.tolist() == [0, 1, 2, 3]
     by_folder = context_of(loaded(tmp_path))
     assert by_folder.files.dataset.tolist() == [0, 0, 1, 2]
@@ -35,11 +35,11 @@ def test_a_file_belongs_to_its_dataset_else_to_its_folder_else_to_itself(tmp_pat
 
 
 def test_a_reader_is_a_task_else_a_user_else_nobody(tmp_path: Path) -> None:
-    both = context_of(loaded(tmp_path, "who", "job"), user="who", task="job")
+    both = context_of(loaded(tmp_path, user="who"))
     assert both.reader.tolist() == [2, 2, 1, 4, 0]
-    users = context_of(loaded(tmp_path, "who"), user="who")
+    users = context_of(loaded(tmp_path, user="who", task=""))
     assert users.reader.tolist() == [1, 3, 1, 0, 0]
-    assert context_of(loaded(tmp_path)).reader.tolist() == [0] * 5
+    assert context_of(loaded(tmp_path, task="")).reader.tolist() == [0] * 5
 
 
 def test_kinds_are_extensions(tmp_path: Path) -> None:

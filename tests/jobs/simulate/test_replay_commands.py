@@ -172,7 +172,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         (["--capacity-fraction", "0.0001"], "a cache needs room"),
         (["--out", "x.pdf"], "must end in one of .html"),
         (["--out", "/dev/null/where.html"], "cannot write /dev/null/where.html"),
-        (["--columns", "item=nothing"], "has no column nothing; it has time, id, size"),
+        (["--columns", "item=nothing"], "no column nothing. It has time, id, size"),
         (["--columns", "item"], "not names of columns"),
         (["--purge-interval", "60"], "needs --watermarks"),
         (["--kind", "best"], "no trace kind 'best'"),

@@ -19,10 +19,24 @@ PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
 @pytest.mark.parametrize(
     ("header", "columns", "match"),
     [
-        ("time,lbn,size", {}, "which column is the item.*none among time, lbn, size.*--columns item=NAME"),
-        ("time,timestamp,id,size", {}, r"the time\?.*more than one \(time, timestamp\)"),
-        ("time,id,size", {"item": "lbn"}, "no column lbn; it has time, id, size"),
-        ("time,id,size", {"object": "id"}, "no role object; the roles are time, item, size, close, read"),
+        (
+            "time,lbn,size",
+            {},
+            "which column is the item .none has.*item=NAME. It has time, lbn",
+        ),
+        ("t,timestamp,id,size", {}, r"which column is the time \(one of t, timestamp\)"),
+        ("time,id,size", {"item": "lbn"}, "no column lbn. It has time, id, size"),
+        (
+            "time,id,size",
+            {"object": "id"},
+            "no role object; the roles are time, item, size, close, read",
+        ),
+        ("time,id,size", {"item": "id", "dataset": "id"}, "column id is given two roles"),
+        (
+            "at,lbn,size",
+            {"size": "len"},
+            "no column len; which .* the time .*; which .* the item",
+        ),
     ],
 )
 def test_columns_that_cannot_be_told_are_asked_for(
@@ -86,7 +100,8 @@ def test_reads_and_closes_that_cannot_be_are_clipped_and_counted(write: Callable
     loaded = read_trace(path, columns={"close": "end", "read": "got"})
     assert loaded.trace.close_s.tolist() == [5, 9]
     assert loaded.trace.read_bytes.tolist() == [10, 3]
-    assert [note.rpartition(": ")[2] for note in loaded.notes] == ["1", "1"]
+    assert [note.rpartition(": ")[2] for note in loaded.notes[2:]] == ["1", "1"]
+    assert loaded.notes[1].startswith("column got: 13 B were read of files of 20 B; files count whole")
     with pytest.raises(InputError, match="row 2 has got -3, below 0"):
         read_trace(write("time,id,size,got\n5,a,10,4\n6,a,10,-3\n"), columns={"read": "got"})
 

@@ -111,6 +111,46 @@ def test_columns_are_mapped_by_role(write: Callable[..., Path]) -> None:
     assert trace.read_bytes.tolist() == [4, 20]
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["timestamp,path,filesize,ip", "date,lfn,bytes,user", "time,filename,size,client", "ts,file,size,user"],
+)
+def test_usual_names_are_known_and_told(write: Callable[..., Path], header: str) -> None:
+    loaded = read_trace(write(f"{header},op\n1,a,10,x,r\n2,b,20,y,r\n"), keep=("user",))
+    assert told(loaded)[1:] == (["a", "b"], [10, 20])
+    assert loaded.details["user"].to_pylist() == ["x", "y"]
+    (note,) = loaded.notes
+    assert note.startswith("columns by role: time") and note.endswith("; no role: op")
+    assert all(name in note for name in header.split(","))
+
+
+def test_a_role_without_a_name_is_nobodys(write: Callable[..., Path]) -> None:
+    path = write("time,item,size,read,user\n1,a,10,4,x\n2,b,20,20,y\n")
+    assert read_trace(path).trace.read_bytes.tolist() == [4, 20]
+    loaded = read_trace(path, columns={"read": "", "user": ""}, keep=("user",))
+    assert loaded.trace.read_bytes is None
+    assert loaded.details.column_names == []
+    assert loaded.notes == ("columns by role: time, item, size; no role: read, user",)
+
+
+def test_a_column_whose_type_fits_no_role_has_none(write: Callable[..., Path]) -> None:
+    loaded = read_trace(write("time,item,size,read\n1,a,10,yes\n2,b,20,no\n"))
+    assert loaded.trace.read_bytes is None
+    assert loaded.notes == ("columns by role: time, item, size; no role: read",)
+
+
+def test_files_of_one_name_in_two_datasets_are_two(write: Callable[..., Path]) -> None:
+    rows = "1,a,A,10\n2,a,B,20\n3,b,A,5\n4,a,,10\n5,a,B,20\n6,b,,5\n"
+    path = write(f"time,path,dataset,size\n{rows}")
+    loaded = read_trace(path)
+    assert told(loaded)[1:] == (["A/a", "B/a", "b", "A/a", "B/a", "b"], [10, 5, 20])
+    assert loaded.notes[1:] == ("names that several datasets have, a file in each of them: 1",)
+    numbered = write(f"time,id,dataset,size\n{rows.replace('a', '7').replace('b', '8')}", "n.csv")
+    assert told(read_trace(numbered))[1][:3] == ["A/7", "B/7", "8"]
+    (_, merged) = read_trace(path, columns={"dataset": ""}).notes
+    assert merged.startswith("rows that state another size")
+
+
 def test_sorting_is_stable(write: Callable[..., Path]) -> None:
     path = write("time,id,size\n3,a,1\n1,b,1\n3,c,1\n1,d,1\n")
     assert told(read_trace(path, sort=True))[:2] == ([1, 1, 3, 3], ["b", "d", "a", "c"])
