@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
 
 from damage import damaged  # noqa: E402
 
+from features.job_records import JOB_RECORDS  # noqa: E402
 from features.schema import ACCESSES, FILES, REJECTS  # noqa: E402
 from jobs.ingest import pull_input  # noqa: E402
 from jobs.ingest.local_engine import LocalEngine  # noqa: E402
@@ -87,7 +88,7 @@ def left(engine: Engine, source: str, n_lines: int, seed: int) -> object:
                 sorted(map(repr, tables.read_arrow(table).drop_columns("input").to_pylist()))
                 if table is REJECTS
                 else sorted(map(repr, tables.read_arrow(table).to_pylist()))
-                for table in (ACCESSES, FILES, REJECTS)
+                for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)
                 if tables.exists(table)
             ]
         except Exception as error:  # noqa: BLE001  whatever it is, it is the finding

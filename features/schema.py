@@ -39,7 +39,8 @@ class Table:
 
     `partition` names its columns, `day` first: a `day` (`2026-03-01`), an `as_of` (`2026-03-01T04:00:00Z`),
     a `region`, a `cache` or a `queue`, all strings, none among `columns`. So writers of different
-    regions or caches never write to the same partition.
+    regions or caches never write to the same partition. `dated_by`: the time whose UTC day is a row's
+    partition; empty: none.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Table:
     key: tuple[str, ...]
     partition: tuple[str, ...]
     columns: tuple[Column, ...]
+    dated_by: str = ""
 
     @property
     def column_names(self) -> list[str]:
@@ -82,15 +84,16 @@ ACCESSES = Table(
         Column("bytes_hit", "long", "served from the cache's disk or memory"),
         Column("bytes_missed", "long", "fetched from the origin"),
         Column("n_reads", "long", "reads merged in this row, at least 1", required=True),
-        Column("cpu_s", "double", "CPU seconds of the job, where known"),
-        Column("wall_s", "double", "wall seconds of the read or job"),
+        Column("wall_s", "double", "wall seconds of the read"),
         Column("origin", "string", "host:port or RSE the data came from"),
         Column("user", "string", "salted hash of the user"),
         Column("task", "string", "task or job group"),
+        Column("job", "string", "id of the job, as in job_records"),
         Column("activity", "string", "analysis or production"),
         Column("source", "string", "reader that made the row", required=True),
         Column("event_id", "string", "unique per event; duplicates drop by it", required=True),
     ),
+    dated_by="accessed_at",
 )
 
 FILES = Table(

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from features.schema import ACCESSES
 from jobs.ingest import merging, sources
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, earlier, summarise
 from jobs.ingest.sources import lines, workspace
@@ -87,14 +86,16 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
 
 def _merged(space: Workspace, tables: Tables) -> Changes:
     table, base, touched = space.table, tables.head(space.table), None
-    if table == ACCESSES:
-        found = space.found(f"SELECT DISTINCT {merging.DAY} AS day FROM parsed WHERE reason IS NULL")
+    if table.dated_by:
+        found = space.found(
+            f"SELECT DISTINCT {merging.day_of(table)} AS day FROM parsed WHERE reason IS NULL"
+        )
         touched = set(found["day"].to_pylist())
     chosen = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in chosen.items()))
     merging.merge(space)
     changes = Changes.of(merging.changes(space))
     if changes.n_new or not base.number:
-        where = "WHERE day IN (SELECT day FROM merged WHERE changed)" if table == ACCESSES else ""
+        where = "WHERE day IN (SELECT day FROM merged WHERE changed)" if table.dated_by else ""
         tables.replace_each(table, merging.merged_rows(space, where), base=base)
     return changes

@@ -1,7 +1,7 @@
 """One row per key from new rows and those of a table, in a workspace.
 
-The result does not depend on order or repetition. A merged table has the columns of the table, for accesses
-their `day`, and `changed`: the row is not in the old one.
+The result does not depend on order or repetition. A merged table has the columns of the table, where rows are
+dated their `day`, and `changed`: the row is not in the old one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from jobs.ingest.pull_input import LATE_DAYS
 from jobs.ingest.sources.workspace import Workspace
@@ -20,11 +21,9 @@ from jobs.store.keys import Key
 from jobs.store.schema_check import partition_groups
 
 # These may be salted hashes: a difference caused by another salt of the site is no change.
-_SALTED = ("user", "task")
+_SALTED = ("user", "task", "job")
 IN_TWO_PARTS = "xrootd_fstream"
 """The source that reports an access at its open, and its end and bytes later."""
-DAY = "CAST(CAST(accessed_at AS DATE) AS VARCHAR)"
-"""The day of an access: its partition."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +41,14 @@ class _Rule:
     known: str
 
 
+def day_of(table: Table) -> str:
+    """The day of a row of a dated table: its partition."""
+    return f"CAST(CAST({table.dated_by} AS DATE) AS VARCHAR)"
+
+
 def merge(space: Workspace, *, into: str = "merged", old: str = "old") -> None:
     """The table `into`: one row per key of the accepted rows and of those of the table `old`."""
-    rule = _rule_of_accesses() if space.table == ACCESSES else _rule_of_files()
+    rule = _RULES[space.table.name]()
     accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
     run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key
     run(
@@ -78,10 +82,24 @@ def _rule_of_accesses() -> _Rule:
     return _Rule(
         key="event_id",
         order=", ".join(f"{one} NULLS FIRST" for one in order),
-        new=f'{", ".join(_quoted(ACCESSES.column_names))}, {DAY} AS "day"',
-        old=", ".join(_quoted(names)),
+        **_dated(ACCESSES),
         known=f"CASE WHEN {whole} THEN known_at ELSE first_at END",
     )
+
+
+def _rule_of_jobs() -> _Rule:
+    """One row per job: of several reports the one of the latest end."""
+    others = [name for name in JOB_RECORDS.column_names if name not in _SALTED]
+    order = ["ended_at DESC", *_quoted(others), "changed", *_quoted(_SALTED)]
+    return _Rule(
+        "event_id", ", ".join(f"{one} NULLS FIRST" for one in order), **_dated(JOB_RECORDS), known="known_at"
+    )
+
+
+def _dated(table: Table) -> dict[str, str]:
+    """What is selected of new and old rows of a dated table."""
+    names = _quoted(table.column_names)
+    return {"new": f'{", ".join(names)}, {day_of(table)} AS "day"', "old": ", ".join([*names, '"day"'])}
 
 
 def _rule_of_files() -> _Rule:
@@ -94,6 +112,9 @@ def _rule_of_files() -> _Rule:
     latest = ", ".join(f"{one} DESC NULLS LAST" for one in _quoted(["updated_at", *content]))
     rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
     return _Rule("did", f"{latest}, changed", rows, rows, "first_at")
+
+
+_RULES = {ACCESSES.name: _rule_of_accesses, JOB_RECORDS.name: _rule_of_jobs, FILES.name: _rule_of_files}
 
 
 def changes(space: Workspace) -> pa.Table:
@@ -114,7 +135,8 @@ def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Tab
     for name in table.partition:
         schema = schema.append(pa.field(name, pa.string()))
     columns = ", ".join(_quoted(schema.names))
-    order = ", ".join(_quoted(dict.fromkeys([*table.partition, "did", *table.key])))
+    first = [name for name in ("did",) if name in table.column_names]
+    order = ", ".join(_quoted(dict.fromkeys([*table.partition, *first, *table.key])))
     batches = space.batches(f"SELECT {columns} FROM merged {where} ORDER BY {order}")
     return _by_partition(table, (pa.Table.from_batches([batch]).cast(schema) for batch in batches))
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from features.common.errors import InputError
 from features.common.input_files import InputFile
 from features.common.times import day_label
+from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import incremental, pull_input, sources
 from jobs.ingest.local_engine import LocalEngine
@@ -33,7 +34,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     input cannot be read, ConfigError for an unknown source or unusable tables.
     """
     tables, day = Tables(settings.tables.root), dt.date.fromisoformat(day_label(day_s))
-    tables.check_writable(ACCESSES, FILES, REJECTS)
+    tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source in SERVERS:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
     sources.check_source(source)
@@ -49,6 +50,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         salt=settings.users.salt.get_secret_value(),
         caches=settings.sources.cache_hosts,
         storages=settings.sources.storages,
+        job_sites=settings.sources.job_sites,
         test_files=settings.plan.test_files,
         take=incremental.only_new if new_only else None,
     )

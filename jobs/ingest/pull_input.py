@@ -1,4 +1,4 @@
-"""Pull one raw input into the tables: accesses by day, files by did, and rejected rows with their reason.
+"""Pull one raw input into the tables: accesses and jobs by day, files by did, and rejects with their reason.
 
 Pulling the same input twice changes nothing. Late rows re-open their day. Of rows with the same key one
 stays, and which one does not depend on their order (see `merging`). Which engine pulls makes no difference
@@ -29,12 +29,12 @@ class PullSummary:
     """Counts of the rows read: n_rows = n_new + n_duplicates + the sum of n_rejected.
 
     `n_new`: rows that changed a table; `n_late`: those of them that were published more than LATE_DAYS after
-    their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses that
-    changed. `n_lost`: records that the source reports as missing, not part of `n_rows`. `n_unchanged`: inputs
-    left out because they were pulled before (see `incremental`). `n_removed`: captures deleted because they
-    are older than `[collect] keep`; `n_not_removed`: those that this account may not delete. `n_unsized`: for
-    a source that states no sizes, its reads on `days` of files whose size nothing else states. `engine`: what
-    pulled, `local` or `spark`.
+    their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses or
+    jobs that changed. `n_lost`: records that the source reports as missing, not part of `n_rows`.
+    `n_unchanged`: inputs left out because they were pulled before (see `incremental`). `n_removed`: captures
+    deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
+    delete. `n_unsized`: for a source that states no sizes, its reads on `days` of files whose size nothing
+    else states. `engine`: what pulled, `local` or `spark`.
     """
 
     n_rows: int
@@ -105,6 +105,7 @@ def pull(
     salt: str = "",
     caches: Sequence[str] = (),
     storages: Sequence[str] = (),
+    job_sites: Sequence[str] = (),
     test_files: Sequence[str] = (),
     take: Selection | None = None,
 ) -> PullSummary:
@@ -114,7 +115,7 @@ def pull(
     Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
     check_source(source)
-    site = Site(salt, day.isoformat(), tuple(caches), tuple(storages), tuple(test_files))
+    site = Site(salt, day.isoformat(), *map(tuple, (caches, storages, job_sites, test_files)))
     request = Request(source, path, site)
     summary = engine.merge(tables, request, [path]) if take is None else take(engine, tables, request)
     return dataclasses.replace(summary, engine=engine.name)

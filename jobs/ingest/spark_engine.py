@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from features.common.errors import InputError, NotPlainError
-from features.schema import ACCESSES
 from jobs.ingest import sources
 from jobs.ingest.local_engine import marks
 from jobs.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
@@ -182,7 +181,7 @@ class SparkEngine:
     ) -> Changes:
         """Merge the accepted rows in `parts`, which are of `days`, and commit the partitions that changed."""
         table = head.table
-        touched = {key: part for key, part in head.partitions.items() if table != ACCESSES or key[0] in days}
+        touched = {key: part for key, part in head.partitions.items() if not table.dated_by or key[0] in days}
         files = list(files_of(OLD, head, touched))
         n_tasks = max(1, min(len(files), _TASKS_PER_CORE * self._context.defaultParallelism))
         old = self._context.parallelize(files, n_tasks).flatMap(functools.partial(stored, n_parts=n_parts))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.schema import ACCESSES, Table
+from features.schema import Table
 from features.stream.texts import part_of
 from jobs.ingest import merging
 from jobs.ingest.sources import lines, workspace
@@ -53,10 +53,10 @@ def frame_lines(schema: pa.Schema, messages: Iterable[bytes]) -> Iterator[pa.Rec
 
 
 def counts(parsed: pa.Table, table: Table) -> pa.Table:
-    """Counts of parsed rows: input, reason, day (of accesses), n_rows and the least sample."""
+    """Counts of parsed rows: input, reason, day, n_rows and the least sample."""
     days = pa.nulls(parsed.num_rows, pa.string())
-    if table == ACCESSES:
-        days = parsed["accessed_at"].cast(pa.timestamp("us")).cast(pa.date32()).cast(pa.string())
+    if table.dated_by:
+        days = parsed[table.dated_by].cast(pa.timestamp("us")).cast(pa.date32()).cast(pa.string())
     counted = parsed.select(["input", "reason", "sample"]).append_column("day", days)
     found = counted.group_by(["input", "reason", "day"]).aggregate([("sample", "min"), ([], "count_all")])
     return found.rename_columns({"sample_min": "sample", "count_all": "n_rows"})

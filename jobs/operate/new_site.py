@@ -15,11 +15,9 @@ from urllib.parse import urlsplit
 from features.common import files
 from features.common.errors import ConfigError, InputError
 from features.common.times import day_label
-from jobs.settings.sources import CATALOGUES, SOURCES
+from jobs.settings.sources import OF_ACCESSES
 from jobs.settings.tree import Settings
 
-DEMAND_SOURCES = tuple(source for source in SOURCES if source not in CATALOGUES)
-"""Sources whose rows are accesses."""
 _HEAD = """\
 # Written by `cachecast init`. conf/base.toml has every other key with its default, and
 # conf/caches/example.toml.sample those of a cache. Secrets belong into secrets.toml beside this file, mode
@@ -92,8 +90,8 @@ def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
 
 def _complete(given: Answers) -> Answers:
     """The answers with absolute paths, and a name for the cache. Raises InputError."""
-    if given.source not in DEMAND_SOURCES:
-        known = ", ".join(DEMAND_SOURCES)
+    if given.source not in OF_ACCESSES:
+        known = ", ".join(OF_ACCESSES)
         raise InputError(f"no source of accesses is called {given.source!r}; there are {known}")
     if given.cache and not given.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")

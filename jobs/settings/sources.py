@@ -22,6 +22,9 @@ SourceName = Literal[
     "osdf_accesses",
     "osdf_log",
     "popularity_series",
+    "htcondor_history",
+    "wmarchive",
+    "panda_jobs",
 ]
 """Sources that are files at a path."""
 ServerName = Literal["rucio_server"]
@@ -31,7 +34,13 @@ SOURCES: tuple[str, ...] = get_args(SourceName)
 SERVERS: tuple[str, ...] = get_args(ServerName)
 
 CATALOGUES = frozenset({"rucio_files", "rucio_dumps"})
-"""Those of them that list files, and hold no accesses."""
+"""Those of them that list files."""
+
+OF_JOBS = frozenset({"htcondor_history", "wmarchive", "panda_jobs"})
+"""Those that report jobs that have ended."""
+
+OF_ACCESSES = tuple(source for source in SOURCES if source not in CATALOGUES | OF_JOBS)
+"""Those whose rows are accesses."""
 
 IN_USE = "in-use"
 """The request for the datasets that are in use, by the accesses table."""

@@ -120,6 +120,7 @@ class SourcesSettings(Section):
     local_up_to: Bytes
     cache_hosts: tuple[str, ...]
     storages: tuple[Pattern, ...]
+    job_sites: tuple[Pattern, ...]
     demand: dict[str, SourceName]
 
 

@@ -17,15 +17,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from features.common.errors import ConfigError
+from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, Table
-from jobs.settings.sources import CATALOGUES, SERVERS, SOURCES
+from jobs.settings.sources import CATALOGUES, OF_JOBS, SERVERS, SOURCES
 
 if TYPE_CHECKING:
     from jobs.ingest.sources.decoded import Decode
     from jobs.ingest.sources.sql import Query
 
 _OF_CMS = frozenset({"cms_aaa", "cmssw_pop"})
-_HEADED = frozenset({"atlas_popularity", "osdf_accesses", "popularity_series"})
+_HEADED = frozenset({"atlas_popularity", "osdf_accesses", "panda_jobs", "popularity_series"})
 _DECODED = frozenset({"xcache_gstream", "xcache_cinfo", "xrootd_fstream"})
 _OF_SPARK = frozenset({"rucio_dumps"})
 # Their files mean nothing alone: all at a path is one input.
@@ -38,14 +39,15 @@ class Site:
 
     `salt` hashes users (empty: no users). `day` (`2026-03-01`) dates records that do not state when they were
     made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
-    `storages`: patterns of the storages that count where a source names one (none: all count).
-    `test_files`: patterns of names that only monitoring reads.
+    `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
+    names one (none: all count). `test_files`: patterns of names that only monitoring reads.
     """
 
     salt: str = ""
     day: str = ""
     caches: tuple[str, ...] = ()
     storages: tuple[str, ...] = ()
+    job_sites: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
 
 
@@ -58,7 +60,7 @@ def check_source(name: str) -> None:
 
 def table_of(name: str) -> Table:
     """The table that rows of the source go to."""
-    return FILES if name in CATALOGUES else ACCESSES
+    return FILES if name in CATALOGUES else JOB_RECORDS if name in OF_JOBS else ACCESSES
 
 
 def needs_spark(name: str) -> bool:

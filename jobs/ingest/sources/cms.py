@@ -101,6 +101,7 @@ def _columns(source: str, site: Site) -> dict[str, str]:
         "user": sql.hashed_user("user_dn", site.salt),
         # A CRAB task's name holds its user's, so it is kept as a hash too.
         "task": sql.hashed_user("app_info", site.salt),
+        "job": sql.hashed_user("app_info", site.salt),
         "activity": "CASE WHEN contains(lower(app_info), 'crab') THEN 'analysis' "
         "WHEN app_info IS NOT NULL THEN 'production' END",
         "source": literal(source),

@@ -51,7 +51,7 @@ def _reason(site: Site) -> str:
         (f"NOT {_counts(site.storages)}", "not a read: another storage"),
         (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
         ("at_us IS NULL", "unparsable time: ts_access"),
-        (_is_ahead(site.day), "in the future: ts_access"),
+        (is_ahead("at_us", site.day), "in the future: ts_access"),
     )
 
 
@@ -73,9 +73,9 @@ def _counts(storages: Sequence[str]) -> str:
     return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
 
 
-def _is_ahead(day: str) -> str:
+def is_ahead(us: str, day: str) -> str:
     """Whether a time is after the days that a pull of `day` may hold; false without a day."""
     if not day:
         return "false"
     last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
-    return f"at_us >= {int(last.timestamp()) * 1_000_000}"
+    return f"{us} >= {int(last.timestamp()) * 1_000_000}"

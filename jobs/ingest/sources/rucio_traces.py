@@ -25,8 +25,8 @@ def query(site: Site) -> sql.Query:
     """Accesses of traces: one row a trace of a read.
 
     `accessed_at` is transferStart, else timeStart; `known_at` traceTimeentryUnix, else the end of the
-    transfer. `task` is taskid, else appid (the PanDA job). `read_bytes` is the size where the file was
-    copied, null where the job read it remotely.
+    transfer. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where the
+    file was copied, null where the job read it remotely.
     """
     moments = {
         "start_us": "coalesce(transferStart, timeStart)",
@@ -87,6 +87,7 @@ def _columns(salt: str) -> dict[str, str]:
         "origin": "coalesce(origin_host, remoteSite, first_host)",
         "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),
         "task": "coalesce(taskid, appid)",
+        "job": "appid",
         "activity": activity("eventType", "coalesce(usrdn, usr, account)"),
         "source": "'rucio_traces'",
         "event_id": sql.hashed("uuid", "scope", "filename", sql.seconds_text("start_us")),

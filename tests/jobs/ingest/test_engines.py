@@ -16,6 +16,7 @@ import watched_java
 from damage import damaged
 
 from features.common.errors import ConfigError, InputError, ServiceError
+from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import incremental, pull, pull_input
 from jobs.ingest.local_engine import LocalEngine
@@ -56,7 +57,7 @@ def left(tables: Tables, engine: Engine, source: str, path: Path) -> dict[str, A
         engine, tables, source=source, path=str(path), day=DAY, salt="s", caches=["pic.es"]
     )
     found = dataclasses.asdict(dataclasses.replace(told, engine=""))
-    for table in (ACCESSES, FILES, REJECTS):
+    for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS):
         rows = tables.read_arrow(table).to_pylist() if tables.exists(table) else []
         found[table.name] = sorted(map(repr, rows))
     return found

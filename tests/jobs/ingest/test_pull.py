@@ -12,11 +12,12 @@ import pytest
 from rucio_avro import write_dump
 
 from features.common.errors import ConfigError, ConflictError, InputError, SchemaError
+from features.job_records import JOB_RECORDS
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ingest import pull_input
 from jobs.ingest.pull_input import Engine
 from jobs.ingest.sources import sql
-from jobs.settings.sources import CATALOGUES, SOURCES
+from jobs.settings.sources import OF_ACCESSES, SOURCES
 from jobs.store.locks import exclusive
 from jobs.store.tables import Tables
 from prefetch.xcache.gstream import read_capture
@@ -40,7 +41,11 @@ def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
         "days": list(summary.days),
         "n_rejected": dict(summary.n_rejected),
     }
-    found = {table.name: rows(tables, table) for table in (ACCESSES, FILES, REJECTS) if tables.exists(table)}
+    found = {
+        table.name: rows(tables, table)
+        for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)
+        if tables.exists(table)
+    }
     for row in found.get("rejects", []):
         row["input"] = row["input"].rsplit("/", 1)[-1]
     return told | found
@@ -98,18 +103,18 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
         expect.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     assert found == json.loads(expect.read_text())
 
-    written = sum(len(found.get(name, [])) for name in ("accesses", "files"))
+    written = sum(len(found.get(name, [])) for name in ("accesses", "files", "job_records"))
     rejected = sum(row["n_rows"] for row in found["rejects"])
     assert summary.n_rows == summary.n_new + summary.n_duplicates + rejected
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
-    before = {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)}
+    before = {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)}
     again = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="other salt", **site)
     assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
-    assert {table.name: tables.head(table) for table in (ACCESSES, FILES, REJECTS)} == before
+    assert {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)} == before
 
 
-@pytest.mark.parametrize("source", sorted(set(SOURCES) - CATALOGUES))
+@pytest.mark.parametrize("source", sorted(OF_ACCESSES))
 def test_test_files_of_monitoring_are_no_reads_in_any_source(
     engine: Engine, tables: Tables, source: str
 ) -> None:

@@ -1,0 +1,123 @@
+"""What the sources of jobs share: which records are refused, and the columns of the table `job_records`.
+
+A source's steps end with the columns named in `FIELDS`, and `malformed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.names import literal
+from features.job_records import JOB_RECORDS
+from jobs.ingest.sources import Site, sql
+from jobs.ingest.sources.cms_tracer import is_ahead
+from replay.config import expression
+
+FIELDS = ("id", "start_us", "end_us", "cpu", "wall", "n_cores", "n_bytes", "node", "site")
+"""Columns that a source's steps make: an id, times (µs), seconds, cores, bytes, and where the job ran."""
+_LONGEST_S = 60 * 86400
+_MOST_CORES = 4096
+_SLACK_S = 60
+"""Clocks of a node and of its batch system differ by less."""
+_MOST_BUSY = 1.2
+"""Threads use somewhat more than the cores that they asked for; what is far above counts other cores."""
+_SEVERAL_LINES = r"""^\s*([\[\]{},]|"[A-Za-z0-9_]+"\s*:.*)$"""
+_DOCUMENT = r"""^\s*(\[\s*\{|\{.*"jobs"\s*:\s*\[\s*\{)"""
+_TOLD = ("site", "node", "start_us", "end_us", "cpu", "wall", "n_cores")
+
+
+def query(
+    source: str,
+    site: Site,
+    *,
+    steps: Sequence[sql.Columns],
+    first: Sequence[tuple[str, str]],
+    columns: Mapping[str, str],
+    where: str = sql.LINES,
+    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> sql.Query:
+    """Job records of a source; `columns`: those that it alone knows; `first`: checks before all others.
+
+    `known_at` is the end of the job. A sample of a refused record names no user.
+    """
+    told = ", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in _TOLD)
+    return sql.Query(
+        source=source,
+        table=JOB_RECORDS,
+        where=where,
+        prepare=prepare or records,
+        steps=steps,
+        columns={
+            "site": "site",
+            "node": "node",
+            "started_at": sql.timestamp("start_us"),
+            "ended_at": sql.timestamp("end_us"),
+            "known_at": sql.timestamp("end_us"),
+            "cores": "n_cores",
+            "cpu_s": "cpu",
+            "wall_s": "wall",
+            "read_bytes": "n_bytes",
+            "source": literal(source),
+            "event_id": sql.hashed(literal(source), "id"),
+            **columns,
+        },
+        reason=_reason(site, first),
+        sample=f"concat_ws(' ', {told})",
+    )
+
+
+def _reason(site: Site, first: Sequence[tuple[str, str]]) -> str:
+    several = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
+    elsewhere = f"NOT regexp_full_match(site, {literal(expression(site.job_sites))})"
+    return sql.first_reason(
+        (f"malformed AND {several}", "a record over several lines: write one record a line"),
+        ("malformed", "malformed record"),
+        ("id IS NULL", "missing field: id of the job"),
+        *first,
+        ("start_us IS NULL", "missing field: start"),
+        ("end_us IS NULL", "missing field: end"),
+        ("end_us < start_us", "ends before it starts"),
+        (is_ahead("end_us", site.day), "ends in the future"),
+        ("cpu IS NULL OR NOT isfinite(cpu)", "missing field: CPU time"),
+        ("wall IS NULL OR NOT isfinite(wall)", "missing field: wall time"),
+        ("cpu < 0 OR wall < 0", "negative time"),
+        (f"wall > {_LONGEST_S}", "wall time of more than 60 days"),
+        (f"wall > (end_us - start_us) / 1e6 + {_SLACK_S}", "wall time longer than from start to end"),
+        (f"n_cores IS NULL OR NOT n_cores BETWEEN 1 AND {_MOST_CORES}", "impossible number of cores"),
+        (f"cpu > {_MOST_BUSY} * wall * n_cores + {_SLACK_S}", "CPU time above the wall time of its cores"),
+        ("n_bytes < 0", "negative size"),
+        *([(elsewhere, "not a job: of another site")] if site.job_sites else []),
+    )
+
+
+def records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`batch` of lines (value, input) with a line per record.
+
+    A line that is a list of records, or an object with such a list as `jobs`, becomes several.
+    """
+    if not pc.any(pc.match_substring_regex(batch["value"], _DOCUMENT)).as_py():
+        return batch
+    is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
+    found = "coalesce(nullif(json_extract(value, '$[*]'), []), json_extract(value, '$.jobs[*]'))"
+    with duckdb.connect() as database:
+        database.register("batch", pa.Table.from_batches([batch]))
+        told = database.sql(
+            f"SELECT CAST(unnest({found}) AS VARCHAR) AS value, input FROM batch WHERE {is_list} "
+            f"UNION ALL SELECT value, input FROM batch WHERE NOT ({is_list})"
+        ).to_arrow_table()
+    return told.combine_chunks().to_batches()[0].cast(batch.schema)
+
+
+def number(field: str) -> str:
+    """A number, or text of one, as DOUBLE; null if it is none."""
+    return f"try_cast({field} AS DOUBLE)"
+
+
+def first_of(*fields: str) -> str:
+    """The first of the columns that is not null."""
+    quoted = ", ".join(f'"{field}"' for field in fields)
+    return f"coalesce({quoted})"
