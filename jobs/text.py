@@ -41,6 +41,10 @@ FORECAST_COLUMNS = (
     *("horizon", "cuts", "auc", "recency_auc", "average_precision", "recency_average_precision"),
     *("count_error", "last_count_error"),
 )
+EFFICIENCY_COLUMNS = (
+    *("jobs", "cpu_efficiency_share", "cpu_efficiency_lower_share", "cpu_efficiency_upper_share"),
+    *("failed_share", "wasted_core_hours"),
+)
 OUTCOME_COLUMNS = ("items", "read_items", "bytes_saved", "bytes_spent", "bytes_wasted")
 """Columns that answer the question on 80 characters; JSON and the tables have all of them."""
 

@@ -31,6 +31,13 @@ def moments(as_of: str | None, day: str | None, cycle_s: int) -> list[int]:
     return list(range(first, min(first + DAY_S, now_s + 1), min(cycle_s, DAY_S)))
 
 
+def days(since: str, until: str) -> tuple[str, str]:
+    """Both days, checked. Raises InputError."""
+    if parse_day(until) < parse_day(since):
+        raise InputError(f"--to {until} is before --from {since}")
+    return since, until
+
+
 def shares(text: str) -> list[float]:
     """Numbers above 0 and up to 1 of `0.05,0.1`. Raises InputError."""
     try:

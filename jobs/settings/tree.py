@@ -27,6 +27,7 @@ from jobs.settings.serve import ServeSettings, StewardSettings
 from jobs.settings.sources import ArrivalSettings, QueueSettings, RucioSettings, SourceName
 from jobs.settings.study import BenefitSettings, OriginSettings, StudySettings
 from jobs.settings.values import Bytes, Name, Pattern, Pause, Seconds, Section, Watermarks, checked
+from replay.study.benefit import Region
 
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
@@ -247,6 +248,11 @@ class Settings(Section):
         command line.
         """
         return checked(cls, layered(conf, base=base, tables=tables, env=env))
+
+    @property
+    def origin_regions(self) -> tuple[Region, ...]:
+        """`regions` in the type of the replay room, in their order."""
+        return tuple(Region(name, one.hosts, one.rtt_ms) for name, one in self.regions.items())
 
     def cache(self, name: str) -> CacheSettings:
         """The cache called `name`. Raises ConfigError."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from features.common import files
 from features.common.progress import Advance
 from jobs.report.study import study_page
-from jobs.settings.study import OriginSettings, StudySettings
+from jobs.settings.study import StudySettings
 from jobs.settings.tree import Settings
 from jobs.store.traces import TraceFile
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import Tier
-from replay.study.origins import Region
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
 
@@ -93,7 +91,7 @@ def write_study(
     config = StudyConfig(
         cache=CacheConfig(capacity, low, high, settings.replay.purge_interval),
         thresholds=thresholds(settings.study),
-        regions=_regions(settings.regions),
+        regions=settings.origin_regions,
         model=settings.benefit.model,
         tier=Tier(settings.benefit.medium, settings.benefit.read_rates[settings.benefit.medium]),
     )
@@ -139,7 +137,3 @@ def thresholds(study: StudySettings) -> Thresholds:
         small_file_bytes=study.small_file,
         many_accesses=study.many_accesses,
     )
-
-
-def _regions(regions: Mapping[str, OriginSettings]) -> list[Region]:
-    return [Region(name, origin.hosts, origin.rtt_ms) for name, origin in regions.items()]

@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import ConfigError
 from features.common.times import HOUR_S
+
+
+class Region(NamedTuple):
+    """Origins that match `hosts` (patterns, for example `*.fr`), and their round-trip time if known."""
+
+    name: str
+    hosts: tuple[str, ...]
+    rtt_ms: float | None
 
 
 @dataclasses.dataclass(frozen=True)

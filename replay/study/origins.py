@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from features.common.hosts import first_fit
-from replay.study.benefit import SSD, BytesRead, Tier
+from replay.study.benefit import SSD, BytesRead, Region, Tier
 from replay.study.use import Use, total_by
 from replay.trace import ItemArray
 
 UNKNOWN = "unknown"
-
-
-class Region(NamedTuple):
-    """Origins that match `hosts` (patterns, for example `*.fr`), and their round-trip time if known."""
-
-    name: str
-    hosts: tuple[str, ...]
-    rtt_ms: float | None
 
 
 @dataclasses.dataclass(frozen=True)

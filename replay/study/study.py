@@ -13,9 +13,9 @@ from replay.config import CacheConfig
 from replay.contest import BOUND, Lineup, standings
 from replay.curve import Curve, lru_curve
 from replay.result import Result
-from replay.study.benefit import BenefitModel, Cost, Tier, cost
+from replay.study.benefit import BenefitModel, Cost, Region, Tier, cost
 from replay.study.categories import Category, Labels, categories, category_table, never_paying, refused
-from replay.study.origins import Origin, Region, origins, reads
+from replay.study.origins import Origin, origins, reads
 from replay.study.shapes import (
     Hotness,
     Lifetimes,

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from replay.config import CacheConfig
-from replay.study.benefit import SSD, BenefitModel
+from replay.study.benefit import SSD, BenefitModel, Region
 from replay.study.categories import categories, never_paying, refused
-from replay.study.origins import Region
 from replay.study.study import StudyConfig, study
 from replay.study.verdicts import CACHE, CACHE_SMALL, DO_NOT_CACHE, Sums, Thresholds, judged
 from replay.trace import Trace

@@ -22,8 +22,7 @@ from jobs.settings.tree import Settings
 from jobs.simulate.study import thresholds, write_study
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
-from replay.study.benefit import HDD, SSD, BenefitModel
-from replay.study.origins import Region
+from replay.study.benefit import HDD, SSD, BenefitModel, Region
 from replay.study.study import Study, StudyConfig, study
 from replay.study.verdicts import Thresholds
 from replay.trace import Trace

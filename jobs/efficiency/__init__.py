@@ -1,0 +1,1 @@
+"""CPU efficiency of a site's own jobs, by where their data were."""

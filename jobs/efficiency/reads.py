@@ -1,0 +1,147 @@
+"""Where the data of each job came from: job records joined with the accesses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.errors import StaleInputError
+from features.common.hosts import hosts_of
+from features.common.times import DAY_S, day_label, parse_as_of
+from features.job_records import JOB_RECORDS
+from features.schema import ACCESSES, Table
+from jobs.ingest.sources import workspace
+from jobs.store.tables import Tables, read_partitions
+from replay.study.benefit import Region
+from replay.study.origins import UNKNOWN, regions_of
+
+LOCAL, HIT, MISS, REMOTE = PLACES = ("local", "hit", "miss", "remote")
+"""From the site's storage, a cache's disk, an origin through a cache, and an origin past all caches."""
+MIXED, NOWHERE = "mixed", "no reads found"
+PURE = 0.8
+"""A job belongs to the place that gave it at least this share of its bytes; else it is mixed."""
+_LONGEST_DAYS = 7
+"""Reads are looked for this long after the last day of starts."""
+_SLACK = "INTERVAL 60 SECOND"
+"""Clocks of caches, nodes and batch systems differ by less."""
+_OF_JOBS = (
+    *("job", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
+    *("wall_s", "failed", "read_bytes", "files", "event_id"),
+)
+_OF_READS = (
+    *("did", "name", "site", "cache", "origin", "job", "accessed_at", "closed_at", "size_bytes"),
+    *("read_bytes", "bytes_hit", "bytes_missed", "event_id"),
+)
+_DOMAIN = "nullif(regexp_extract({}, '[.]([^.]+[.].+)$', 1), '')"
+_TOTAL = " + ".join(PLACES)
+_CASES = " ".join(f"WHEN {place} >= {PURE} * ({_TOTAL}) THEN '{place}'" for place in PLACES)
+_STEPS = (
+    "CREATE TABLE job AS SELECT * REPLACE (lower(node) AS node), row_number() OVER (ORDER BY event_id) AS id "
+    "FROM records",
+    "CREATE TABLE read AS SELECT *, row_number() OVER (ORDER BY event_id) AS id FROM accesses",
+    f"""CREATE TABLE named AS SELECT j.id AS job, r.id AS read FROM job j JOIN read r ON r.job = j.job
+    AND r.accessed_at BETWEEN j.started_at - {_SLACK} AND j.ended_at + {_SLACK}""",
+    # What a job reads, and when: by records that name it, else by its own.
+    """CREATE TABLE claim AS SELECT n.job, r.name, r.site, r.accessed_at AS since,
+    coalesce(r.closed_at, j.ended_at) AS until
+    FROM named n JOIN read r ON r.id = n.read JOIN job j ON j.id = n.job
+    UNION ALL SELECT id, unnest(files), site, started_at, ended_at FROM job
+    WHERE id NOT IN (SELECT job FROM named)""",
+    # Sources name sites in their own ways; only equal ways compare.
+    f"""CREATE TABLE fits AS SELECT DISTINCT c.job, r.id AS read FROM claim c JOIN read r
+    ON (r.name = c.name OR r.did = c.name) AND r.accessed_at <= c.until + {_SLACK}
+    AND coalesce(r.closed_at, r.accessed_at) >= c.since - {_SLACK}
+    WHERE r.job IS NULL AND (coalesce(r.site = c.site, true) OR r.site NOT IN
+    (SELECT site FROM claim WHERE site IS NOT NULL))""",
+    # A cache reports a file once for all that hold it open at the same time.
+    """CREATE TABLE pair AS SELECT job, read, 1 AS sharers FROM named
+    UNION ALL SELECT job, read, count(*) OVER (PARTITION BY read) FROM fits""",
+    f"""CREATE TABLE part AS SELECT p.job, r.name,
+    r.bytes_hit IS NOT NULL OR r.bytes_missed IS NOT NULL AS is_told,
+    coalesce(r.bytes_hit, 0) / sharers AS hit, coalesce(r.bytes_missed, 0) / sharers AS miss,
+    CASE WHEN r.cache IS NULL THEN coalesce(r.read_bytes, r.size_bytes, 0) / sharers ELSE 0 END AS direct,
+    coalesce(o.rtt_ms = 0 OR lower(r.origin) = lower(coalesce(r.site, j.site))
+    OR ends_with(j.node, '.' || o.host) OR {_DOMAIN.format("o.host")} = {_DOMAIN.format("j.node")},
+    false) AS is_local, o.region, o.rtt_ms
+    FROM pair p JOIN read r ON r.id = p.read JOIN job j ON j.id = p.job LEFT JOIN origins o USING (origin)""",
+    # A cache's own record of a read tells more than any other of the same file.
+    """CREATE TABLE source AS SELECT job, sum(hit) AS hit, sum(miss) AS miss,
+    sum(CASE WHEN NOT is_told AND is_local THEN direct ELSE 0 END) AS local,
+    sum(CASE WHEN NOT is_told AND NOT is_local THEN direct ELSE 0 END) AS remote,
+    arg_max(region, hit + miss + direct) AS region, arg_max(rtt_ms, hit + miss + direct) AS rtt_ms
+    FROM (SELECT * FROM part QUALIFY is_told = bool_or(is_told) OVER (PARTITION BY job, name))
+    GROUP BY job""",
+    f"""CREATE TABLE jobs AS SELECT j.* EXCLUDE (files, event_id, id),
+    CASE WHEN coalesce({_TOTAL}, 0) = 0 THEN '{NOWHERE}' {_CASES} ELSE '{MIXED}' END AS place,
+    coalesce(region, '{UNKNOWN}') AS region, rtt_ms,
+    {", ".join(f"CAST(coalesce({place}, 0) AS BIGINT) AS {place}_bytes" for place in PLACES)}
+    FROM job j LEFT JOIN source s ON s.job = j.id""",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """Which jobs count: those that started on the days `since` … `until` (`2026-03-01`).
+
+    `site`, `activity`: only those of this site, or activity; None: all.
+    """
+
+    since: str
+    until: str
+    site: str | None = None
+    activity: str | None = None
+
+
+@contextmanager
+def jobs_with_places(
+    tables: Tables, chosen: Chosen, regions: Sequence[Region]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database with the table `jobs`, a row per job, and `pair`, the reads of jobs.
+
+    `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
+    `region` and `rtt_ms` of the origin that most of them come from. A read is a job's if it names the job,
+    else if it is of one of its files, or of a file that it reads by another record, in that time and at that
+    site; one that fits several jobs is shared. Raises StaleInputError without job records.
+    """
+    records = _rows(tables, JOB_RECORDS, chosen.since, chosen.until, _OF_JOBS)
+    for name in ("site", "activity"):
+        if (value := getattr(chosen, name)) is not None:
+            records = records.filter(pc.equal(records[name], value))
+    if not records.num_rows:
+        raise StaleInputError(
+            f"no such job records from {chosen.since} to {chosen.until} under {tables.root}; "
+            "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
+        )
+    last = day_label(parse_as_of(f"{chosen.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
+    reads = _rows(tables, ACCESSES, chosen.since, last, _OF_READS)
+    with workspace.opened(JOB_RECORDS) as space:
+        for name, rows in (("records", records), ("accesses", reads), ("origins", _origins(reads, regions))):
+            space.database.register(name, rows)
+        for step in _STEPS:
+            space.database.execute(step)
+        yield space.database
+
+
+def _rows(tables: Tables, table: Table, since: str, until: str, columns: Sequence[str]) -> pa.Table:
+    head = tables.head(table)
+    return read_partitions(head, head.select(since=since, until=until), columns)
+
+
+def _origins(reads: pa.Table, regions: Sequence[Region]) -> pa.Table:
+    """Each origin once: its host, region and round-trip time."""
+    origin = reads["origin"].unique().drop_null()
+    code, names = regions_of(pa.chunked_array([origin]), regions)
+    rtt_ms = [*(region.rtt_ms for region in regions), None]
+    return pa.table(
+        {
+            "origin": origin,
+            "host": hosts_of(origin),
+            "region": pa.array([names[k] for k in code], pa.string()),
+            "rtt_ms": pa.array([rtt_ms[k] for k in code], pa.float64()),
+        }
+    )
