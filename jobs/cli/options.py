@@ -52,6 +52,10 @@ def answer_to_write(context: typer.Context, path: Path | None) -> Path | None:
 def _check_folder(path: Path, folder: Path) -> None:
     try:
         while not folder.exists():
+            if folder.parent == Path(folder.anchor):
+                raise InputError(
+                    f"cannot write {path}: there is no folder {folder}; make it, or name another"
+                )
             folder = folder.parent
         # Asking for rights is not enough: a file system may be read-only, and root has every right.
         with tempfile.TemporaryFile(dir=folder):
@@ -125,6 +129,12 @@ def load(conf: Path | None, *, tables: str | None = None) -> Settings:
     settings = Settings.load(conf, tables=tables)
     where = conf or os.environ.get("CACHECAST_CONF") or "no file: the defaults"
     _log.info("settings from %s; tables at %s", where, settings.tables.root)
+    # A root elsewhere is not asked: its server may hang, and the command may not need it.
+    if "://" not in settings.tables.root and (Path(settings.tables.root) / "GENERATED.txt").is_file():
+        from jobs.store import generated
+        from jobs.store.tables import Tables
+
+        console.notes(filter(None, [generated.warning(Tables(settings.tables.root))]))
     return settings
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from features.common.errors import InputError, TargetUnavailable, UnprovenError
+from features.common.errors import InputError, TargetUnavailable, UnprovenError, printable
 from features.common.times import day_label, parse_as_of
 from jobs import text
 from jobs.cli import console, options, parsing
@@ -15,10 +15,20 @@ from jobs.cli.options import AsOf, Cache, Conf, Force, Json, OutPage, TablesRoot
 
 if TYPE_CHECKING:
     from jobs.outcomes.history import History
+    from jobs.plan.plan import PlanSummary
+    from jobs.push.status import DryRun
     from prefetch.push.push import PushSummary
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
 _STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
+
+_Action = Annotated[
+    str, typer.Option("--action", help="list only these: evict, unpin, pin, prefetch, separated by commas")
+]
+_Dataset = Annotated[
+    str, typer.Option("--dataset", help="list only files of datasets that match, for example '*/AOD'")
+]
+_Reason = Annotated[str, typer.Option("--reason", help="list only files whose reason has this text")]
 
 
 def plan(
@@ -27,6 +37,12 @@ def plan(
     explain: Annotated[
         str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
     ] = None,
+    with_files: Annotated[
+        bool, typer.Option("--list", help="also list the files, with bytes and reason")
+    ] = False,
+    action: _Action = "",
+    dataset: _Dataset = "",
+    reason: _Reason = "",
     force: Force = False,
     conf: Conf = None,
     tables: TablesRoot = None,
@@ -37,14 +53,19 @@ def plan(
     From the cache's own inventory and the region's predictions; every item has a reason.
     """
     from jobs.plan import plan as job
+    from jobs.plan.listing import Wanted
 
+    if not with_files and (action or dataset or reason):
+        raise InputError("--action, --dataset and --reason choose what --list lists; give it too")
     settings, as_of_s = options.load(conf, tables=tables), parse_as_of(as_of)
-    if explain is None:
-        answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force)
-        console.show_warning(answer, as_json=as_json)
-    else:
-        why = job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain)
-        console.show(why, as_json=as_json)
+    if explain is not None:
+        console.show(job.explained(settings, cache=cache, as_of_s=as_of_s, item=explain), as_json=as_json)
+        return
+    wanted = Wanted(parsing.names(action), dataset, reason) if with_files else None
+    answer = job.run(settings, cache=cache, as_of_s=as_of_s, force=force, wanted=wanted)
+    _show_plan(answer, as_json=as_json, with_files=with_files)
+    for alarm in answer.alarms:
+        console.warn(alarm)
 
 
 def push(
@@ -53,8 +74,11 @@ def push(
         str | None, typer.Option(help="decision time of the plan; --status and --cancel take all without it")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show what would be pushed, and touch nothing")
+        bool, typer.Option("--dry-run", help="list what would be pushed, and touch nothing")
     ] = False,
+    action: _Action = "",
+    dataset: _Dataset = "",
+    reason: _Reason = "",
     resume: Annotated[
         bool, typer.Option("--resume", help="continue every plan in the journal; no plan is read")
     ] = False,
@@ -89,9 +113,12 @@ def push(
     modes = {"--dry-run": dry_run, "--resume": resume, "--status": status, "--cancel": cancel}
     if len(given := [name for name, is_set in modes.items() if is_set]) > 1:
         raise InputError(f"{' and '.join(given)} cannot go together; give one of them")
+    if not dry_run and (action or dataset or reason):
+        raise InputError("--action, --dataset and --reason choose what --dry-run lists; a push does all")
     if resume and as_of is not None:
         raise InputError("--resume continues every plan in the journal; leave out --as-of")
     from jobs.operate import due as times
+    from jobs.plan.listing import Wanted
     from jobs.push import push as job
     from jobs.push import status as questions
 
@@ -105,7 +132,9 @@ def push(
     if if_current and as_of_s is not None:
         times.check_current(settings, as_of_s=as_of_s, now_s=int(time.time()))
     if as_of_s is not None and dry_run:
-        console.show(questions.dry_run(settings, cache=cache, as_of_s=as_of_s), as_json=as_json)
+        wanted = Wanted(parsing.names(action), dataset, reason)
+        listed = questions.dry_run(settings, cache=cache, as_of_s=as_of_s, wanted=wanted)
+        _show_plan(listed, as_json=as_json, with_files=True)
         return
     with console.progress(f"pushing to {cache}", quiet=as_json) as advance:
         summary = (
@@ -124,6 +153,21 @@ def push(
     console.show(summary, as_json=as_json)
     is_over = as_of_s is not None and questions.is_over(settings, cache=cache, as_of_s=as_of_s)
     end_push(cache, summary, is_over=is_over)
+
+
+def _show_plan(answer: PlanSummary | DryRun, *, as_json: bool, with_files: bool) -> None:
+    """Print a plan; `with_files`: what they add up to, and a line for each."""
+    from jobs.plan.listing import totals
+
+    row = text.as_row(answer)
+    if as_json:
+        console.show(row, as_json=True)
+        return
+    console.show({key: row[key] for key in row if key not in ("alarms", "files")}, as_json=False)
+    if with_files:
+        console.sentence(totals(answer.files))
+        for file in answer.files:
+            console.sentence(printable(str(file)))
 
 
 def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from features.common.errors import CachecastError
 from features.common.progress import Advance
+from features.common.units import parse_bytes
 from jobs.cli import console
 from jobs.cli.options import Conf, Json, TablesRoot, file_to_write, folder_to_fill
 from jobs.text import Row
@@ -34,6 +36,12 @@ def init(
     capacity: Annotated[str | None, typer.Option(help="its capacity, for example 50TB")] = None,
     origin: Annotated[
         str | None, typer.Option(help="folder that the files of a cache in a folder are fetched from")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="folder of an XCache's names (oss.localroot), if this host sees it")
+    ] = None,
+    gstream: Annotated[
+        str | None, typer.Option(help="folder where `cachecast collect` keeps what an XCache reports")
     ] = None,
     source: Annotated[
         str | None,
@@ -60,23 +68,65 @@ def init(
 
     is_asking = not yes and not as_json and sys.stdin.isatty()
 
-    def ask(question: str, given: str | None, default: str = "", *, only: bool = True) -> str:
-        """The answer given as an option, else a person's, else the default; not asked unless `only`."""
-        if given is not None or not (is_asking and only):
-            return default if given is None else given
-        typed: str = typer.prompt(question, default=default, show_default=bool(default), err=True)
-        return typed.strip()
+    def ask(
+        question: str,
+        given: str | None,
+        default: str | None = "",
+        *,
+        only: bool = True,
+        check: Callable[[str], object] = str,
+    ) -> str:
+        """The answer given as an option, else a person's, else the default; not asked unless `only`.
 
+        A person is asked again for what `check` refuses, and for nothing where there is no default (None).
+        """
+        if given is not None or not (is_asking and only):
+            return (default or "") if given is None else given
+
+        def fit(typed: str) -> str:
+            try:
+                check(typed.strip())
+            except CachecastError as error:
+                raise typer.BadParameter(str(error)) from None
+            return typed.strip()
+
+        return str(typer.prompt(question, default, show_default=bool(default), value_proc=fit, err=True))
+
+    if is_asking:
+        job.refuse_existing(out, force=force)
     cache = ask("Cache: root://HOST:PORT, or a folder (empty: none yet)", cache)
-    is_folder = bool(cache) and not job.is_server(cache)
+    is_server = job.is_server(cache)
+    is_folder = bool(cache) and not is_server
     answer = job.run(
         job.Answers(
             cache=cache,
             name=ask("Its name", name, job.suggested_name(cache)) if cache else "",
-            capacity=ask("Its capacity, for example 50TB", capacity) if cache else "",
-            origin=ask("Folder that its files are fetched from", origin) if is_folder else "",
-            records=(where := ask("Access records: path or glob (empty: none yet)", records)),
-            source=ask("Their kind (docs/pull.md)", source, _SOURCE, only=bool(where)),
+            capacity=ask(
+                "Its capacity, for example 50TB", capacity, None, only=bool(cache), check=parse_bytes
+            ),
+            origin=ask(
+                "Folder that its files are fetched from",
+                origin,
+                None,
+                only=is_folder,
+                check=job.existing_origin,
+            ),
+            namespace=ask(
+                "Folder of its names, oss.localroot (empty: this host does not see it)",
+                namespace,
+                only=is_server,
+            ),
+            gstream=ask(
+                "Folder of what it reports, by `cachecast collect` (empty: none yet)", gstream, only=is_server
+            ),
+            records=(
+                where := ask(
+                    "Access records: path or glob (empty: none yet)", records, check=job.existing_records
+                )
+            ),
+            source=ask(
+                "Their kind (docs/pull.md)", source, _SOURCE, only=bool(where), check=job.existing_source
+            ),
             rucio=(server := ask("URL of a Rucio server (empty: none)", rucio)),
             rucio_account=ask("Account there (empty: the default)", rucio_account, only=bool(server)),
             tables=tables or "",

@@ -233,9 +233,11 @@ def forecast(
     from jobs.train import forecast as job
 
     with console.progress("forecast", quiet=as_json):
-        answer = (
-            job.run(series=series, as_of=as_of, horizons=ahead, out=out)
-            if judged is None
-            else job.judge(series=series, as_of=as_of, horizons=ahead, cuts=judged, out=out)
-        )
-    console.show(answer, as_json=as_json, columns=text.FORECAST_COLUMNS)
+        if judged is None:
+            made = job.run(series=series, as_of=as_of, horizons=ahead, out=out)
+        else:
+            quality = job.judge(series=series, as_of=as_of, horizons=ahead, cuts=judged, out=out)
+    if judged is None:
+        console.show_warning(made, as_json=as_json)
+    else:
+        console.show(quality, as_json=as_json, columns=text.FORECAST_COLUMNS)

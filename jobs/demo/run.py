@@ -15,6 +15,8 @@ from jobs.ingest import pull
 from jobs.report import build
 from jobs.simulate import replay_trace, site_replay, workload
 from jobs.simulate.replay_trace import Caches
+from jobs.store import generated
+from jobs.store.tables import Tables
 from jobs.train import features, predict, training
 
 HISTORY_DAYS, WARM_DAYS = 30, 6
@@ -59,6 +61,7 @@ def _records(demo: Demo, seed: int) -> Reads:
         advance(0, 3, "generating raw records")
         first_s = demo.as_of_s - HISTORY_DAYS * DAY_S
         config = workload.load("demo", start_s=first_s, seed=seed, days=HISTORY_DAYS + 1)
+        generated.mark(Tables(demo.settings.tables.root), workload.label(config))
         month = workload.write(config, out=raw, raw=True)
         # The plan must not know the reads after it: they stay out of the folder that is pulled.
         future = raw / f"future.{today}.jsonl"

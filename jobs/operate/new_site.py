@@ -30,8 +30,9 @@ class Answers:
     """The answers about a new site; an empty text means that it has none.
 
     `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
-    folder `origin`. `records`: path or glob of access records of the kind `source`. `tables`: root of the
-    tables; by default a folder beside the settings.
+    folder `origin`. `namespace`: folder of an XCache's names, if this host sees it; `gstream`: folder of what
+    `cachecast collect` keeps. `records`: path or glob of access records of the kind `source`. `tables`: root
+    of the tables; by default a folder beside the settings.
     """
 
     cache: str = ""
@@ -43,6 +44,8 @@ class Answers:
     rucio: str = ""
     rucio_account: str = ""
     tables: str = ""
+    namespace: str = ""
+    gstream: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +75,7 @@ def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
     the answers make no valid settings.
     """
     out = Path(_absolute(str(out)))
-    if out.exists() and not force:
-        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
+    refuse_existing(out, force=force)
     given = _complete(answers)
     tables = given.tables or str(out.parent / "tables")
     text = _HEAD + "".join(_toml(name, table) for name, table in _sections(given, out.parent, tables))
@@ -85,33 +87,54 @@ def run(answers: Answers, *, out: Path, force: bool, now_s: int) -> NewSite:
         files.write(out, text)
     except OSError as error:
         raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None
-    return NewSite(str(out), tables, list(_next(given, out, tables, day_label(now_s))))
+    return NewSite(str(out), tables, list(_next(given, out, day_label(now_s))))
+
+
+def refuse_existing(out: Path, *, force: bool) -> None:
+    """Raise InputError if the settings exist, unless `force`."""
+    if out.exists() and not force:
+        raise InputError(f"{out} exists already; give --force to replace it, or another --out")
 
 
 def _complete(given: Answers) -> Answers:
     """The answers with absolute paths, and a name for the cache. Raises InputError."""
-    if given.source not in OF_ACCESSES:
-        known = ", ".join(OF_ACCESSES)
-        raise InputError(f"no source of accesses is called {given.source!r}; there are {known}")
+    existing_source(given.source)
     if given.cache and not given.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
     is_folder = bool(given.cache) and not is_server(given.cache)
-    if is_folder and not Path(given.origin or "/nowhere").is_dir():
-        raise InputError(
-            f"{given.origin!r} is not a folder; a cache in a folder needs --origin, the folder that its "
-            "files are fetched from"
-        )
+    if is_folder:
+        existing_origin(given.origin)
     return dataclasses.replace(
         given,
-        records=_records(given.records),
+        records=existing_records(given.records),
         name=(given.name or suggested_name(given.cache)) if given.cache else "",
         cache=_absolute(given.cache),
         origin=_absolute(given.origin) if is_folder else "",
+        namespace=_absolute(given.namespace),
+        gstream=_absolute(given.gstream),
         tables=_absolute(given.tables),
     )
 
 
-def _records(given: str) -> str:
+def existing_source(given: str) -> str:
+    """The name of a source whose rows are accesses. Raises InputError if it is none."""
+    if given not in OF_ACCESSES:
+        known = ", ".join(OF_ACCESSES)
+        raise InputError(f"no source of accesses is called {given!r}; there are {known}")
+    return given
+
+
+def existing_origin(given: str) -> str:
+    """The folder that a cache's files are fetched from. Raises InputError if it is none."""
+    if not Path(given or "/nowhere").is_dir():
+        raise InputError(
+            f"{given!r} is not a folder; a cache in a folder needs --origin, the folder that its files are "
+            "fetched from"
+        )
+    return given
+
+
+def existing_records(given: str) -> str:
     """The path or glob of the records, absolute if it is local. Raises InputError if nothing is there."""
     records = _absolute(given)
     # Only Spark knows other file systems and {a,b}.
@@ -148,8 +171,9 @@ def _sections(given: Answers, folder: Path, tables: str) -> Iterator[tuple[str, 
         yield "rucio", {"url": given.rucio, "account": given.rucio_account}
     if given.cache:
         kind = "xcache" if is_server(given.cache) else "directory"
-        origin = {"origin": given.origin} if given.origin else {}
-        cache = {"name": given.name, "kind": kind, "url": given.cache, **origin, "capacity": given.capacity}
+        places = {"origin": given.origin, "namespace": given.namespace, "gstream": given.gstream}
+        cache = {"name": given.name, "kind": kind, "url": given.cache, "capacity": given.capacity}
+        cache |= {key: place for key, place in places.items() if place}
         yield f"caches.{_key(given.name)}", cache
 
 
@@ -184,11 +208,12 @@ def _check(text: str, out: Path) -> None:
             raise ConfigError(where, what) from None
 
 
-def _next(given: Answers, out: Path, tables: str, day: str) -> Iterator[str]:
+def _next(given: Answers, out: Path, day: str) -> Iterator[str]:
     yield f"export CACHECAST_CONF={shlex.quote(str(out))}"
     yield "cachecast doctor"
     if given.records:
         yield f"cachecast pull --source {given.source} --input {shlex.quote(given.records)} --day {day}"
     else:
-        raw = shlex.quote(str(out.parent / "raw"))
-        yield f"cachecast workload --out {raw} --tables {shlex.quote(tables)}"
+        trial = shlex.quote(str(out.parent / "generated"))
+        yield f"cachecast pull --source {given.source} --input PATH --day {day}  # PATH: your records"
+        yield f"cachecast workload --out {trial} --tables {trial}/tables  # or generated reads"

@@ -24,6 +24,7 @@ from jobs.placement.current_plans import current_plan
 from jobs.plan.cache_state import Moment, last_moment
 from jobs.plan.plan import Judged, explained_by, judge
 from jobs.settings.tree import CacheSettings, Settings
+from jobs.store import generated
 from jobs.store.tables import Tables
 from jobs.text import Row
 from prefetch.actions import ACTIONS
@@ -50,13 +51,14 @@ class CacheState:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What the page shows. `models`: by region; None: nothing was decided yet."""
+    """What the page shows. `models`: by region; None: nothing was decided yet. `generated`: see its store."""
 
     region_name: str
     policy: str
     region: status.Status | Unknown
     caches: Sequence[CacheState]
     models: Mapping[str, Serving | Unknown | None]
+    generated: str | Unknown | None = None
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -86,6 +88,7 @@ def state(settings: Settings, sources: Sources, heard: Mapping[str, Heard], *, n
         sources.known("region", lambda: status.of_region(_there(tables), settings, now_s=now_s), now_s=now_s),
         caches,
         _models(tables, region, sources, now_s=now_s),
+        sources.known("tables", lambda: generated.warning(tables), now_s=now_s),
     )
 
 
@@ -138,7 +141,8 @@ def _there(tables: Tables) -> Tables:
     """`tables`, if there are any. Raises StaleInputError."""
     if not tables.names():
         raise StaleInputError(
-            "there are no tables here; run the service with the settings ([tables] root) of the commands"
+            "nothing was pulled yet into the tables of this service; if a pull has ended, start the service "
+            "with the same settings ([tables] root)"
         )
     return tables
 

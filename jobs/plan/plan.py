@@ -17,6 +17,7 @@ from jobs.caches.inventory import check_evictions, check_loss
 from jobs.ingest.arrivals import shortfalls
 from jobs.ingest.queue import Queued, known_work
 from jobs.plan.cache_state import Moment, cycle_of, known_files, moment_of, state_of, with_held
+from jobs.plan.listing import PlannedFile, Wanted, planned_files
 from jobs.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.plan.rows import contents, items
 from jobs.settings.tree import Settings
@@ -39,7 +40,7 @@ class PlanSummary:
     `fitting_cycle_s`: the cycle of predictions and plans that suits this age. `queued_files`: files that
     queued jobs will read, `queued_prefetch` and `queued_prefetch_bytes`: those of the prefetches;
     `queued_unknown`: inputs of such jobs that the files table does not know, `queued_stale`: those that are
-    stale, because their queue was not read again. `alarms`: for the operator.
+    stale, because their queue was not read again. `alarms`: for the operator; `files`: those asked for.
     """
 
     cache: str
@@ -63,6 +64,7 @@ class PlanSummary:
     queued_unknown: int
     queued_stale: int
     alarms: tuple[str, ...]
+    files: tuple[PlannedFile, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +85,19 @@ class Judged:
         return self.judgement.case.limits.cycle_s
 
 
-def run(settings: Settings, *, cache: str, as_of_s: int, force: bool = False) -> PlanSummary:
+def run(
+    settings: Settings, *, cache: str, as_of_s: int, force: bool = False, wanted: Wanted | None = None
+) -> PlanSummary:
     """Plan for one cache, from its own inventory; raises as `make`.
 
-    `force`: also if the cache lost, or the plan evicts, more than settings allow.
+    `force`: also if the cache lost, or the plan evicts, more than settings allow; `wanted`: files to name.
     """
     tables = _predicted(settings, cache, as_of_s)
     tables.check_writable(PLANS)
-    return make(tables, settings, moment_of(settings, cache, as_of_s), force=force)
+    made = make(tables, settings, moment_of(settings, cache, as_of_s), force=force)
+    if wanted is None:
+        return made
+    return dataclasses.replace(made, files=planned_files(tables, made.cache, as_of_s, wanted))
 
 
 def explained(settings: Settings, *, cache: str, as_of_s: int, item: str) -> Explanation:

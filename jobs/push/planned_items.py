@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.errors import StaleInputError
-from features.schema import PLANS
 from jobs.plan.file_facts import facts
+from jobs.plan.listing import planned
 from jobs.plan.planner import MODEL_COLUMNS, model_of
-from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 from models.serving.names import Named
 from prefetch.actions import Action
@@ -75,14 +73,6 @@ class PlannedItems:
             basis=self.basis if row["needs_model"] else KNOWN,
             **{field: row[field] for field in _COPIED} | {"action": Action(row["action"])},
         )
-
-
-def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a plan. Raises StaleInputError if there is none."""
-    key = MomentKey.at(as_of_s, cache)
-    if not tables.exists(PLANS) or key not in tables.snapshot(PLANS).partitions:
-        raise StaleInputError(f"no plan for cache {cache!r} at {key.as_of}; run plan first")
-    return tables.read_arrow(PLANS, as_of=key.as_of, owner=cache, columns=columns)
 
 
 def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> PlannedItems:

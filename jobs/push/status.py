@@ -10,10 +10,12 @@ from contextlib import closing
 import pyarrow.compute as pc
 
 from features.common.times import as_of_label
-from jobs.push.planned_items import planned, planned_items
+from jobs.plan.listing import PlannedFile, Wanted, planned, planned_files
+from jobs.push.planned_items import planned_items
 from jobs.push.push import push_limits, unproven_plan
 from jobs.settings.tree import Settings
 from jobs.store.tables import Tables
+from prefetch.actions import Action
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import UNPROVEN
 from prefetch.push.push import sources_seen
@@ -21,9 +23,10 @@ from prefetch.push.push import sources_seen
 
 @dataclasses.dataclass(frozen=True)
 class DryRun:
-    """What a push would do: items per action, and the bytes it would fetch.
+    """What a push would do: items per action, the bytes it would fetch, and the files that were asked for.
 
     `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
+    `evicted_by`: the cache's steward, which evicts what is listed when it needs the room; None: the push.
     """
 
     cache: str
@@ -31,6 +34,8 @@ class DryRun:
     items: dict[str, int]
     prefetch_bytes: int
     unproven: str | None
+    evicted_by: str | None
+    files: tuple[PlannedFile, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +58,17 @@ class PushStatus:
     sources: tuple[str, ...]
 
 
-def dry_run(settings: Settings, *, cache: str, as_of_s: int) -> DryRun:
-    """Count the items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
-    tables, name = Tables(settings.tables.root), settings.cache(cache).name
+def dry_run(settings: Settings, *, cache: str, as_of_s: int, wanted: Wanted) -> DryRun:
+    """The items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
+    tables, chosen = Tables(settings.tables.root), settings.cache(cache)
+    name = chosen.name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
     actions = dict(collections.Counter(plan.rows["action"].to_pylist()))
     fetched = pc.sum(plan.rows["cost_bytes"], min_count=0).as_py()
     why = unproven_plan(tables, plan, settings.region.name)
-    return DryRun(name, as_of_label(as_of_s), actions, fetched, why)
+    files = planned_files(tables, name, as_of_s, wanted)
+    by = "its steward" if chosen.steward and actions.get(Action.EVICT) else None
+    return DryRun(name, as_of_label(as_of_s), actions, fetched, why, by, files)
 
 
 def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:

@@ -15,6 +15,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page
 from jobs.settings.tree import Settings
+from jobs.store import generated
 from jobs.store.tables import Tables, read_partitions
 from jobs.text import Row, chosen, percent
 from prefetch.actions import ACTIONS
@@ -52,7 +53,9 @@ class ReportSummary:
 
 def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
     """Write the site's report; raises as `build`."""
-    html = build(Tables(settings.tables.root), watermarks=settings.replay.watermarks, note=note)
+    tables = Tables(settings.tables.root)
+    notes = [one for one in (generated.warning(tables), note) if one]
+    html = build(tables, watermarks=settings.replay.watermarks, note=". ".join(notes))
     out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
     return ReportSummary(str(out), len(html.encode()))

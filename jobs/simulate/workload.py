@@ -22,7 +22,10 @@ from features.common.times import DAY_S, day_label
 from jobs.ingest import pull
 from jobs.settings.layers import read_file, read_toml
 from jobs.settings.tree import Settings
+from jobs.store import generated
+from jobs.store.tables import Tables
 from jobs.text import text
+from replay.read.roles import GENERATED
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.config import EXTENSIVE
 from replay.workload.report import Line, calibration
@@ -71,6 +74,8 @@ def run(
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     chosen = str(own) if own is not None and own.is_file() else scenario
     config = load(chosen, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
+    if pull_too:
+        generated.mark(Tables(settings.tables.root), label(config))
     made = write(config, out=out, raw=raw or pull_too, report=report, on_progress=on_progress)
     if pull_too:
         for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
@@ -138,6 +143,12 @@ def load(
     return WorkloadConfig.from_mapping(values | {"scale": accesses / usual}, where=scenario)
 
 
+def label(config: WorkloadConfig) -> str:
+    """What generated data is called on screens and pages."""
+    first, last = (day_label(config.start_s + day * DAY_S) for day in (0, config.days - 1))
+    return f"reads of {', '.join(config.sites)}, {first} to {last}, seed {config.seed}"
+
+
 def written(summary: WorkloadSummary) -> dict[str, object]:
     """The summary without its calibration."""
     return {key: value for key, value in dataclasses.asdict(summary).items() if key != "calibration"}
@@ -175,18 +186,21 @@ def _scenario(scenario: str) -> dict[str, Any]:
 def _write_trace(workload: Workload, out: Path) -> tuple[Path, Path]:
     out.mkdir(parents=True, exist_ok=True)
     accesses, files = out / "accesses.parquet", out / "files.parquet"
-    _write_parquet(workload.access_slices(), accesses)
-    _write_parquet(workload.file_slices(), files)
+    told = {GENERATED: label(workload.config)}
+    _write_parquet(workload.access_slices(), accesses, told)
+    _write_parquet(workload.file_slices(), files, told)
     return accesses, files
 
 
-def _write_parquet(tables: Iterator[pa.Table], path: Path) -> None:
+def _write_parquet(tables: Iterator[pa.Table], path: Path, told: dict[str, str]) -> None:
     """Write one row group per table; the file appears under its name when it is complete."""
     first = next(tables)
     coded = [field.name for field in first.schema if pa.types.is_dictionary(field.type)]
     with (
         replaced(path) as draft,
-        pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=coded) as writer,
+        pq.ParquetWriter(
+            draft, first.schema.with_metadata(told), compression="zstd", use_dictionary=coded
+        ) as writer,
     ):
         writer.write_table(first, row_group_size=ROWS_AT_ONCE)
         for table in tables:

@@ -107,5 +107,8 @@ def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]
     footprint = trace.footprint_bytes
     found = [*capacities, *(int(share * footprint) for share in fractions)]
     if any(size <= 0 for size in found):
-        raise InputError(f"a cache needs room: give more than 0 bytes of the {format_bytes(footprint)} read")
+        raise InputError(
+            f"a cache needs room: {trace.n_accesses} accesses read {format_bytes(footprint)} of files, and a "
+            "capacity is less than a byte; give --capacity, or larger fractions"
+        )
     return list(dict.fromkeys(found))

@@ -11,6 +11,7 @@ import pandas as pd
 
 from features.common import files
 from features.common.errors import InputError
+from features.common.times import DAY_S
 from models.series.forecast import HorizonForecast, forecast
 from models.series.rolling import CutQuality, Figures, rolling_quality
 from models.series.series import Series, read_series
@@ -20,13 +21,14 @@ _OF_SUMS = ("absolute_error", "count_error")
 
 @dataclasses.dataclass(frozen=True)
 class ForecastSummary:
-    """The summary of a forecast. `models`: by horizon; `rows`: written to `out`."""
+    """The summary of a forecast. `models`: by horizon; `rows`: written to `out`; `alarms`: for its reader."""
 
     as_of: str
     datasets: int
     models: dict[str, str]
     rows: int
     out: str
+    alarms: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,18 @@ def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> Fore
         models={str(result.n_units): result.model for result in results},
         rows=_write(out, _table(known, results)),
         out=str(out),
+        alarms=_silence(known),
+    )
+
+
+def _silence(known: Series) -> tuple[str, ...]:
+    """That nothing was read in the last units before as_of, which more likely were not recorded."""
+    unit, silent = ("week" if known.unit_s > DAY_S else "day"), known.now - int(known.unit.max(initial=0))
+    if silent < 2:
+        return ()
+    return (
+        f"the series has no read in the {silent} {unit}s up to --as-of, and the forecast takes that for "
+        "silence; if they were not recorded, give an earlier --as-of",
     )
 
 

@@ -45,6 +45,8 @@ LABELS: Mapping[str, Sequence[str]] = MappingProxyType(
 USUAL: Mapping[str, Sequence[str]] = MappingProxyType({**ACCESS, **EXTENT, **LABELS})
 _HOUSE = ("accessed_at", "did", "size_bytes")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+GENERATED = "generated"
+"""Entry of a Parquet file's schema that says what its accesses were generated from."""
 SHOWN = 12
 """Unused columns that a note lists."""
 
@@ -130,10 +132,12 @@ def foreign_roles(source: Source, given: Mapping[str, str]) -> Roles:
 
 
 def note(source: Source, roles: Roles) -> tuple[str, ...]:
-    """A sentence on which columns of a foreign table have which role, and which have none.
+    """What a source says of itself: that it was generated; which columns of a foreign table have which role.
 
-    Nothing of a table of times, items and sizes alone.
+    Nothing of a foreign table of times, items and sizes alone.
     """
+    if (told := (source.schema.metadata or {}).get(GENERATED.encode())) is not None:
+        return (f"Generated data, not a site's: {told.decode(errors='replace')[:200]}",)
     named = {
         "time": roles.time,
         "item": roles.item,

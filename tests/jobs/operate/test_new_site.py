@@ -65,6 +65,8 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     given = Answers(
         cache="root://xc1.example.org:1094",
         capacity="50TB",
+        namespace="/xcache/ns",
+        gstream="/var/captures",
         source="xcache_gstream",
         rucio="https://rucio.example.org",
         rucio_account="cachecast",
@@ -72,11 +74,18 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     )
     new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={})
-    assert settings.cache("xc1").kind == "xcache"
+    cache = settings.cache("xc1")
+    assert (cache.kind, cache.namespace, cache.gstream) == (
+        "xcache",
+        Path("/xcache/ns"),
+        Path("/var/captures"),
+    )
     assert settings.sources.demand == {"*": "xcache_gstream"}
     assert (settings.rucio.url, settings.rucio.account) == ("https://rucio.example.org", "cachecast")
     assert settings.tables.root == "hdfs://nn/tables"
-    assert new.next[-1].endswith("--tables hdfs://nn/tables")
+    own, generated = new.next[-2:]
+    assert "--input PATH" in own
+    assert f"--tables {tmp_path}/generated/tables" in generated  # never into the site's own
 
 
 @pytest.mark.parametrize(
@@ -121,7 +130,8 @@ def test_a_cache_is_named_after_its_host_or_folder() -> None:
 
 def test_a_person_is_asked_and_a_script_is_not(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    os.write(ours, b"root://xc1.example.org:1094\n\n50TB\n\n\n")
+    # An empty capacity, and records that are not there, are asked for again.
+    os.write(ours, b"root://xc1.example.org:1094\n\n\nmuch\n50TB\n/xcache/ns\n\n/nowhere/x\n\n\n")
     asked = subprocess.run(
         [*CLI, "--rucio", "https://rucio.example.org"],
         stdin=theirs, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
@@ -130,8 +140,10 @@ def test_a_person_is_asked_and_a_script_is_not(tmp_path: Path) -> None:
     os.close(theirs)
     assert asked.returncode == 0, asked.stderr
     assert "Its name [xc1]" in asked.stderr
+    assert "nothing is at /nowhere/x" in asked.stderr and asked.stderr.count("Its capacity") == 3
     assert "cachecast doctor" in asked.stdout
     settings = Settings.load(tmp_path / "site.toml", env={})
+    assert settings.cache("xc1").namespace == Path("/xcache/ns")
     assert (settings.cache("xc1").capacity, settings.rucio.url) == (50 * 10**12, "https://rucio.example.org")
     words = [*CLI, "--out", "other.toml", "--json"]
     script = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=True)

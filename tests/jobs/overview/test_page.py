@@ -251,7 +251,7 @@ def test_an_unexpected_error_is_logged_once_until_the_source_answers(
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("no tables", "there are no tables here"),
+        ("no tables", "nothing was pulled yet"),
         ("contents", "it cannot be read ("),
         ("commit", "is damaged"),
         ("journal", "the push journal does not answer"),
@@ -292,6 +292,12 @@ def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) ->
     small = settings.model_copy(update={"caches": caches})
     page = Renderer(small, began_s=0).page(Asked(), {}, now_s=NOW_S)
     assert 'class="held" x="0" y="1" width="100.0"' in page and "930\u00a0%" in page
+
+
+def test_generated_tables_say_so(settings: Settings) -> None:
+    assert "Generated data" not in shown(settings).text
+    Path(settings.tables.root, "GENERATED.txt").write_text("reads of <b>MWT2</b>, seed 1\n")
+    assert "Generated data, not a site's: reads of <b>MWT2</b>, seed 1" in shown(settings).text
 
 
 def test_the_page_as_a_file_needs_no_service(settings: Settings) -> None:

@@ -16,6 +16,7 @@ from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from jobs.plan import plan
 from jobs.plan.cache_state import Moment, origin_bytes
 from jobs.plan.file_facts import plan_files
+from jobs.plan.listing import Wanted, planned_files
 from jobs.settings.plan import RuleSettings, SourceSettings
 from jobs.settings.study import OriginSettings
 from jobs.settings.tree import CacheSettings, Settings
@@ -129,6 +130,11 @@ def test_the_best_are_pinned_the_worst_leave_and_the_likely_come(tables: Tables)
     made_by = {(row["model_version"], row["model_digest"], row["needs_model"]) for row in rows(tables, "pin")}
     assert made_by == {("m/1", "d1", True)}
     assert "no model was promoted" in summary.alarms[0]
+    listed = planned_files(tables, "xc1", AS_OF, Wanted(["evict"], reason="chance"))
+    assert [one.name for one in listed] == [
+        row["name"] for row in rows(tables, "evict") if "chance" in row["reason"]
+    ]
+    assert {(one.n_bytes, one.dataset) for one in listed} <= {(MB, None)}
 
 
 @pytest.mark.parametrize("claimed", [[2**62] * 4, [-(2**62)], [-(2**62), 2**62, 2**60]])

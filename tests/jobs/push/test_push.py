@@ -101,6 +101,37 @@ def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path
     ]
 
 
+def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
+    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
+    tables = Tables(Settings.load(conf, env={}).tables.root)
+    said = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
+    tables.replace_rows(PLANS, said, key)
+    rows = tables.read_arrow(FILES).to_pylist()
+    tables.replace_rows(FILES, [one | {"dataset": f"cms:/D{i}/AOD"} for i, one in enumerate(rows)], ())
+    dry = ("--as-of", as_of_label(AS_OF), "--dry-run")
+
+    def listed(*words: str) -> list[tuple[str, int, str]]:
+        return [(one["action"], one["n_bytes"], one["name"]) for one in push(conf, *dry, *words)["files"]]
+
+    evicted, first, second = (
+        ("evict", 100, "/store/f2"),
+        ("prefetch", 100, "/store/f0"),
+        ("prefetch", 100, "/store/f1"),
+    )
+    assert listed() == [evicted, first, second]
+    assert listed("--action", "evict,pin") == [evicted]
+    assert listed("--dataset", "/D1/*") == listed("--dataset", "cms:/D1/AOD") == [second]
+    assert listed("--dataset", "/D1") == listed("--reason", "nobody") == []
+    assert listed("--reason", "Read once") == [second]
+    shown = CliRunner().invoke(app, ["push", "--conf", str(conf), "--cache", "d", *dry]).stdout
+    assert "Files of the plan: evict 1 (100 B), prefetch 2 (200 B)." in shown
+    assert "prefetch    100 B  /store/f1  (read once)" in shown
+    with pytest.raises(InputError, match="no action delete; there are evict"):
+        push(conf, *dry, "--action", "delete")
+    with pytest.raises(InputError, match="--dry-run lists"):
+        push(conf, "--as-of", as_of_label(AS_OF), "--action", "evict")
+
+
 def test_what_is_cancelled_stays_so(conf: Path, tmp_path: Path) -> None:
     (tmp_path / "origin").rename(tmp_path / "away")
     first = push(conf, "--as-of", as_of_label(AS_OF))

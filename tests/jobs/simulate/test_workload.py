@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from features.common.errors import ConfigError, InputError
 from features.common.times import parse_day
 from features.common.units import parse_bytes
 from features.schema import ACCESSES, FILES
+from jobs.cli.main import app
 from jobs.ingest import pull_input
 from jobs.ingest.local_engine import LocalEngine
 from jobs.simulate import workload
@@ -90,6 +92,35 @@ def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
 
 def mwt2() -> str:
     return (Path(workload.__file__).parents[2] / "conf" / "workloads" / "mwt2.toml").read_text()
+
+
+def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path: Path) -> None:
+    workload.write(workload.load("mwt2", seed=7, scale=0.001), out=tmp_path / "t")
+    (note,) = read_trace(tmp_path / "t").notes
+    assert note.startswith("Generated data, not a site's: reads of MWT2") and note.endswith("seed 7")
+
+    def into(tables: str) -> str:
+        words = [
+            "workload",
+            "--out",
+            str(tmp_path / "raw"),
+            "--days",
+            "1",
+            "--tables",
+            str(tmp_path / tables),
+        ]
+        answer = CliRunner().invoke(app, words)
+        if answer.exception is not None:
+            raise answer.exception
+        return answer.stderr
+
+    into("own")
+    again = CliRunner().invoke(app, ["arrivals", "--as-of", "2026-03-01", "--tables", str(tmp_path / "own")])
+    assert "note: Generated data, not a site's: reads of" in again.stderr
+    assert "note: Generated" in into("own")
+    (tmp_path / "own" / "GENERATED.txt").unlink()
+    with pytest.raises(InputError, match="accesses that were not generated"):
+        into("own")
 
 
 def test_accesses_choose_the_scale() -> None:

@@ -74,6 +74,18 @@ def test_nothing_after_as_of_matters(tmp_path: Path) -> None:
     assert cut == whole
 
 
+def test_a_time_long_after_the_last_record_is_told(tmp_path: Path) -> None:
+    series = tmp_path / "series.csv"
+    weekly().to_csv(series, index=False)
+
+    def told(as_of: str) -> tuple[str, ...]:
+        return run(series=series, as_of=as_of, horizons=[1], out=tmp_path / "out.csv").alarms
+
+    assert told("34") == ()
+    (alarm,) = told("86")
+    assert "no read in the 52 weeks up to --as-of" in alarm
+
+
 def test_a_daily_series_counts_days_and_keeps_unread_datasets(tmp_path: Path) -> None:
     rows = weekly(30, 20)
     dates = (pd.Timestamp("2015-08-13") + pd.to_timedelta(rows["week"], unit="D")).dt.strftime("%Y-%m-%d")
