@@ -55,7 +55,7 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     REPLAY: (
         *(replays.replay, studies.leaderboard, replays.curve, studies.report, studies.workload),
-        *(studies.forecast, studies.efficiency),
+        *(studies.forecast, studies.efficiency, studies.refit),
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),

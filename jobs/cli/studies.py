@@ -207,6 +207,32 @@ def efficiency(
     console.sentence(f"{found}; {text.count(answer.shared_reads)} reads fit several jobs")
 
 
+def refit(
+    since: Annotated[str, typer.Option("--from", help="first UTC day of the jobs' starts")],
+    until: Annotated[str, typer.Option("--to", help="last UTC day of the jobs' starts")],
+    site: Annotated[str | None, typer.Option(help="only jobs at this site")] = None,
+    activity: Annotated[str | None, typer.Option(help="only analysis, or only production")] = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Print [benefit] settings that fit the site's own jobs.
+
+    CPU efficiency by distance, of hits, how much longer misses take, and the rate at which jobs read.
+    """
+    settings, span = options.load(conf, tables=tables), parsing.days(since, until)
+    from jobs.efficiency import refit as job
+    from jobs.efficiency.reads import Chosen
+
+    answer = job.run(settings, Chosen(*span, site=site, activity=activity))
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    console.line(answer.toml)
+    if answer.missing:
+        console.notes([f"too few tasks show {', '.join(answer.missing)}"])
+
+
 def forecast(
     series: Annotated[
         Path, typer.Option(help="CSV: dataset,week,accesses or date,dataset,n_accesses", exists=True)

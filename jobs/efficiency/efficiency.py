@@ -82,6 +82,11 @@ class EfficiencyAnswer:
     by_region: tuple[Group, ...]
 
 
+def at(name: str) -> int:
+    """The column of the sum called `name` in `Cells.sums`."""
+    return list(_SUMS).index(name)
+
+
 class Cells(NamedTuple):
     """Sums of jobs by group and task.
 
@@ -95,9 +100,14 @@ class Cells(NamedTuple):
     sums: FloatArray
     rtt_ms: Sequence[float | None]
 
-    def column(self, name: str) -> FloatArray:
-        """The sums called `name`."""
-        return self.sums[:, list(_SUMS).index(name)]
+    def total(self, name: str) -> FloatArray:
+        """The sum called `name` of each group."""
+        return np.bincount(self.group, self.sums[:, at(name)], len(self.names))
+
+    @property
+    def tasks(self) -> IntArray:
+        """The number of tasks of each group."""
+        return np.bincount(self.group, minlength=len(self.names))
 
 
 def run(settings: Settings, chosen: Chosen, *, out: Path | None = None) -> EfficiencyAnswer:
@@ -131,9 +141,7 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
     """The groups of the table `jobs` (see `jobs_with_places`) by place and its columns `by`."""
     cells = cells_of(database, "place", *by)
     drawn = group_sums(cells.task, cells.group, cells.sums, n_groups=len(cells.names))
-    totals = {name: np.bincount(cells.group, cells.column(name), len(cells.names)) for name in _SUMS}
-    tasks = np.bincount(cells.group, minlength=len(cells.names))
-    at = list(_SUMS).index
+    totals, tasks = {name: cells.total(name) for name in _SUMS}, cells.tasks
     order = sorted(range(len(cells.names)), key=lambda k: (_ORDER.index(cells.names[k][0]), cells.names[k]))
     for k in order:
         is_bounded = tasks[k] >= FEWEST_TASKS
@@ -165,7 +173,7 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
 
 def cells_of(database: duckdb.DuckDBPyConnection, *by: str, where: str = "true") -> Cells:
     """Sums of the table `jobs` by task and the columns `by`; a null is `unknown`."""
-    keys = ", ".join(f"coalesce({name}, 'unknown') AS k{n}" for n, name in enumerate(by))
+    keys = ", ".join(f"coalesce(CAST({name} AS VARCHAR), 'unknown') AS k{n}" for n, name in enumerate(by))
     sums = ", ".join(f"CAST(coalesce({text}, 0) AS DOUBLE) AS {name}" for name, text in _SUMS.items())
     kept = ", ".join(f"k{n}" for n in range(len(by)))
     database.execute(
