@@ -216,7 +216,7 @@ def refit(
     tables: TablesRoot = None,
     as_json: Json = False,
 ) -> None:
-    """Print [benefit] settings that fit the site's own jobs.
+    """Print settings of the benefit model that fit the site's own jobs.
 
     CPU efficiency by distance, of hits, how much longer misses take, and the rate at which jobs read.
     """
