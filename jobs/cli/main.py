@@ -24,6 +24,7 @@ from features.common.errors import CachecastError, NotDueError
 from jobs.cli import (
     caches,
     console,
+    efficiency,
     ending,
     loop,
     operation,
@@ -55,7 +56,7 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     REPLAY: (
         *(replays.replay, studies.leaderboard, replays.curve, studies.report, studies.workload),
-        *(studies.forecast, studies.efficiency, studies.refit),
+        *(studies.forecast, efficiency.efficiency, efficiency.refit, efficiency.halves),
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),

@@ -176,63 +176,6 @@ def workload(
         console.show(rows, as_json=False, title="published and produced")
 
 
-def efficiency(
-    since: Annotated[str, typer.Option("--from", help="first UTC day of the jobs' starts")],
-    until: Annotated[str, typer.Option("--to", help="last UTC day of the jobs' starts")],
-    site: Annotated[str | None, typer.Option(help="only jobs at this site")] = None,
-    activity: Annotated[str | None, typer.Option(help="only analysis, or only production")] = None,
-    out: options.OutPage = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Report CPU efficiency and failures of jobs by where their data were.
-
-    Local, from a cache's disk (hit), through a cache (miss), or past all caches (remote): by place, kind of
-    work and distance, with intervals.
-    """
-    settings, span = options.load(conf, tables=tables), parsing.days(since, until)
-    from jobs.efficiency import efficiency as job
-    from jobs.efficiency.reads import Chosen
-
-    with console.progress("efficiency", quiet=as_json):
-        answer = job.run(settings, Chosen(*span, site=site, activity=activity), out=out)
-    if as_json:
-        console.show(answer, as_json=True)
-        return
-    for title, rows in (("place", answer.by_place), ("kind", answer.by_kind), ("region", answer.by_region)):
-        columns = tuple(dict.fromkeys(("place", title, *text.EFFICIENCY_COLUMNS)))
-        console.show(rows, as_json=False, title=f"Jobs by {title}", columns=columns)
-    found = f"the reads of {text.percent(answer.found_share, 1)} of {text.count(answer.jobs)} jobs were found"
-    console.sentence(f"{found}; {text.count(answer.shared_reads)} reads fit several jobs")
-
-
-def refit(
-    since: Annotated[str, typer.Option("--from", help="first UTC day of the jobs' starts")],
-    until: Annotated[str, typer.Option("--to", help="last UTC day of the jobs' starts")],
-    site: Annotated[str | None, typer.Option(help="only jobs at this site")] = None,
-    activity: Annotated[str | None, typer.Option(help="only analysis, or only production")] = None,
-    conf: Conf = None,
-    tables: TablesRoot = None,
-    as_json: Json = False,
-) -> None:
-    """Print settings of the benefit model that fit the site's own jobs.
-
-    CPU efficiency by distance, of hits, how much longer misses take, and the rate at which jobs read.
-    """
-    settings, span = options.load(conf, tables=tables), parsing.days(since, until)
-    from jobs.efficiency import refit as job
-    from jobs.efficiency.reads import Chosen
-
-    answer = job.run(settings, Chosen(*span, site=site, activity=activity))
-    if as_json:
-        console.show(answer, as_json=True)
-        return
-    console.line(answer.toml)
-    if answer.missing:
-        console.notes([f"too few tasks show {', '.join(answer.missing)}"])
-
-
 def forecast(
     series: Annotated[
         Path, typer.Option(help="CSV: dataset,week,accesses or date,dataset,n_accesses", exists=True)

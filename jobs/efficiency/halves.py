@@ -1,0 +1,178 @@
+"""A comparison by nodes: half of a site's worker nodes, by hash, use the cache, and the rest do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from features.common.arrays import FloatArray, IntArray
+from features.common.errors import InputError
+from features.common.names import literal
+from features.common.times import DAY_S, parse_day
+from jobs.efficiency.efficiency import FEWEST_TASKS
+from jobs.efficiency.reads import PLACES, Chosen, jobs_with_places
+from jobs.settings.tree import Settings
+from jobs.store.tables import Tables
+from jobs.text import bounds, count, percent
+
+WITH, WITHOUT = "with", "without"
+FEWEST_NODES = 10
+"""With fewer nodes in a half there are no bounds."""
+SEEN = 0.02
+"""The share of core hours saved that `days_needed` is about."""
+_WIDTH, _POWER = 1.96, 0.84
+"""Of the normal distribution: a 95 % interval that leaves out 0 in 80 % of comparisons."""
+_READ = " + ".join(f"{place}_bytes" for place in PLACES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Half:
+    """The nodes of one half, and their jobs; `through_cache_share`: of the bytes of reads that were found."""
+
+    half: str
+    nodes: int
+    jobs: int
+    cpu_efficiency_share: float
+    failed_share: float
+    through_cache_share: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """What the nodes with the cache save against those without.
+
+    `saved_share`: of the core hours that the same CPU time takes, with the bounds of its 95 % interval (None:
+    too few nodes or tasks). `days_needed`: from when on an effect of `SEEN` is seen four times in five; None:
+    never, as the nodes themselves differ by more, or unknown. `unplaced_jobs`: of no node, left out.
+    """
+
+    name: str
+    halves: tuple[Half, ...]
+    saved_share: float
+    saved_lower_share: float | None
+    saved_upper_share: float | None
+    days: int
+    days_needed: int | None
+    unplaced_jobs: int
+
+
+def half_of(name: str, node: str) -> str:
+    """The half of a node in the comparison called `name`; case does not matter."""
+    digest = hashlib.sha256(f"{name}\x1f{node.lower()}".encode()).hexdigest()
+    return WITH if digest[0] < "8" else WITHOUT
+
+
+def assigned(name: str, nodes: Path) -> Iterator[tuple[str, str]]:
+    """Each node of a file with one per line, with its half. Raises InputError."""
+    try:
+        lines = nodes.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"cannot read {nodes}: {type(error).__name__}; give a text file, a node per line"
+        ) from None
+    return ((line.strip(), half_of(name, line.strip())) for line in lines if line.strip())
+
+
+def run(settings: Settings, chosen: Chosen, *, name: str) -> Effect:
+    """Compare the halves of `name` by the chosen jobs. Raises StaleInputError, InputError."""
+    with jobs_with_places(Tables(settings.tables.root), chosen, settings.origin_regions) as database:
+        days = (parse_day(chosen.until) - parse_day(chosen.since)) // DAY_S + 1
+        return effect(database, name, days)
+
+
+def effect(database: duckdb.DuckDBPyConnection, name: str, days: int) -> Effect:
+    """Compare the halves of `name` by the table `jobs` (see `jobs_with_places`) of so many days."""
+    is_with = f"left(sha256({literal(name)} || chr(31) || node), 1) < '8'"
+    database.execute(
+        f"CREATE OR REPLACE TABLE placed AS SELECT *, {is_with} AS is_with FROM jobs WHERE node IS NOT NULL"
+    )
+    ((n_unplaced,),) = database.sql("SELECT count(*) FROM jobs WHERE node IS NULL").fetchall()
+    halves = tuple(_halves(database))
+    if len(halves) < 2:
+        raise InputError(f"all jobs with a node are in one half of {name!r}; a comparison needs more nodes")
+    with_it, without = (half.cpu_efficiency_share for half in halves)
+    found = Effect(name, halves, 1 - without / with_it, None, None, days, None, n_unplaced)
+    pulls = _Pulls(*database.sql(_PULLS).to_arrow_table().to_pydict().values())
+    fewest = min(half.nodes for half in halves)
+    if fewest < FEWEST_NODES or len(set(pulls.task)) < FEWEST_TASKS:
+        return found
+    variance, fixed = pulls.variance * fewest / (fewest - 1), pulls.fixed_variance
+    width = _WIDTH + (_WIDTH**3 + _WIDTH) / (4 * (fewest - 1))  # Student's, about
+    lower, upper = (1 - without / with_it * math.exp(sign * width * math.sqrt(variance)) for sign in (1, -1))
+    left = (SEEN / (width + _POWER)) ** 2 - fixed
+    needed = math.ceil(days * max(0.0, variance - fixed) / left) if left > 0 else None
+    return dataclasses.replace(
+        found, saved_lower_share=lower, saved_upper_share=upper, days_needed=needed and max(1, needed)
+    )
+
+
+def sentences(found: Effect) -> Iterator[str]:
+    """The comparison in words."""
+    for half in found.halves:
+        read = "–" if half.through_cache_share is None else percent(half.through_cache_share)
+        yield (
+            f"{half.half}: {half.nodes} nodes, {count(half.jobs)} jobs, CPU efficiency "
+            f"{percent(half.cpu_efficiency_share, 1)}, {percent(half.failed_share, 1)} failed, "
+            f"{read} of the bytes through a cache"
+        )
+    sure = "too few nodes or tasks for an interval"
+    if found.saved_lower_share is not None:
+        sure = f"95 %: {bounds(found.saved_lower_share, found.saved_upper_share, 1)}"
+    yield f"core hours saved: {percent(found.saved_share, 1)} ({sure}), over {found.days} days"
+    if found.days_needed is not None:
+        yield f"{percent(SEEN)} would be seen after {found.days_needed} days"
+    elif found.saved_lower_share is not None:
+        yield f"{percent(SEEN)} will not be seen: the nodes differ by more; swap the halves by another name"
+
+
+def _halves(database: duckdb.DuckDBPyConnection) -> Iterator[Half]:
+    """Both halves, first that with the cache; those without jobs that ended well are left out."""
+    found = database.sql(
+        f"SELECT is_with, count(DISTINCT node), count(*), sum(cpu_s) FILTER (NOT failed) / "
+        "sum(wall_s * cores) FILTER (NOT failed) AS efficiency, avg(CAST(failed AS INT)), "
+        f"sum(hit_bytes + miss_bytes) / nullif(sum({_READ}), 0) FROM placed GROUP BY is_with "
+        "HAVING efficiency > 0 ORDER BY is_with DESC"
+    ).fetchall()
+    for is_with, *figures in found:
+        yield Half(WITH if is_with else WITHOUT, *figures)
+
+
+_PULLS = """WITH good AS (SELECT *, wall_s * cores AS core_s FROM placed WHERE NOT failed)
+SELECT dense_rank() OVER (ORDER BY node) - 1 AS node, dense_rank() OVER (ORDER BY task) - 1 AS task,
+CAST(epoch(started_at) AS BIGINT) // 86400 % 2 AS is_odd, CASE WHEN is_with THEN 1 ELSE -1 END *
+(cpu_s / sum(cpu_s) OVER (PARTITION BY is_with) - core_s / sum(core_s) OVER (PARTITION BY is_with)) AS pull
+FROM good"""
+
+
+class _Pulls:
+    """How far each job pulls the logarithm of the ratio of both efficiencies, by its node, task and day."""
+
+    def __init__(
+        self, node: Sequence[int], task: Sequence[int], is_odd: Sequence[int], pull: Sequence[float]
+    ) -> None:
+        self.node, self.task, self._is_odd = np.array(node), np.array(task), np.array(is_odd) == 1
+        self._pull = np.array(pull)
+
+    @property
+    def variance(self) -> float:
+        """Of the logarithm; jobs of a node, and of a task, are alike (Cameron, Gelbach and Miller, 2011)."""
+        both = np.unique(self.node * (self.task.max() + 1) + self.task, return_inverse=True)[1]
+        by_node, by_task, by_both = (_squares(group, self._pull) for group in (self.node, self.task, both))
+        return max(by_node + by_task - by_both, by_node, by_task)
+
+    @property
+    def fixed_variance(self) -> float:
+        """The part that no further day lowers: what nodes have in common on odd and on even days."""
+        odd, even = (np.bincount(self.node, self._pull * days) for days in (self._is_odd, ~self._is_odd))
+        return max(0.0, 4 * float((odd * even).sum()))
+
+
+def _squares(group: IntArray, values: FloatArray) -> float:
+    """The sum of the squared sums of groups."""
+    return float((np.bincount(group, values) ** 2).sum())
