@@ -27,6 +27,7 @@ from jobs.cli import (
     efficiency,
     ending,
     loop,
+    models,
     operation,
     options,
     placement,
@@ -52,7 +53,7 @@ OPERATION = "Operation"
 GROUPS: Mapping[str, Sequence[Any]] = {
     LOOP: (
         *(loop.pull, loop.arrivals, loop.features, loop.train, loop.predict, replays.evaluate, loop.promote),
-        *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle),
+        *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle, models.model),
     ),
     REPLAY: (
         *(replays.replay, studies.leaderboard, replays.curve, studies.report, studies.workload),

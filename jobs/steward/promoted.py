@@ -1,4 +1,7 @@
-"""The order of eviction that a cache's steward may follow: the one promoted, unless it is too old."""
+"""The order of eviction that a cache's steward may follow: the one promoted, unless it is too old.
+
+Until one is promoted, `auto` tries the region's imported one (`jobs.train.exchange`).
+"""
 
 from __future__ import annotations
 
@@ -127,16 +130,21 @@ class _LookUp(threading.Thread):
     def run(self) -> None:
         """Read the table promotions, then ask the registry."""
         # MLflow and scikit-learn take seconds and 160 MB: only a steward that looks up an order loads them.
+        from jobs.train.exchange import imported
         from jobs.train.registry import registry
         from models.serving.registry import load_order
 
         self._asked_s = time.monotonic()
         region, capacity_bytes = self._settings.region.name, self._capacity_bytes
         try:
-            on_record = named(Tables(self._settings.tables.root), region=region).get(STEWARD)
-            if on_record is None:
-                self.order = None  # taken back, whatever MLflow says
+            tables = Tables(self._settings.tables.root)
+            on_record = named(tables, region=region).get(STEWARD)
+            if on_record is None:  # never promoted or taken back, whatever MLflow says
+                is_auto = self._settings.steward.policy == "auto"
+                self.order = imported(tables, region, capacity_bytes, known=self._known) if is_auto else None
             at = registry(self._settings.mlflow)
-            self.order = load_order(at, region, capacity_bytes, named=on_record, known=self._known)
+            found = load_order(at, region, capacity_bytes, named=on_record, known=self._known)
+            if found is not None or on_record is not None:
+                self.order = found
         except CachecastError as error:
             self.error = error

@@ -119,7 +119,13 @@ def kept(
     goal, push, root = target(cache, walks_apart=n_held > MANY_FILES), settings.push, _root(cache)
     learned = None if served is None else [served.order]
     capacity_bytes = int(high * cache.capacity)
-    order = new_order(settings.steward.policy, capacity_bytes, learned, n_files=KNOWN_PER_HELD * n_held)
+    order = new_order(
+        settings.steward.policy,
+        capacity_bytes,
+        learned,
+        n_files=KNOWN_PER_HELD * n_held,
+        is_proven=served is None or not served.is_imported,
+    )
     steward = Steward(order, capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds
     book = Book(steward, _datasets(Tables(settings.tables.root)), kinds, settings.plan.test_files)

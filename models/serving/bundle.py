@@ -56,7 +56,8 @@ class OrderModel:
     `columns`: of `features.stream`; `kinds`: of files, by number (`replay.access_context`). `shares`: of the
     models in the order, where the rest is recency, for caches whose capacity is the share `fractions` of
     `footprint_bytes`, the bytes of all files in the training. `until_s`: nothing known later was used, s
-    since 1970. `readers`: the kinds of readers in the training data (`features.accesses`).
+    since 1970. `readers`: the kinds of readers in the training data (`features.accesses`). `regions`: where
+    it was learned; none: in the bundle's region.
     """
 
     horizons_s: tuple[int, ...]
@@ -67,6 +68,7 @@ class OrderModel:
     footprint_bytes: int
     until_s: int
     readers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
 
     def share(self, capacity_bytes: int) -> float:
         """The models' share for a cache of `capacity_bytes`: that of the capacity nearest by ratio."""
@@ -192,10 +194,11 @@ def _check_numbers(bundle: Bundle) -> None:
         _need(len(reference.shares) == len(reference.edges) + 2, "shares")
         _need(all(0 <= share <= 1 for share in reference.shares), "shares")
     if bundle.order is not None:
-        _check_order(bundle.order)
+        check_order(bundle.order)
 
 
-def _check_order(order: OrderModel) -> None:
+def check_order(order: OrderModel) -> None:
+    """Raise ValueError for what an order could not be followed with: types alone are right already."""
     horizons_s = order.horizons_s
     _need(len(horizons_s) > 0 and sorted(set(horizons_s)) == list(horizons_s), "order.horizons_s")
     _need(horizons_s[0] > 0 and horizons_s[-1] <= LONGEST_HORIZON_S, "order.horizons_s")

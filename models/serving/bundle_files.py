@@ -83,11 +83,15 @@ def read_about(folder: Path) -> Bundle:
 
 def read_order(folder: Path, order: OrderModel) -> HorizonModels:
     """The trees of `order`, checked. Raises ModelError."""
+    return horizon_models(HorizonTrees(order.horizons_s, read_order_trees(folder, order)))
+
+
+def read_order_trees(folder: Path, order: OrderModel) -> tuple[str, ...]:
+    """The texts of the trees of `order`, one per horizon. Raises ModelError."""
     if order.columns != COLUMNS:
         raise ModelError("the order of eviction takes other columns than this version makes; train again")
     where = folder / ORDER_FOLDER
-    texts = tuple(_trees(where, horizon_s, COLUMNS).text for horizon_s in order.horizons_s)
-    return horizon_models(HorizonTrees(order.horizons_s, texts))
+    return tuple(_trees(where, horizon_s, COLUMNS).text for horizon_s in order.horizons_s)
 
 
 def write_trees(folder: Path, horizon_s: int, text: str) -> None:

@@ -21,13 +21,19 @@ ORDERS = ("lru", "s3fifo", "dataset-lru", "learned", "auto")
 
 
 def new_order(
-    name: str, capacity_bytes: int, learned: Sequence[Order] | None, *, n_files: int = 0
+    name: str,
+    capacity_bytes: int,
+    learned: Sequence[Order] | None,
+    *,
+    n_files: int = 0,
+    is_proven: bool = True,
 ) -> EvictionOrder:
     """The order called `name` for a cache of `capacity_bytes`.
 
     `learned`: what `learned` follows, each from its time on; `auto` goes without. `n_files`: how many files
-    will be known, about: `auto` tries its orders on a sample of many. Raises ConfigError for an unknown name,
-    and for `learned` without a model.
+    will be known, about: `auto` tries its orders on a sample of many. `is_proven`: whether `auto` follows
+    what was learned before its shadow has missed less than the others'. Raises ConfigError for an unknown
+    name, and for `learned` without a model.
     """
     match name:
         case "lru":
@@ -41,6 +47,6 @@ def new_order(
         case "learned":
             raise ConfigError("policy", "learned needs a model; train one, or choose auto")
         case "auto":
-            return Auto(capacity_bytes, learned, n_files)
+            return Auto(capacity_bytes, learned, n_files, is_proven=is_proven)
         case _:
             raise ConfigError("policy", f"no order is called {name!r}; there are {', '.join(ORDERS)}")

@@ -32,13 +32,23 @@ _GOLDEN, _WORD = 0x9E3779B97F4A7C15, 1 << 64
 
 
 class Auto:
-    """Follows LRU, then the learned order when it begins, until the shadow of another one surely misses less.
+    """Follows LRU, then a proven learned order from its beginning, until another's shadow surely misses less.
 
     Every order is kept up to date with the cache, so that it can be followed from one victim to the next.
     """
 
-    def __init__(self, capacity_bytes: int, learned: Sequence[Order] | None, n_files: int) -> None:
-        """`learned`: None for a choice among heuristics; `n_files`: how many will be known, 0: a few."""
+    def __init__(
+        self,
+        capacity_bytes: int,
+        learned: Sequence[Order] | None,
+        n_files: int,
+        *,
+        is_proven: bool = True,
+    ) -> None:
+        """`learned`: None for a choice among heuristics; `n_files`: how many will be known, 0: a few.
+
+        `is_proven`: False for a learned order that its shadow must prove before it is followed.
+        """
         share = 1.0
         while n_files * share > MOST_SAMPLED:
             share /= 2
@@ -54,7 +64,7 @@ class Auto:
             shadowed["learned"] = LearnedOrder(learned, lru=shadowed[LRU], history=order.history)
         self._shadows = [Shadow(order, shadow_bytes) for order in shadowed.values()]
         self._chooser = OrderChooser(list(self._orders), ROUND * shadow_bytes)
-        self._learned_from_s = learned[0].from_s if learned else math.inf
+        self._learned_from_s = learned[0].from_s if learned and is_proven else math.inf
         self._takes = array("q")
         self._nothing = np.zeros(1, np.bool_)
 

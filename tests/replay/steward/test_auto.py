@@ -93,6 +93,24 @@ def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
     assert learned > 0.99 * auto
 
 
+def test_an_unproven_order_is_followed_once_its_shadow_won() -> None:
+    trace, context = made(*scans(np.random.default_rng(1)), seed=2)
+    capacity, begin_s = int(0.05 * trace.footprint_bytes), float(trace.time_s[0])
+
+    def replayed(low: float, *, is_proven: bool = False) -> tuple[str, int]:
+        """What is followed at the end, and the WAN bytes; files read once have the log-odds `low`."""
+        model = Order(begin_s, one_split("n_reads", 1.5, low, -low), 1.0)
+        order = new_order("auto", capacity, [model], n_files=trace.n_items, is_proven=is_proven)
+        hit = np.zeros(trace.n_accesses, np.bool_)
+        Replayed(context, lambda _: order)(trace, capacity, hit)
+        return order.following, int(trace.size_bytes[trace.item[~hit]].sum())
+
+    without = wan("auto", trace, context, capacity, None)
+    following, wan_bytes = replayed(-9.0)
+    assert following == "learned" and wan_bytes < without
+    assert replayed(9.0)[1] == without < replayed(9.0, is_proven=True)[1]
+
+
 def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.steward.auto.MOST_SAMPLED", 5000)
     trace, context = made(*scans(np.random.default_rng(1)), seed=2)
