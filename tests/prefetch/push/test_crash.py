@@ -80,7 +80,7 @@ def test_a_second_pusher_does_nothing_until_the_first_one_is_dead(
 ) -> None:
     first = _pusher(tmp_path, url)
     _await_done(journal, first, 5)
-    first.send_signal(signal.SIGSTOP)
+    _pause_between_writes(first, url)
     _, refused = (second := _pusher(tmp_path, url)).communicate()
     assert second.returncode == 1 and f"process {first.pid} on " in refused
     assert journal.reports.counts()["running"] > 0
