@@ -23,6 +23,15 @@ def of_status(status: Status) -> list[Sample]:
         label = {"cache": cache.cache}
         found += [
             ("cachecast_cache_capacity_bytes", "by its settings", label, cache.capacity_bytes),
+            *(
+                (
+                    f"cachecast_cache_{name}_bytes",
+                    f"its {name} watermark",
+                    label,
+                    share * cache.capacity_bytes,
+                )
+                for name, share in zip(("low", "high"), cache.watermarks, strict=True)
+            ),
             ("cachecast_cache_pins", "pins that stand", label, cache.pins),
             ("cachecast_cache_pinned_bytes", "bytes of their files", label, cache.pinned_bytes),
             *_moment("cachecast_plan_as_of_seconds", label, cache.plan_at),

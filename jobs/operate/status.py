@@ -25,10 +25,10 @@ from prefetch.steward.figures import Figures, read
 class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
-    `inventory_at`: the time of what it held; `fill_share`: of the capacity; `pinned_bytes`: of the current
-    pins; `push`: items of the last push by state; `unproven`: items pushed although no promotion covers them,
-    as long as they are undone, failed, pinned, or fetched and in their time; `steward`: its last report;
-    `steward_fault`: why that cannot be read. Unknown values are None.
+    `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
+    of the current pins; `push`: items of the last push by state; `unproven`: items pushed although no
+    promotion covers them, as long as they are undone, failed, pinned, or fetched and in their time;
+    `steward`: its last report; `steward_fault`: why that cannot be read. Unknown values are None.
     """
 
     cache: str
@@ -46,6 +46,7 @@ class CacheStatus:
     unproven: int
     steward: Figures | None = None
     steward_fault: str | None = None
+    watermarks: tuple[float, float] = (0.90, 0.95)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +143,7 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -
         push=_count(push, "state"),
         unproven=journal.reports.unproven(cache.name, now_s=now_s)
         + sum(pin.basis == UNPROVEN for pin in pins),
+        watermarks=cache.watermarks,
     )
 
 

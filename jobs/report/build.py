@@ -1,4 +1,4 @@
-"""The site's report: the newest replay, training, plan and push of the tables, as one HTML page."""
+"""The site's report: what caches recorded, the newest replay, training, plan and push, as one HTML page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FIL
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page
+from jobs.report.recorded import recorded_section
 from jobs.settings.tree import Settings
 from jobs.store import generated
 from jobs.store.tables import Tables, read_partitions
 from jobs.text import Row, chosen, percent
 from prefetch.actions import ACTIONS
+from replay.study.benefit import Region
 
 PLAN_ROWS = 12
 """Plan items shown per action; the plans table holds all of them."""
@@ -55,21 +57,30 @@ def run(settings: Settings, *, out: Path, note: str = "") -> ReportSummary:
     """Write the site's report; raises as `build`."""
     tables = Tables(settings.tables.root)
     notes = [one for one in (generated.warning(tables), note) if one]
-    html = build(tables, watermarks=settings.replay.watermarks, note=". ".join(notes))
+    html = build(
+        tables,
+        watermarks=settings.replay.watermarks,
+        regions=settings.origin_regions,
+        note=". ".join(notes),
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
     return ReportSummary(str(out), len(html.encode()))
 
 
-def build(tables: Tables, *, watermarks: tuple[float, float], note: str = "") -> str:
-    """The HTML report of the newest replay, training, plan and push in `tables`.
+def build(
+    tables: Tables, *, watermarks: tuple[float, float], regions: Sequence[Region] = (), note: str = ""
+) -> str:
+    """The HTML report of the caches' records, and the newest replay, training, plan and push in `tables`.
 
-    Parts without a table are left out. `watermarks`: drawn into the plot of the fill level.
+    Parts without a table are left out. `watermarks`: drawn into the plot of the fill level; `regions`: of
+    the origins of the caches' records.
     Raises StaleInputError if there is no part at all.
     """
     replays = _newest_rows(tables, REPLAYS)
     fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
     parts = (
+        recorded_section(tables, regions),
         _replay_section(tables, replays, fills, watermarks),
         _model_section(tables),
         _plan_section(tables),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from features.common.times import day_label
+from features.common.times import DAY_S, day_label
 from features.common.units import format_bytes
 from jobs.report import study_plots
 from jobs.report.page import Capacities, Figure, Section, page
@@ -159,7 +159,7 @@ def _daily_hits(found: Study) -> Section:
         "have fewer hits than a cache in service, which is never empty.",
         figures=[
             Figure(
-                study_plots.hits_and_misses(daily.day, daily.hits, daily.misses),
+                study_plots.hits_and_misses(daily.day * DAY_S, daily.hits, daily.misses),
                 "Hits and misses per day, with the two-week running mean",
             )
         ],

@@ -207,14 +207,19 @@ def fill_level(
         return plot
 
 
-def hits_and_misses(day: IntArray, hits: IntArray, misses: IntArray) -> Plot:
-    """Hits and misses per day as steps, and the two-week running mean of each as a line."""
+def hits_and_misses(
+    start_s: IntArray, hits: IntArray, misses: IntArray, *, step_s: int = DAY_S, unit: str = "accesses"
+) -> Plot:
+    """Hits and misses per day or hour as steps; of days the two-week running mean of each as a line, too.
+
+    `start_s`: of each step of `step_s` seconds, since 1970; `unit`: what is counted, bytes for example.
+    """
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
-        axes = plot.axes
-        edges = _times(np.append(day, day[-1] + 1) * DAY_S)
-        noon = _times(day * DAY_S + DAY_S // 2)
-        days = [day_label(start) for start in (day * DAY_S).tolist()]
+        axes, label_of = plot.axes, day_label if step_s == DAY_S else as_of_label
+        edges = _times(np.append(start_s, start_s[-1] + step_s))
+        middle, labels = _times(start_s + step_s // 2), list(map(label_of, start_s.tolist()))
+        said = format_bytes if unit == "bytes" else lambda amount: f"{count(amount)} {unit}"
         steps: dict[str, tuple[IntArray, Any]] = {
             "hits": (hits, {"fill": True, "color": LIGHT}),
             "misses": (misses, {"color": "#111111", "linestyle": (0, (1, 1))}),
@@ -224,20 +229,17 @@ def hits_and_misses(day: IntArray, hits: IntArray, misses: IntArray) -> Plot:
             "misses, two-week mean": (misses, {"color": WARM, "linestyle": (0, (5, 2))}),
         }
         for label, (amounts, look) in steps.items():
-            plot.add(label, axes.stairs(amounts, edges, **look), _on_days(noon, amounts, days))
-        for label, (amounts, look) in means.items():
+            told = [f"{said(n)}, {when}" for n, when in zip(amounts.tolist(), labels, strict=True)]
+            plot.add(label, axes.stairs(amounts, edges, **look), map(Point, middle, amounts.tolist(), told))
+        for label, (amounts, look) in means.items() if step_s == DAY_S else ():
             mean = running_mean(amounts)
-            (line,) = axes.plot(noon, mean, linewidth=2, **look)
-            plot.add(label, line, _on_days(noon, mean, days))
-        axes.yaxis.set_major_formatter(_COUNTS)
-        axes.set(ylabel="accesses per day", ylim=(0, None))
+            (line,) = axes.plot(middle, mean, linewidth=2, **look)
+            told = [f"{said(n)}, {when}" for n, when in zip(mean.tolist(), labels, strict=True)]
+            plot.add(label, line, map(Point, middle, mean.tolist(), told))
+        axes.yaxis.set_major_formatter(_BYTES if unit == "bytes" else _COUNTS)
+        axes.set(ylabel=f"{unit} per {'day' if step_s == DAY_S else 'hour'}", ylim=(0, None))
         dated(axes)
         return plot
-
-
-def _on_days(noon: npt.NDArray[np.datetime64], amounts: Any, days: Sequence[str]) -> Iterator[Point]:
-    for at, amount, day in zip(noon, amounts.tolist(), days, strict=True):
-        yield Point(at, amount, f"{count(amount)} accesses on {day}")
 
 
 def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:

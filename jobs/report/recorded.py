@@ -1,0 +1,133 @@
+"""What caches recorded: hits and misses per day and hour, in reads and bytes, by cache and origin."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from features.common.arrays import IntArray
+from features.common.times import DAY_S, HOUR_S
+from features.schema import ACCESSES
+from jobs.report.page import Figure, Section
+from jobs.report.study_plots import hits_and_misses
+from jobs.settings.sources import OF_CACHES
+from jobs.store.tables import Tables, read_partitions
+from jobs.text import Row
+from replay.study.benefit import Region
+from replay.study.origins import regions_of
+
+DAYS = 91
+"""Of records that are shown, up to the newest."""
+HOURS = 7 * 24
+"""Of records that are shown hour by hour."""
+RECENT_DAYS = 14
+"""Of records in the table."""
+MOST_CACHES = 6
+"""Caches with plots of their own: those that served most."""
+_NOTE = (
+    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than from "
+    "the origin is a hit. Steps are days or hours (UTC), lines the mean of each day and the 13 days before. "
+    f"The table is about the last {RECENT_DAYS} days."
+)
+_COUNTED = ("hits", "misses", "hit_bytes", "missed_bytes")
+
+
+def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
+    """The section about the caches' records; None if there are none."""
+    days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
+    first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
+    found = [_counts(tables, day, regions) for day in days if day >= first]
+    counts = pa.concat_tables(found) if found else None
+    if counts is None or not counts.num_rows:
+        return None
+    until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
+    recent = counts.filter(pc.greater_equal(counts["hour"], until_s // HOUR_S - RECENT_DAYS * 24))
+    rows = [*_rows(recent, "cache"), *_rows(recent, "origin")]
+    return Section("Hits and misses, as recorded", _NOTE, list(_figures(counts, until_s)), rows)
+
+
+def _counts(tables: Tables, day: str, regions: Sequence[Region]) -> pa.Table:
+    """Reads and bytes of one day by hour (since 1970), cache and origin's region."""
+    head = tables.head(ACCESSES)
+    columns = ["source", "cache", "origin", "accessed_at", "n_reads", "bytes_hit", "bytes_missed"]
+    rows = read_partitions(head, head.select(since=day, until=day), columns)
+    is_told = pc.and_(pc.is_valid(rows["bytes_hit"]), pc.is_valid(rows["cache"]))
+    rows = rows.filter(pc.and_(is_told, pc.is_in(rows["source"], pa.array(sorted(OF_CACHES)))))
+    streamed = rows.filter(pc.equal(rows["source"], "xcache_gstream"))["cache"].unique()
+    is_again = pc.and_(pc.not_equal(rows["source"], "xcache_gstream"), pc.is_in(rows["cache"], streamed))
+    rows = rows.filter(pc.invert(is_again))
+    rows = rows.filter(pc.greater(pc.add(rows["bytes_hit"], pc.fill_null(rows["bytes_missed"], 0)), 0))
+    code, names = regions_of(rows["origin"], regions)
+    missed = pc.fill_null(rows["bytes_missed"], 0)
+    reads, is_hit = rows["n_reads"], pc.greater(rows["bytes_hit"], missed)
+    hour = pc.divide(rows["accessed_at"].cast(pa.int64()), HOUR_S * 1_000_000)
+    table = pa.table(
+        {
+            "hour": hour,
+            "cache": rows["cache"],
+            "origin": pa.array(names, pa.string()).take(pa.array(code)),
+            "hits": pc.if_else(is_hit, reads, 0),
+            "misses": pc.if_else(is_hit, 0, reads),
+            "hit_bytes": rows["bytes_hit"],
+            "missed_bytes": missed,
+        }
+    )
+    return _sums(table, "hour", "cache", "origin")
+
+
+def _sums(counts: pa.Table, *by: str) -> pa.Table:
+    sums = counts.group_by(list(by)).aggregate([(name, "sum") for name in _COUNTED])
+    return sums.rename_columns({f"{name}_sum": name for name in _COUNTED}).select([*by, *_COUNTED])
+
+
+def _figures(counts: pa.Table, until_s: int) -> Iterator[Figure]:
+    caches = _sums(counts, "cache").sort_by([("hit_bytes", "descending")])["cache"].to_pylist()
+    everywhere = "all caches" if len(caches) > 1 else str(caches[0])
+    yield from _pair(counts, DAY_S, until_s, f"per day, {everywhere}")
+    yield from _pair(counts, HOUR_S, until_s, f"per hour, {everywhere}")
+    for cache in caches[:MOST_CACHES] if len(caches) > 1 else ():
+        yield from _pair(counts.filter(pc.equal(counts["cache"], cache)), DAY_S, until_s, f"per day, {cache}")
+
+
+def _pair(counts: pa.Table, step_s: int, until_s: int, what: str) -> Iterator[Figure]:
+    """A plot of reads and one of bytes; hours are those of the last `HOURS`."""
+    for unit, names in (("reads", ("hits", "misses")), ("bytes", ("hit_bytes", "missed_bytes"))):
+        start_s, hits, misses = _series(counts, step_s, until_s, names)
+        plot = hits_and_misses(start_s, hits, misses, step_s=step_s, unit=unit)
+        yield Figure(plot, f"Hits and misses {what}, in {unit}")
+
+
+def _series(
+    counts: pa.Table, step_s: int, until_s: int, names: tuple[str, str]
+) -> tuple[IntArray, IntArray, IntArray]:
+    """The start of each step from the first record on, and the sums in it; a step without records has 0."""
+    hour = counts["hour"].to_numpy()
+    first_s = int(hour.min()) * HOUR_S // DAY_S * DAY_S
+    if step_s == HOUR_S:
+        first_s = max(first_s, until_s - HOURS * HOUR_S)
+    start_s = np.arange(first_s, until_s, step_s)
+    at = (hour * HOUR_S - first_s) // step_s
+    kept = at >= 0
+    sums = np.zeros((2, start_s.size), np.int64)
+    for total, name in zip(sums, names, strict=True):
+        np.add.at(total, at[kept], counts[name].to_numpy()[kept])
+    return start_s, sums[0], sums[1]
+
+
+def _rows(counts: pa.Table, by: str) -> list[Row]:
+    """A row per cache, or per region of origins."""
+    return [
+        {
+            "of": f"{by} {row[by]}",
+            "reads": row["hits"] + row["misses"],
+            "hit_ratio": row["hits"] / max(1, row["hits"] + row["misses"]),
+            "read_bytes": row["hit_bytes"] + row["missed_bytes"],
+            "byte_hit_ratio": row["hit_bytes"] / max(1, row["hit_bytes"] + row["missed_bytes"]),
+            "missed_bytes": row["missed_bytes"],
+        }
+        for row in _sums(counts, by).sort_by(by).to_pylist()
+    ]
