@@ -25,7 +25,7 @@ class DecisionTime(BaseDeadlineReference):
     """The decision time of a run: every DAG of its chain is due `within_s` after it.
 
     A run that is queued later than that, for example one that repeats an old decision time, is due `within_s`
-    after it was queued. So is a run without a decision time.
+    after it was queued. So is a run of a future decision time, or without one.
     """
 
     within_s: int = 0
@@ -60,7 +60,8 @@ def start(key: str | None, queued_at: dt.datetime, *, within_s: int) -> dt.datet
         decision_at = dt.datetime.fromtimestamp(parse_as_of(key or ""), dt.UTC)
     except InputError:
         return queued_at
-    return decision_at if queued_at < decision_at + dt.timedelta(seconds=within_s) else queued_at
+    within = dt.timedelta(seconds=within_s)
+    return decision_at if decision_at <= queued_at < decision_at + within else queued_at
 
 
 class CachecastPlugin(AirflowPlugin):

@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Protocol
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, InputError
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from jobs.settings.airflow import scheduling
 
@@ -65,8 +65,11 @@ def if_current(moment: str, now: dt.datetime) -> str:
 
 
 def days(first: str, last: str) -> list[str]:
-    """The UTC days from `first` to `last`, in order. Raises InputError."""
-    return [day_label(at) for at in range(parse_day(first), parse_day(last) + 1, DAY_S)]
+    """The UTC days from `first` to `last`, in order, at least one. Raises InputError."""
+    found = [day_label(at) for at in range(parse_day(first), parse_day(last) + 1, DAY_S)]
+    if not found:
+        raise InputError(f"the last day {last} is before the first, {first}; exchange them")
+    return found
 
 
 def cron(cycle_s: int) -> str:

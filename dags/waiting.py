@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -30,11 +32,10 @@ class Arrived(BaseOperator):
         self.path, self.within_s = path, within_s
 
     def execute(self, context: Any) -> None:
-        """Hand over to the triggerer, unless `path` is there already."""
-        if not is_there(self.path):
-            until_s = time.time() + self.within_s
-            margin = dt.timedelta(seconds=self.within_s + _MARGIN_S)
-            self.defer(trigger=PathTrigger(self.path, until_s), method_name="seen", timeout=margin)
+        """Hand over to the triggerer without a look: a file system that hangs would keep the slot."""
+        until_s = time.time() + self.within_s
+        margin = dt.timedelta(seconds=self.within_s + _MARGIN_S)
+        self.defer(trigger=PathTrigger(self.path, until_s), method_name="seen", timeout=margin)
 
     def seen(self, context: Any, event: bool) -> None:
         """Go on, or skip: what follows the wait runs nevertheless, and finds what there is."""
@@ -55,18 +56,40 @@ class PathTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every ten seconds; a file system that is unavailable is looked at again."""
-        while not (found := await asyncio.to_thread(is_there, self.path)) and time.time() < self.until_s:
+        while not (found := await self._look()) and time.time() < self.until_s:
             await asyncio.sleep(min(LOOK_EVERY_S, max(0.1, self.until_s - time.time())))
         yield TriggerEvent(found)  # type: ignore[no-untyped-call]
+
+    async def _look(self) -> bool:
+        """Whether `path` is there; False if its file system has not answered when the time is over.
+
+        A look that hangs leaves a thread of its own behind: asyncio's few are those of all triggers.
+        """
+        loop, answer = asyncio.get_running_loop(), asyncio.Future[bool]()
+
+        def reply(found: bool) -> None:
+            if not answer.done():
+                answer.set_result(found)
+
+        def look() -> None:
+            found = is_there(self.path)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(reply, found)
+
+        threading.Thread(target=look, daemon=True).start()
+        try:
+            return await asyncio.wait_for(answer, max(LOOK_EVERY_S, self.until_s - time.time()))
+        except TimeoutError:
+            _log.warning("cannot look for %s: its file system does not answer", self.path)
+            return False
 
 
 def is_there(path: str) -> bool:
     """Whether a file or a folder is there, as far as its file system says."""
     from jobs.store.filesystems import store_at  # noqa: PLC0415  no job is imported to parse a DAG
 
-    folder, _, name = path.rstrip("/").rpartition("/")
     try:
-        return name in store_at(folder or "/").names()
+        return store_at(path).exists()
     except (CachecastError, OSError) as error:
         _log.warning("cannot look for %s: %s", path, error)
         return False

@@ -50,7 +50,6 @@ class _Known:
     def __init__(self, tables: Tables) -> None:
         self._head = tables.head(ACCESSES)
         self._days: dict[str, pa.Table] = {}
-        self.since = min((key[0] for key, part in self._head.partitions.items() if part.n_rows), default="")
 
     def between(self, source: str, since_s: int, until_s: int) -> pa.ChunkedArray:
         """`known_at` of the reads of `source` known from `since_s` until before `until_s`."""
@@ -114,9 +113,11 @@ def _usual(known: _Known, weeks: int, source: str, until_s: int, span_s: int) ->
 
 
 def _counts(known: _Known, source: str, ends: Sequence[int], span_s: int) -> list[int]:
-    """Reads known within `span_s` before each of `ends` that the tables reach back to."""
-    there = [end for end in ends if known.since and day_label(end - span_s) >= known.since]
-    return [len(known.between(source, end - span_s, end)) for end in there]
+    """Reads known within `span_s` before each of `ends`, the newest first, since `source` has delivered."""
+    n = len(ends)
+    while n and not len(known.between(source, ends[n - 1] - max(span_s, DAY_S), ends[n - 1])):
+        n -= 1
+    return [len(known.between(source, end - span_s, end)) for end in ends[:n]]
 
 
 def _rejected(tables: Tables, source: str, day: str) -> int:

@@ -72,9 +72,9 @@ def alarm(name: str, about: str, text: str) -> Alarm:
     return Alarm(name, about, text, REMEDIES.get(name, "see docs/troubleshoot.md"))
 
 
-def arrival_alarms(tables: Tables, settings: Settings) -> list[Alarm]:
-    """An alarm per source whose records of the last judged decision time are incomplete."""
-    newest = tables.newest(ARRIVALS, owner=settings.region.name)
+def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:
+    """An alarm per source whose records of the last decision time that was judged are incomplete."""
+    newest = tables.newest(ARRIVALS, owner=settings.region.name, until=as_of_label(now_s))
     rows = read_partitions(newest, newest.partitions, ["source", "why", "as_of"]).to_pylist()
     return [alarm("incomplete", row["source"], f"{row['as_of']}: {row['why']}") for row in rows if row["why"]]
 

@@ -78,7 +78,7 @@ def run(settings: Settings, *, now_s: int) -> Status:
         caches = tuple(
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
-    short = arrival_alarms(tables, settings)
+    short = arrival_alarms(tables, settings, now_s=now_s)
     alarms = (one for cache in caches for one in cache_alarms(cache, settings, now_s=now_s))
     return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *short, *alarms))
 
@@ -87,7 +87,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     """The status without the caches."""
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
-    predicted = tables.newest(PREDICTIONS, owner=region)
+    predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
     champion = _first(decided, ["champion"]).get("champion")
     scored_by = _first(predicted, ["model_version"]).get("model_version")
     status = Status(
@@ -125,7 +125,10 @@ def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *,
 
 
 def _cache(tables: Tables, journal: Journal, cache: CacheSettings, now_s: int) -> CacheStatus:
-    contents, plan, push = (tables.newest(table, owner=cache.name) for table in (CONTENTS, PLANS, RECEIPTS))
+    contents, plan, push = (
+        tables.newest(table, owner=cache.name, until=as_of_label(now_s))
+        for table in (CONTENTS, PLANS, RECEIPTS)
+    )
     held = _sum(contents, "bytes_on_disk") if contents.partitions else None
     pins = journal.reports.pins(cache.name, now_s=now_s)
     return CacheStatus(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -45,6 +46,11 @@ class AirflowSettings(Section):
     def _waits_for_files(self) -> AirflowSettings:
         if unknown := sorted(set(self.wait) - set(self.records)):
             raise ValueError(f"wait: {unknown[0]!r} is no source of pull that is files; add it there")
+        for source, path in self.wait.items():
+            if not re.fullmatch(r"(\{day\}|\{hour\}|[^{}])+", path):
+                raise ValueError(
+                    f"wait: that of {source} must be a path, with {{day}} and {{hour}} alone in braces"
+                )
         return self
 
     @property

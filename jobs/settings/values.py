@@ -67,7 +67,7 @@ def _http_url(url: str) -> str:
         raise ValueError("must start with http:// or https://")
     try:
         parts = urlsplit(url)
-        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        has_host = bool((parts.hostname or "").encode("idna")) and (parts.port is None or parts.port > 0)
     except ValueError:
         has_host = False
     if url and not (has_host and "@" not in parts.netloc and re.fullmatch("[!-~]+", url)):

@@ -10,9 +10,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 from webhook import Webhook
 
 from dags import alarms, deadlines, moments, waiting
@@ -54,6 +56,8 @@ def test_moments_before_and_days() -> None:
     assert moments.days("2026-02-27", "2026-03-01") == ["2026-02-27", "2026-02-28", "2026-03-01"]
     with pytest.raises(InputError, match="not a day"):
         moments.days("today", "2026-03-01")
+    with pytest.raises(InputError, match="the last day 2026-03-01 is before the first"):
+        moments.days("2026-03-02", "2026-03-01")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,8 @@ def test_schedules_come_from_the_sites_settings(tmp_path: Any) -> None:
         ("2026-03-01T04:00:00Z", "04:59:59", "04:00:00"),
         ("2026-03-01T04:00:00Z", "05:00:00", "05:00:00"),
         ("2026-03-01T04:00:00Z", "09:00:00", "09:00:00"),
+        ("2026-03-01T04:00:00Z", "03:59:59", "03:59:59"),
+        ("2090-01-01T00:00:00Z", "04:05:00", "04:05:00"),
         (None, "04:05:00", "04:05:00"),
         ("$(touch x)", "04:05:00", "04:05:00"),
         ("9999-03-01", "04:05:00", "04:05:00"),
@@ -318,16 +324,51 @@ def test_without_a_webhook_nobody_is_told(
     assert (webhook.told, caplog.records) == ([], [])
 
 
-def test_a_wait_ends_when_the_path_is_there_or_its_time_is_over(tmp_path: Any) -> None:
-    async def fired(path: str, until_s: float) -> bool:
-        async for event in waiting.PathTrigger(path, until_s).run():
-            return bool(event.payload)
-        raise AssertionError("it did not fire")
+async def fired(path: str, until_s: float) -> bool:
+    async for event in waiting.PathTrigger(path, until_s).run():
+        return bool(event.payload)
+    raise AssertionError("it did not fire")
 
+
+def test_a_wait_ends_when_the_path_is_there_or_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
+    (tmp_path / "broken").symlink_to("nowhere")
     now_s = time.time()
     assert asyncio.run(fired(f"{tmp_path}/here/", now_s))
+    assert not asyncio.run(fired(f"{tmp_path}/broken", now_s))
     assert not asyncio.run(fired(f"{tmp_path}/away/_SUCCESS", now_s + 0.5))
     assert time.time() - now_s >= 0.5
+    monkeypatch.chdir(tmp_path)
+    assert asyncio.run(fired("here", now_s))
+
+
+def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(waiting, "is_there", lambda path: answers.wait(20))
+    monkeypatch.setattr(waiting, "LOOK_EVERY_S", 0.2)
+    waited = waiting.Arrived(task_id="wait_x", path="hdfs://nn/x", within_s=60)
+    with pytest.raises(TaskDeferred):
+        waited.execute({})
+    assert not asyncio.run(fired("hdfs://nn/x", time.time() + 0.5))
+    assert "hdfs://nn/x: its file system does not answer" in caplog.text
+    answers.set()
+
+
+@pytest.mark.parametrize("path", ["", "/x/{month}/y", "/x/{{ day }}"])
+def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
+    given = {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/" }'}
+    with pytest.raises(ConfigError, match="wait: that of rucio_traces must be a path"):
+        scheduling(given | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
     with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
         scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})
+
+
+@pytest.mark.parametrize("host", ["hooks..example.org", "a" * 64 + ".org"])
+def test_a_webhook_of_no_possible_host_is_a_wrong_setting(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"airflow\.webhook: must be a URL") as told:
+        scheduling({"CACHECAST_AIRFLOW__WEBHOOK": f"https://{host}/secret-path"})
+    assert "secret-path" not in str(told.value)

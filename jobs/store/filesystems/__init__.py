@@ -17,7 +17,10 @@ def store_at(root: str) -> Store:
 
     Raises ConfigError for another scheme, or for a root that names no host.
     """
-    scheme = urllib.parse.urlsplit(root).scheme
+    try:
+        scheme, _ = (url := urllib.parse.urlsplit(root)).scheme, url.port
+    except ValueError as error:
+        raise ConfigError("tables.root", f"{root!r}: {error}") from None
     if scheme == "hdfs":
         from jobs.store.filesystems.hdfs import HdfsStore  # noqa: PLC0415  its library is loaded where it is used
 

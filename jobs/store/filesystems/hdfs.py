@@ -33,7 +33,12 @@ class HdfsStore(RemoteStore):
         if not url.hostname or url.query or url.fragment or "@" in url.netloc:
             raise ConfigError("tables.root", f"{root!r} is not of the form hdfs://namenode:port/path")
         folder = posixpath.normpath(url.path or "/")
-        filesystem = _filesystem(url.hostname, url.port, os.getpid())
+        try:
+            filesystem = _filesystem(url.hostname, url.port, os.getpid())
+        except RuntimeError:
+            raise ConfigError(
+                "tables.root", f"{root!r}: without a port this must be a nameservice of HADOOP_CONF_DIR"
+            ) from None
         super().__init__(f"hdfs://{url.netloc}{folder.rstrip('/')}", filesystem, folder)
 
     def below(self, name: str) -> HdfsStore:

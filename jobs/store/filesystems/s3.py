@@ -28,7 +28,7 @@ class S3Store(RemoteStore):
     def __init__(self, root: str) -> None:
         """`root`: `s3a://bucket/prefix`; keys and endpoint as s3fs finds them. Raises ConfigError."""
         url = urllib.parse.urlsplit(root.rstrip("/"))
-        if not url.netloc or not url.path.strip("/"):
+        if not url.netloc or not url.path.strip("/") or url.query or url.fragment:
             raise ConfigError("tables.root", f"{root!r} is not of the form s3a://bucket/prefix")
         try:
             s3fs = importlib.import_module("s3fs")

@@ -11,10 +11,11 @@ import pytest
 from features.common.errors import NotDueError
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import ARRIVALS
-from features.schema import ACCESSES, REJECTS
+from features.schema import ACCESSES, PREDICTIONS, REJECTS
 from jobs.ingest import arrivals
 from jobs.operate import due, status
 from jobs.settings.tree import Settings
+from jobs.store.keys import MomentKey
 from jobs.store.tables import Tables
 
 AT = "2026-03-30T04:00:00Z"
@@ -31,15 +32,15 @@ def site(folder: Path, **env: str) -> Settings:
     return Settings.load(tables=str(folder / "tables"), env=given | env)
 
 
-def read(settings: Settings, n_by_end: dict[int, int]) -> None:
-    """So many reads, known half an hour before each time."""
+def read(settings: Settings, n_by_end: dict[int, int], *, source: str = "rucio_traces") -> None:
+    """So many reads of a source, known half an hour before each time."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for end_s, n in n_by_end.items():
         at = dt.datetime.fromtimestamp(end_s - HOUR_S // 2, dt.UTC)
         for i in range(n):
             row = dict.fromkeys(ACCESSES.column_names) | {
                 "did": "t:a", "scope": "t", "name": "a", "accessed_at": at, "known_at": at, "size_bytes": 1,
-                "n_reads": 1, "source": "rucio_traces", "event_id": f"{end_s}-{i}",
+                "n_reads": 1, "source": source, "event_id": f"{end_s}-{i}",
             }  # fmt: skip
             rows.setdefault(day_label(end_s - HOUR_S // 2), []).append(row)
     for day, some in rows.items():
@@ -80,6 +81,13 @@ def test_while_there_is_one_week_only_its_days_are_the_measure(tmp_path: Path) -
     assert (one.expected, bool(one.why)) == (30, True)
 
 
+def test_a_new_source_is_judged_by_its_own_past(tmp_path: Path) -> None:
+    settings = site(tmp_path)
+    read(settings, {T - n * DAY_S: 1 for n in range(6, 40)}, source="xcache_gstream")
+    read(settings, {T - n * DAY_S: 40 for n in range(1, 6)} | {T: 1})
+    assert judged(settings).why == "1 reads in 1h, where 40 are usual"
+
+
 def test_little_past_says_nothing_of_the_volume_and_a_silent_source_is_told(tmp_path: Path) -> None:
     settings = site(tmp_path)
     read(settings, {T - DAY_S - 2 * HOUR_S: 50})
@@ -116,3 +124,13 @@ def test_an_incomplete_time_is_an_alarm_and_is_skipped_where_the_site_says_so(tm
     assert [(one.about, one.text) for one in found] == [
         ("rucio_traces", f"{AT}: 1 reads in 1h, where 40 are usual")
     ]
+
+
+def test_a_decision_time_of_the_future_hides_no_alarm(tmp_path: Path) -> None:
+    settings = site(tmp_path)
+    read(settings, PAST | {T: 1})
+    for table in (PREDICTIONS, ARRIVALS):
+        Tables(settings.tables.root).replace_rows(table, [], MomentKey.at(T + DAY_S, settings.region.name))
+    judged(settings)
+    found = {one.name for one in status.run(settings, now_s=T).alarms}
+    assert {"incomplete", "prediction-late"} <= found
