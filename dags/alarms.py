@@ -3,9 +3,9 @@
 A message is one JSON object. Its `text` is plain, and shown as it is by Slack, Mattermost and mail; the other
 keys are for programs. It names the DAG, the task, the run, its log and the section of the docs with the
 remedy, and contains no parameter, error text or setting. Each cause is sent once, until it is good again: an
-Airflow Variable `cachecast_alarm.CAUSE` remembers it. If the webhook is unavailable, answers with a redirect,
-which is not followed, or takes longer than 10 s, a warning is logged, nothing fails, and the next failure of
-that cause is sent instead.
+Airflow Variable `cachecast_alarm.CAUSE` remembers its first and its last decision time. If the webhook is
+unavailable, answers with a redirect, which is not followed, or takes longer than 10 s, a warning is logged,
+nothing fails, and the next failure of that cause is sent instead.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ def arrived(context: Mapping[str, Any]) -> None:
         event = _of_task(context) | {"about": str(one["source"])}
         if one["why"]:
             found = {"event": _plain(one["why"]), "severity": "warning", "runbook": _RUNBOOK + INCOMPLETE}
-            _raise(_cause(event), event | found)
+            _raise(f"{INCOMPLETE}.{_plain(one['source'])}", event | found)
         else:
-            _clear(_cause(event), event)
+            _clear(f"{INCOMPLETE}.{_plain(one['source'])}", event)
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
     """Tell that a run missed its deadline; called by Airflow's triggerer.
 
-    Not if a task of the DAG is known to fail: that is the cause.
+    Not if a task of the DAG failed at the same decision time: that is the cause.
     """
     run, deadline = context["dag_run"], context["deadline"]
     event = {
@@ -109,22 +109,31 @@ def _cause(event: Mapping[str, Any]) -> str:
 
 
 def _raise_unless_failing(event: dict[str, Any]) -> None:
-    if _webhook() and not list(Variable.keys(prefix=f"{_KEY}{event['dag']}.")):
+    if not _webhook():
+        return
+    known = (Variable.get(key, default="") for key in Variable.keys(prefix=f"{_KEY}{event['dag']}."))
+    if _moment(event) not in (str(value).partition("\n")[2] for value in known):
         _raise(_cause(event), event)
 
 
 def _raise(cause: str, event: dict[str, Any]) -> None:
-    if not _webhook() or Variable.get(_KEY + cause, default=None) is not None:
+    if not _webhook():
         return
-    if _told({"state": "firing", **event}):
-        Variable.set(_KEY + cause, event["as_of"] or event["run"])
+    known = Variable.get(_KEY + cause, default=None)
+    if known is not None or _told({"state": "firing", **event}):
+        since = _moment(event) if known is None else str(known).partition("\n")[0]
+        Variable.set(_KEY + cause, f"{since}\n{_moment(event)}")
+
+
+def _moment(event: Mapping[str, Any]) -> str:
+    return str(event["as_of"] or event["run"])
 
 
 def _clear(cause: str, event: dict[str, Any]) -> None:
     if not _webhook() or (since := Variable.get(_KEY + cause, default=None)) is None:
         return
-    told = {"state": "good again", "event": "recovered", "severity": "info", **event, "since": since}
-    if _told(told):
+    told = {"state": "good again", "event": "recovered", "severity": "info", **event}
+    if _told(told | {"since": str(since).partition("\n")[0]}):
         Variable.delete(_KEY + cause)
 
 

@@ -210,7 +210,7 @@ def test_a_missed_deadline_is_told(webhook: Webhook) -> None:
 def test_a_cause_is_told_once_and_when_it_is_good_again(webhook: Webhook, variables: Variables) -> None:
     later = CONTEXT | {"dag_run": Run("2026-03-01T05:00:00Z")}
     other = CONTEXT | {"ti": Try(rendered_map_index="xc2")}
-    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": None}
+    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": "2026-03-01T05:00:00Z"}
     late = {"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}
     alarms.task_succeeded(CONTEXT)
     alarms.task_failed(CONTEXT)
@@ -233,6 +233,26 @@ def test_a_cause_is_told_once_and_when_it_is_good_again(webhook: Webhook, variab
     alarms.run_succeeded({"dag_run": Run()})
     assert [one["state"] for one in webhook.told[3:]] == ["good again", "firing", "good again"]
     assert not variables
+
+
+def test_a_missed_deadline_is_hidden_by_no_older_failure_and_no_source_that_fell_short(
+    webhook: Webhook, variables: Variables
+) -> None:
+    class Listed(Try):
+        def xcom_pull(self, task_ids: str) -> list[dict[str, str]]:
+            return [{"source": "rucio_traces", "why": "3 reads in 1h, where 40 are usual"}]
+
+    alarms.arrived(CONTEXT | {"ti": Listed("arrivals", -1, rendered_map_index="")})
+    gone = Try(rendered_map_index="a cache of yesterday")
+    alarms.task_failed(CONTEXT | {"ti": gone, "dag_run": Run("2026-02-28T04:00:00Z")})
+    run = {"dag_id": "place_and_push", "dag_run_id": "r", "partition_key": "2026-03-01T04:00:00Z"}
+    late = {"dag_run": run, "deadline": {"id": "1", "deadline_time": T}}
+    asyncio.run(alarms.deadline_missed(late))
+    assert [one["event"] for one in webhook.told][1:] == ["task failed", "deadline missed"]
+    alarms.run_succeeded({"dag_run": Run()})
+    alarms.task_failed(CONTEXT | {"ti": gone})
+    asyncio.run(alarms.deadline_missed(late))
+    assert len(webhook.told) == 4
 
 
 def test_a_source_that_fell_short_is_named_and_told_once(webhook: Webhook) -> None:
