@@ -130,6 +130,8 @@ class Keeper(AbstractContextManager["Keeper"]):
         self.alarms = {}
         try:
             self._refresh_lists()
+            self._unspare()
+            self._collect(0.0)  # before the measure: what has gone since the last look is not made up for
             self._measure()
             if self._may_evict():
                 self._evict(until)
@@ -193,8 +195,6 @@ class Keeper(AbstractContextManager["Keeper"]):
 
     def _evict(self, until: float) -> None:
         """Evict some files in the steward's order, if the cache holds too much; wait for them until then."""
-        self._unspare()
-        self._collect(0.0)
         waiting = deque(self._victims())
         if waiting and not self._watch.spot_check(self._evictions.files):
             return

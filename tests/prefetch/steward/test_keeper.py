@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import xcache_server
@@ -73,7 +74,9 @@ class World:
     def held(self, names: list[str]) -> list[str]:
         return [name for name in names if self.target.confirm(name).held is not None]
 
-    def until(self, keeper: Keeper, so: Callable[[], bool], within_s: float = 15.0) -> None:
+    def until(
+        self, keeper: Keeper, so: Callable[[], bool], within_s: float = 15.0, step_s: float = 0.2
+    ) -> None:
         ends = time.monotonic() + within_s
         while not so() and time.monotonic() < ends:
             keeper.step(0.2)
@@ -135,6 +138,28 @@ def test_the_oldest_go_until_there_is_room_but_no_pin_and_evictions_first(world:
         world.read(names[17], 0.0)
         world.until(keeper, lambda: keeper.figures().saved_bytes == -SIZE)
         assert list(keeper.saved()) == [int(time.time() // 86400)]
+
+
+def test_evictions_that_end_between_two_looks_are_not_made_up_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow cache: nothing beyond the target goes."""
+    evict = world.target.evict
+
+    def slow(*given: Any, **named: Any) -> Any:
+        time.sleep(0.2)
+        return evict(*given, **named)
+
+    monkeypatch.setattr(world.target, "evict", slow)
+    for name in world.files("s", 19):
+        world.read(name, 0.0)
+    with world.steward() as keeper:
+        until = time.monotonic() + 15
+        while keeper.figures().held_files > 15 and time.monotonic() < until:
+            keeper.step(0.05)
+            time.sleep(0.3)
+        keeper.step(1.0)
+        assert (keeper.figures().held_files, keeper.figures().evicted_files) == (15, 4)
 
 
 def test_a_steward_that_was_killed_leaves_nothing_that_the_next_one_does_not_know(world: World) -> None:
