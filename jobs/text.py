@@ -45,6 +45,10 @@ EFFICIENCY_COLUMNS = (
     *("jobs", "cpu_efficiency_share", "cpu_efficiency_lower_share", "cpu_efficiency_upper_share"),
     *("failed_share", "wasted_core_hours"),
 )
+WORTH_COLUMNS = (
+    *("option", "capacity_bytes", "wan_bytes_per_day", "saved_bytes_per_day"),
+    *("lower_bytes_per_day", "upper_bytes_per_day"),
+)
 OUTCOME_COLUMNS = ("items", "read_items", "bytes_saved", "bytes_spent", "bytes_wasted")
 """Columns that answer the question on 80 characters; JSON and the tables have all of them."""
 

@@ -21,6 +21,7 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
 
@@ -28,7 +29,7 @@ from features.common.errors import printable
 from features.common.progress import Advance, unwatched
 from features.common.units import duration_label
 from jobs.cli import layout
-from jobs.text import as_row, chosen
+from jobs.text import Row, as_row, chosen
 
 out = Console()
 err = Console(stderr=True)
@@ -36,6 +37,8 @@ is_quiet = False
 """Show neither progress nor notes."""
 FEW = 20
 """With at most this many steps each has a line; with more there is one line per minute."""
+FEWEST = 3
+"""A table that lists what else it has is narrowed to no fewer columns."""
 BRIEF_S = 2.0
 """A step has a line when it has taken this long."""
 EVERY_S = 60.0
@@ -60,6 +63,19 @@ def show(answer: Any, *, as_json: bool, title: str = "", columns: Sequence[str] 
             out.print(fact, soft_wrap=True)
 
 
+def show_ranked(
+    rows: Sequence[Row], capacity: str, *, as_json: bool, title: str, columns: Sequence[str]
+) -> None:
+    """Print a comparison of policies: what it found, then the rows by `capacity` and merit."""
+    if as_json:
+        show(rows, as_json=True)
+        return
+    from jobs.report.verdicts import by_merit, verdict
+
+    sentence(verdict(rows, capacity))
+    show(by_merit(rows, capacity), as_json=False, title=title, columns=columns)
+
+
 class Alarming(Protocol):
     """An answer with alarms for the operator."""
 
@@ -81,9 +97,12 @@ def _show_rows(rows: Sequence[dict[str, object]], title: str, columns: Sequence[
     if not rows:
         line(f"{title}: none" if title else "none")
         return
-    for part in layout.table(
-        [chosen(row, columns or list(row)) for row in rows], title=title, width=out.width
-    ):
+    columns = list(columns)
+    shown = [chosen(row, columns or list(row)) for row in rows]
+    while len(columns) > FEWEST and not layout.fits(shown, width=out.width):
+        shown = [chosen(row, columns[:-1]) for row in rows]
+        columns.pop()
+    for part in layout.table(shown, title=title, width=out.width):
         out.print(part, soft_wrap=isinstance(part, Text))
     if columns and (others := [key.replace("_", " ") for key in rows[0] if key not in columns]):
         line(layout.paragraph(f"--json also has: {', '.join(others)}", width=out.width))
@@ -194,6 +213,7 @@ def _bar(what: str) -> Iterator[Advance]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)

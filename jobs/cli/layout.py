@@ -25,6 +25,11 @@ _WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
+def fits(rows: Sequence[Row], *, width: int) -> bool:
+    """Whether `rows` are a grid on a screen of `width` characters, not a block of lines each."""
+    return isinstance(table(rows, width=width)[0], Table)
+
+
 def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[RenderableType]:
     """`rows`, which have the same keys, for a screen of `width` characters, with units.
 

@@ -56,8 +56,8 @@ GROUPS: Mapping[str, Sequence[Any]] = {
         *(plans.plan, plans.push, plans.due, plans.outcomes, loop.cycle, models.model),
     ),
     REPLAY: (
-        *(replays.replay, studies.leaderboard, replays.curve, studies.report, studies.workload),
-        *(studies.forecast, efficiency.efficiency, efficiency.refit, efficiency.halves),
+        *(studies.worth_it, replays.replay, studies.leaderboard, replays.curve, studies.report),
+        *(studies.workload, studies.forecast, efficiency.efficiency, efficiency.refit, efficiency.halves),
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),

@@ -92,8 +92,8 @@ TracePath = Annotated[
 Columns = Annotated[
     str,
     typer.Option(
-        help="the trace's columns by role, for example time=t,item=id,size=size, and close, read, dataset, "
-        "user, task, category, tier, origin, site; user=: none. Usual names are known"
+        help="the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
+        "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known"
     ),
 ]
 TimeUnit = Annotated[str, typer.Option(help="unit of the trace's times, if they are numbers: s, ms, us, ns")]

@@ -132,7 +132,7 @@ def replay(
             planned_by = site_replay.planned_by(settings)
     console.notes(answer.notes)
     shown = text.REPLAY_COLUMNS if "lru+plan" in wanted.policies else text.TRACE_COLUMNS
-    console.show(answer.rows, as_json=as_json, title=title, columns=shown)
+    console.show_ranked(answer.rows, "capacity_bytes", as_json=as_json, title=title, columns=shown)
     export.export_replay(answer, out, title=title)
     if in_mlflow:
         accesses = {"trace": trace.name if trace else "the site's", "from": since or "", "to": until or ""}
@@ -193,11 +193,11 @@ def curve(
         )
     title = f"LRU at every capacity, {_what(trace, since, until)}"
     console.notes(answer.notes)
+    for line in () if as_json else answer.answers:
+        console.sentence(line)
     console.show(
         answer if as_json else answer.points, as_json=as_json, title=title, columns=text.CURVE_COLUMNS
     )
-    for line in () if as_json else answer.answers:
-        console.sentence(line)
     export.export_curve(answer, out, title=title)
 
 
@@ -266,11 +266,13 @@ def evaluate(
                 file, from_s=from_s, fractions=fractions, mlflow=mlflow, on_progress=advance
             )
     title = job.title_of(answer)
-    export.export_evaluation(answer, out, title=title)
-    console.show(
-        answer if as_json else answer.rows, as_json=as_json, title=title, columns=text.EVALUATION_COLUMNS
-    )
     console.notes(() if as_json else answer.notes)
+    if as_json:
+        console.show(answer, as_json=True)
+    else:
+        shown = text.EVALUATION_COLUMNS
+        console.show_ranked(answer.rows, "capacity_fraction", as_json=False, title=title, columns=shown)
+    export.export_evaluation(answer, out, title=title)
     if in_mlflow and answer.run_id is None:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
 

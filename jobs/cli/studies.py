@@ -118,6 +118,71 @@ def report(
     console.show(answer, as_json=as_json)
 
 
+def worth_it(
+    capacity: Annotated[str, typer.Option(help="capacity of the cache in question, for example 200TB")],
+    trace: options.TracePath = None,
+    more: Annotated[float, typer.Option(min=1, help="more disk is so many times the capacity")] = 2,
+    round_trip_ms: Annotated[
+        float | None, typer.Option(min=0, help="to the origins; without it, no CPU hours")
+    ] = None,
+    price_wan: Annotated[float | None, typer.Option(min=0, help="money per TB of WAN traffic")] = None,
+    price_core_hour: Annotated[float | None, typer.Option(min=0, help="money per core hour")] = None,
+    price_disk: Annotated[float | None, typer.Option(min=0, help="money per TB of disk and year")] = None,
+    price_steward: Annotated[
+        float | None, typer.Option(min=0, help="money per year to run a steward")
+    ] = None,
+    columns: options.Columns = "",
+    time_unit: options.TimeUnit = "s",
+    kind: options.Kind = "auto",
+    sort: options.Sort = False,
+    site: options.Site = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="first UTC day that counts; a steward learns from earlier ones; middle by default"
+        ),
+    ] = None,
+    until: options.Until = None,
+    out: options.OutPage = None,
+    conf: Conf = None,
+    tables: TablesRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether a steward, or more disk, is worth it for a cache.
+
+    What LRU, a steward and more disk save at this capacity, with bounds; CPU hours and money only by figures
+    that you give. The accesses are those of a trace, or of days in the site's tables.
+    """
+    settings = options.load(conf, tables=tables)
+    file = parsing.trace_file(trace, columns, time_unit, kind, sort, site, until)
+    from jobs.report import worth_page
+    from jobs.simulate import worth as job
+
+    figures = job.Figures(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
+    with console.progress("worth-it", quiet=as_json) as advance:
+        answer = job.run(
+            settings,
+            file,
+            figures,
+            capacity_bytes=parse_bytes(capacity),
+            more=more,
+            first_day_s=parsing.day(since),
+            last_day_s=parsing.day(until),
+            site=site,
+            on_progress=advance,
+        )
+    if out is not None:
+        worth_page.write(answer, out, what="the site's reads" if trace is None else trace.name)
+    if as_json:
+        console.show(answer, as_json=True)
+        return
+    console.notes(answer.notes)
+    for line in (answer.verdict, *answer.findings):
+        console.sentence(line)
+    console.show(answer.options, as_json=False, title="per day", columns=text.WORTH_COLUMNS)
+    console.show(answer.assumptions, as_json=False, title="assumed; change it with")
+
+
 def workload(
     out: Annotated[
         Path,

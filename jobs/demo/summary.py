@@ -14,8 +14,9 @@ from jobs.demo.serve import UNPROVEN
 from jobs.demo.side import Seen
 from jobs.demo.site import Demo, Screen
 from jobs.demo.xcache import NAME
-from jobs.report.build import answers
+from jobs.report.verdicts import savings
 from jobs.text import Row, as_row, chosen, percent
+from replay.contest import PLAN
 
 _PLAN = ("action", "rank", "name", "reason")
 _OUTCOME = ("did", "action", "n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
@@ -46,7 +47,7 @@ def show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any],
     )
     screen.table([{"step": name, "seconds": s} for name, s in demo.seconds.items()], "Time")
     screen.line(f"The plan was {UNPROVEN}.")
-    for line in answers(replays):
+    for line in savings(replays, "capacity_bytes", (PLAN,)):
         screen.line(line)
     screen.line(f"Page:  {page}")
     uri = demo.settings.mlflow.uri

@@ -15,11 +15,13 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.report import plots
 from jobs.report.page import Capacities, Figure, Section, page
 from jobs.report.recorded import recorded_section
+from jobs.report.verdicts import savings
 from jobs.settings.tree import Settings
 from jobs.store import generated
 from jobs.store.tables import Tables, read_partitions
 from jobs.text import Row, chosen, percent
 from prefetch.actions import ACTIONS
+from replay.contest import PLAN
 from replay.study.benefit import Region
 
 PLAN_ROWS = 12
@@ -94,30 +96,12 @@ def build(
     return page(
         title="cachecast report",
         subtitle=note,
-        answers=[*answers(replays), *lowest_fills(fills, low_watermark=watermarks[0])],
+        answers=[
+            *savings(replays, "capacity_bytes", (PLAN,)),
+            *lowest_fills(fills, low_watermark=watermarks[0]),
+        ],
         sections=sections,
         capacities=Capacities(values=_capacities(replays)),
-    )
-
-
-def answers(replays: Sequence[Row]) -> Iterator[str]:
-    """How much WAN traffic the plan saves against LRU, one sentence per capacity that has both."""
-    by_capacity: dict[int, dict[str, Row]] = {}
-    for row in replays:
-        by_capacity.setdefault(row["capacity_bytes"], {})[row["policy"]] = row
-    for capacity, rows in sorted(by_capacity.items()):
-        if {"lru", "lru+plan"} <= rows.keys():
-            yield _saving(capacity, rows["lru"], rows["lru+plan"])
-
-
-def _saving(capacity_bytes: int, lru: Row, plan: Row) -> str:
-    saved = lru["wan_bytes"] - plan["wan_bytes"]
-    share = abs(saved) / max(1.0, lru["wan_bytes"])
-    gap = plan["byte_gap_closed"]
-    closed = "" if gap is None else f", {percent(gap)} of the way to the bound"
-    return (
-        f"A cache of {format_bytes(capacity_bytes)}: the plan {'saves' if saved >= 0 else 'costs'} "
-        f"{format_bytes(abs(saved))} of WAN traffic against LRU ({percent(share, 1)}){closed}."
     )
 
 

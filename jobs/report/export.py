@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common import files
-from features.results import CHALLENGER_PLAN, LRU, STEWARD
-from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, bounds, chosen, percent
+from features.results import CHALLENGER_PLAN, STEWARD
+from jobs.report.verdicts import by_merit, savings, verdict
+from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer
@@ -51,8 +52,9 @@ class _Page(NamedTuple):
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write a replay to `out`, if given, in the format of its suffix."""
-    shown = [chosen(row, _REPLAY_PAGE_COLUMNS) for row in answer.rows]
-    page = _Page(title, answer.notes, shown)
+    ranked = by_merit(answer.rows, "capacity_bytes")
+    shown = [chosen(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
+    page = _Page(title, answer.notes, shown, [verdict(answer.rows, "capacity_bytes")])
     _write(out, answer.rows, page, lambda plots: plots.hit_ratio_against_capacity(answer.rows))
 
 
@@ -77,34 +79,13 @@ def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str)
     page = _Page(
         title,
         answer.notes,
-        rows,
-        list(_evaluation_answers(rows)),
+        by_merit(rows, "capacity_fraction"),
+        [verdict(rows, "capacity_fraction"), *savings(rows, "capacity_fraction", (CHALLENGER_PLAN, STEWARD))],
         heading="Against LRU and the bound",
         note=_EVALUATION_NOTE,
         capacity="capacity_fraction",
     )
     _write(out, rows, page, lambda plots: plots.gap_closed(rows))
-
-
-def _evaluation_answers(rows: Sequence[Row]) -> Iterator[str]:
-    """How much WAN traffic the challenger's plans and the steward save against LRU, a sentence each."""
-    by_capacity: dict[float, dict[str, Row]] = {}
-    for row in rows:
-        by_capacity.setdefault(row["capacity_fraction"], {})[row["policy"]] = row
-    for fraction, policies in sorted(by_capacity.items()):
-        for policy in (CHALLENGER_PLAN, STEWARD):
-            if policy in policies:
-                saving = _saving(policies[policy], policies[LRU])
-                yield f"A cache of {percent(fraction, 1)} of the bytes read: {saving}."
-
-
-def _saving(learned: Row, lru: Row) -> str:
-    what = "the steward's order" if learned["cycle"] is None else f"a plan every {learned['cycle']}"
-    saved = 1 - learned["wan_bytes"] / max(1, lru["wan_bytes"])
-    gap, low, high = (learned[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
-    closed = "" if gap is None else f", {percent(gap)} of the gap ({bounds(low, high)})"
-    verb = "saves" if saved >= 0 else "costs"
-    return f"{what} {verb} {percent(abs(saved), 1)} of LRU's WAN traffic{closed}"
 
 
 def _write(out: Path | None, rows: Sequence[Row], page: _Page, draw: Callable[[Any], Plot]) -> None:

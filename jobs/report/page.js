@@ -216,6 +216,7 @@
       one.hidden = Boolean(now) && one.dataset.capacity !== now;
     });
     all("table").forEach(fold);
+    all(".scroll").forEach((box) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
   }
 
   function fold(table) {
@@ -223,7 +224,7 @@
     all("tbody tr", table).forEach((row) => {
       row.hidden = Boolean(picked()) && "capacity" in row.dataset && row.dataset.capacity !== picked();
       if (row.hidden) return;
-      row.classList.toggle("more", shown >= FOLD);
+      row.classList.toggle("more", shown >= FOLD && !("kept" in row.dataset));
       row.classList.toggle("even", shown % 2 === 1);
       shown += 1;
     });

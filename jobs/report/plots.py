@@ -134,6 +134,34 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
         return plot
 
 
+_OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
+
+
+def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
+    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
+
+    `curve`: capacity and bytes per day; `options`: rows of `jobs.simulate.worth.Option`.
+    """
+    looks = styles(list(_OPTIONS.values()))
+    with mpl.rc_context(STYLE):
+        plot = Plot()
+        points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
+        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **_line("lru"))
+        plot.add("LRU at every capacity", line, points)
+        for row in (one for one in options if one["option"] in _OPTIONS):
+            point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
+            look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
+            (mark,) = plot.axes.plot([point.x], [point.y], **look)
+            plot.add(row["option"], mark, [point])
+        plot.axes.set(xlabel="capacity, TB", ylabel="fetched, TB per day", ylim=(0, None))
+        return plot
+
+
+def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
+    said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
+    return Point(capacity_bytes / _TERA, bytes_per_day / _TERA, said)
+
+
 def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
     """Byte hit ratio of each cache of a fleet, and of all together."""
     with mpl.rc_context(STYLE):

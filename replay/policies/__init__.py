@@ -45,7 +45,17 @@ def summarise_parts(
     )
 
 
-__all__ = ["NAMES", "POLICIES", "PartPolicy", "Policy", "Scores", "canonical", "run_policy", "score_policies"]
+__all__ = [
+    "CLAIRVOYANTS",
+    "NAMES",
+    "POLICIES",
+    "PartPolicy",
+    "Policy",
+    "Scores",
+    "canonical",
+    "run_policy",
+    "score_policies",
+]
 
 POLICIES: dict[str, Policy] = {
     "lru": lru,
@@ -61,6 +71,8 @@ POLICIES: dict[str, Policy] = {
 }
 
 # The last two need scores; `score_policies` makes them.
+CLAIRVOYANTS = ("clairvoyant", "clairvoyant-bypass")
+"""Policies that know the future."""
 NAMES = (*POLICIES, "score", "score-tail")
 
 _ALIASES = {"belady": "clairvoyant"}

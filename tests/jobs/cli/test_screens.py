@@ -83,7 +83,7 @@ STEWARD_BYTES = ("wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
 OUTCOME = {name: value(name, int) for name in text.OUTCOME_COLUMNS}
 GAP = {f"byte_gap_closed{end}": 0.54321 for end in ("", "_lower", "_upper")}
 NAMED = {"policy": "lru+challenger", "cycle": "15m", "trace": "mwt2"}
-EVALUATED = {name: value(name, int) for name in text.EVALUATION_COLUMNS} | GAP | NAMED
+EVALUATED = {name: value(name, int) for name in (*text.EVALUATION_COLUMNS, "wan_bytes")} | GAP | NAMED
 RANKED = {"capacity_fraction": 0.1, **GAP, **NAMED}
 REST: Mapping[str, Callable[[Any], Any]] = {
     "replay": lambda kind: kind(rows(REPLAYS), (SENTENCE,)),
@@ -127,6 +127,7 @@ CASES: list[Case] = [
     (["replay", "--trace", "x", "--policy", "lru"], "jobs.simulate.replay_trace.run", "replay"),
     (["replay", "--caches", __file__], "jobs.simulate.fleet.run", "fleet"),
     (["curve", *DAYS], "jobs.simulate.curve.run", ""),
+    (["worth-it", "--trace", "x", "--capacity", "9TB"], "jobs.simulate.worth.run", ""),
     (["leaderboard", "--out", "x"], "jobs.leaderboard.leaderboard.run", "leaderboard"),
     (["report"], "jobs.report.build.run", ""),
     (["report", "--trace", "x"], "jobs.simulate.study.run", ""),

@@ -1,0 +1,38 @@
+"""The page of `cachecast worth-it`: the verdict, what each option saves, and what was assumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from features.common import files
+from jobs.report import plots
+from jobs.report.page import Figure, Section, page
+from jobs.simulate.worth import Worth
+from jobs.text import as_row
+
+_CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
+_NOTE = (
+    "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
+    "probability, and below the upper one with 95 %."
+)
+
+
+def write(answer: Worth, out: Path, *, what: str) -> None:
+    """Write the page of `answer` to `out`; `what`: the reads that it is about."""
+    rows = [as_row(one) for one in answer.options]
+    known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    figure = Figure(plots.wan_against_capacity(answer.curve, rows), _CAPTION)
+    sections = [
+        Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
+        Section("What was assumed, and how to change it", rows=[as_row(one) for one in answer.assumptions]),
+    ]
+    if answer.notes:
+        sections.append(Section("Notes on the reads", rows=[{"reason": one} for one in answer.notes]))
+    html = page(
+        title="Is it worth it?",
+        subtitle=f"{what}, {answer.first_day} to {answer.last_day}",
+        answers=[answer.verdict, *answer.findings],
+        sections=sections,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    files.write(out, html)
