@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from features.common import files
 from jobs.report import plots
 from jobs.report.page import Figure, Section, page
-from jobs.simulate.worth import Worth
 from jobs.text import as_row
+
+if TYPE_CHECKING:
+    from jobs.simulate.worth import Worth
 
 _CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
 _NOTE = (
