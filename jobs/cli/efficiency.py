@@ -1,4 +1,4 @@
-"""The commands about jobs that have ended: `efficiency`, `refit` and `halves`."""
+"""The commands about jobs: `efficiency`, `refit` and `halves` of those that have ended; `cached-fraction`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from features.common.errors import InputError
+from features.common.units import parse_bytes
 from jobs import text
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Conf, Json, TablesRoot
@@ -110,3 +111,39 @@ def halves(
         return
     for sentence in job.sentences(answer):
         console.sentence(sentence)
+
+
+def cached_fraction(
+    volume: Annotated[str, typer.Option(help="bytes to process")] = "100TB",
+    network: Annotated[str, typer.Option(help="shared network, per second, for example 750MB")] = "",
+    cache_read: Annotated[str, typer.Option(help="read rate of a cache, per second")] = "",
+    nodes: Annotated[int | None, typer.Option(min=1, help="caches")] = None,
+    read_rate: Annotated[str, typer.Option(help="bytes that a slot processes per second")] = "",
+    slots: Annotated[int | None, typer.Option(min=1, help="jobs at the same time")] = None,
+    out: options.Out = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Show how much of a volume a site should cache, by KIT's Eq. 1.
+
+    Rates default to those of [plan] cluster, else of [serve], [benefit] and the configured caches.
+    """
+    settings = options.load(conf)
+    from jobs.report import export
+    from jobs.simulate import cached_fraction as job
+
+    cluster = job.cluster_of(
+        settings,
+        network_bytes_s=parse_bytes(network) if network else None,
+        cache_bytes_s_per_node=parse_bytes(cache_read) if cache_read else None,
+        n_nodes=nodes,
+        workflow_bytes_s_per_slot=parse_bytes(read_rate) if read_rate else None,
+        n_slots=slots,
+    )
+    answer = job.run(cluster, volume_bytes=parse_bytes(volume))
+    title = "Processing time by the cached fraction"
+    console.notes(answer.notes)
+    console.show(answer if as_json else answer.points, as_json=as_json, title=title)
+    for line in () if as_json else answer.answers:
+        console.sentence(line)
+    export.export_fraction(answer, out, title=title)

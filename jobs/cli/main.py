@@ -57,7 +57,8 @@ GROUPS: Mapping[str, Sequence[Any]] = {
     ),
     REPLAY: (
         *(studies.worth_it, replays.replay, studies.leaderboard, replays.curve, studies.report),
-        *(studies.workload, studies.forecast, efficiency.efficiency, efficiency.refit, efficiency.halves),
+        *(studies.workload, studies.forecast),
+        *(efficiency.efficiency, efficiency.refit, efficiency.halves, efficiency.cached_fraction),
     ),
     CACHES: (
         *(caches.scan, caches.collect, caches.steward, caches.caches, caches.prefill, caches.queue),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-
-from jobs.report.drawing import STYLE, Plot, Point
+from jobs.report.job_plots import efficiency, interval_of
 from jobs.report.page import Figure, Section, page
-from jobs.text import Row, as_row, bounds, count, percent
+from jobs.text import Row, as_row, count, percent
 
 if TYPE_CHECKING:
     from jobs.efficiency.efficiency import EfficiencyAnswer, Group
@@ -51,15 +49,9 @@ def answers(found: EfficiencyAnswer) -> Iterator[str]:
         if group.cpu_efficiency_share is not None and group.place in _WHERE:
             yield (
                 f"{group.place}: a CPU efficiency of {percent(group.cpu_efficiency_share, 1)} "
-                f"({_bounds(group)}); {percent(group.failed_share or 0, 1)} of {count(group.jobs)} jobs "
+                f"({interval_of(group)}); {percent(group.failed_share or 0, 1)} of {count(group.jobs)} jobs "
                 f"failed and wasted {count(group.wasted_core_hours)} of {count(group.core_hours)} core hours."
             )
-
-
-def _bounds(group: Group) -> str:
-    if group.cpu_efficiency_lower_share is None:
-        return f"only {group.tasks} tasks"
-    return bounds(group.cpu_efficiency_lower_share, group.cpu_efficiency_upper_share, 1)
 
 
 def _section(title: str, note: str, groups: Sequence[Group]) -> Section:
@@ -75,33 +67,3 @@ def _row(group: Group) -> Row:
         for key, value in row.items()
         if key not in ("kind", "region", "rtt_ms") or value is not None
     }
-
-
-def efficiency(groups: Sequence[Group]) -> Plot:
-    """CPU efficiency of each group, with its interval; `groups` have one."""
-    with mpl.rc_context(STYLE):
-        plot = Plot(nearest="x")
-        names = [
-            " ".join(str(part) for part in (g.place, g.kind, g.region) if part is not None) for g in groups
-        ]
-        y = [100 * (g.cpu_efficiency_share or 0) for g in groups]
-        low, high = (
-            [100 * abs((value if value is not None else share) - share) for share, value in pairs]
-            for pairs in (
-                [(g.cpu_efficiency_share or 0, g.cpu_efficiency_lower_share) for g in groups],
-                [(g.cpu_efficiency_share or 0, g.cpu_efficiency_upper_share) for g in groups],
-            )
-        )
-        at = range(len(names))
-        drawn = plot.axes.errorbar(at, y, yerr=[low, high], fmt="o", markersize=3, color="#0b6e99", capsize=6)
-        said = [
-            f"{name}: {percent(g.cpu_efficiency_share or 0, 1)} ({_bounds(g)}), {count(g.jobs)} jobs"
-            for name, g in zip(names, groups, strict=True)
-        ]
-        plot.add("", drawn, map(Point, at, y, said))
-        crowded = len(names) > 6
-        plot.axes.set_xticks(at, names, rotation=60 if crowded else 0, ha="right" if crowded else "center")
-        plot.axes.set(
-            ylabel="CPU efficiency, %", ylim=(max(0, min(y) - 15), 102), xlim=(-0.5, max(len(names), 3) - 0.5)
-        )
-        return plot

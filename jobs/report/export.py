@@ -19,6 +19,7 @@ from jobs.text import CURVE_COLUMNS, FLEET_COLUMNS, Row, as_row, chosen
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import EvaluationAnswer
     from jobs.report.drawing import Plot
+    from jobs.simulate.cached_fraction import FractionAnswer
     from jobs.simulate.curve import CurveAnswer
     from jobs.simulate.replay_trace import ReplayAnswer
 
@@ -28,6 +29,10 @@ _REPLAY_PAGE_COLUMNS = (
 )
 _REPLAY_NOTE = "No policy can fetch fewer bytes than the bound."
 _FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
+_FRACTION_NOTE = (
+    "The time is the longest of three: reading what is not cached over the network, reading the rest from "
+    "the caches, and computing (KIT, Eq. 1)."
+)
 _EVALUATION_NOTE = (
     "WAN bytes are demand misses and prefetches of the counted days. 0 % of the gap is LRU, 100 % is the "
     "bound that no policy can beat. Whiskers: the true value lies above the lower end with 95 % "
@@ -71,6 +76,27 @@ def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
     shown = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
     page = _Page(title, answer.notes, shown, answer.answers)
     _write(out, points, page, lambda plots: plots.lru_against_capacity(points))
+
+
+def export_fraction(answer: FractionAnswer, out: Path | None, *, title: str) -> None:
+    """Write KIT's Eq. 1 to `out`, if given, in the format of its suffix."""
+    points = [as_row(point) for point in answer.points]
+    page = _Page(
+        title,
+        answer.notes,
+        points,
+        answer.answers,
+        heading="Against the cached fraction",
+        note=_FRACTION_NOTE,
+        capacity="",
+    )
+    _write(out, points, page, lambda _: _processing_time(points))
+
+
+def _processing_time(points: Sequence[Row]) -> Plot:
+    from jobs.report.job_plots import processing_time
+
+    return processing_time(points)
 
 
 def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str) -> None:
