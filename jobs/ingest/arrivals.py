@@ -89,7 +89,8 @@ def judged(
     expected = _usual(known, limits.weeks, source, until_s, span_s)
     newest = pc.max(known.between(source, until_s - limits.max_age, as_of_s)).as_py()
     day_s = as_of_s - as_of_s % DAY_S
-    n_today = len(known.between(source, min(day_s, until_s - span_s), as_of_s))
+    # Rejects have no time: those of the whole day are compared with its reads, also when it is judged again.
+    n_today = len(known.between(source, min(day_s, until_s - span_s), day_s + DAY_S))
     n_faulty = _rejected(tables, source, day_label(as_of_s))
     share = n_faulty / max(1, n_faulty + n_today)
     why = []

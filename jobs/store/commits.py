@@ -7,12 +7,13 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from features.common import strict_json
-from features.common.errors import SchemaError
+from features.common.errors import SchemaError, ServiceError
 from features.schema import Table, arrow_schema
 from jobs.store.filesystems import Store, store_at
 from jobs.store.keys import Key
@@ -167,9 +168,20 @@ def read_partitions(
     for key, part in chosen.items():
         for name in part.files:
             path = f"{part.path}/{name}"
-            piece = store.read_parquet(path, columns=stored, schema=schema)
-            n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
+            with _there(f"table {table.name}: {snapshot.root}/{path}"):
+                piece = store.read_parquet(path, columns=stored, schema=schema)
+                n_rows = piece.num_rows if stored else store.parquet_metadata(path).num_rows
             constant = {n: pa.repeat(pa.scalar(v), n_rows) for n, v in zip(table.partition, key, strict=True)}
             arrays = {n: constant[n] if n in constant else piece[n].cast(types[n]) for n in wanted}
             pieces.append(pa.table(arrays))
     return pa.concat_tables(pieces)
+
+
+@contextmanager
+def _there(file: str) -> Iterator[None]:
+    """Raise ServiceError if a file that a commit names is found missing or damaged while the block runs."""
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowException) as error:
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
+        raise ServiceError(f"{file} {what}; restore it from a copy of the tables") from None

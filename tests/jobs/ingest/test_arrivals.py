@@ -104,6 +104,13 @@ def test_faulty_records_count_and_what_is_no_read_does_not(tmp_path: Path) -> No
     assert judged(settings).why == "50 % of the day's records were rejected"
 
 
+def test_a_day_judged_again_has_the_same_share_of_faulty_records_at_all_its_hours(tmp_path: Path) -> None:
+    settings = site(tmp_path)
+    read(settings, {T + n * HOUR_S: 30 for n in range(19)})
+    rejected(settings, unparsable_time=30)
+    assert judged(settings).rejected_share == 30 / (30 + 19 * 30)
+
+
 def test_late_records_complete_their_decision_time(tmp_path: Path) -> None:
     settings = site(tmp_path)
     read(settings, PAST | {T: 1})

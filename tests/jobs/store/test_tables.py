@@ -301,6 +301,17 @@ def test_a_commit_is_readable_by_people(tables: Tables) -> None:
     assert commit["partitions"][0]["n_rows"] == 1
 
 
+def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    (file,) = Path(local.root).rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is damaged: .*; restore it"):
+        local.read_arrow(REJECTS)
+    file.unlink()
+    with pytest.raises(ServiceError, match=r"table rejects: .*\.parquet is missing; restore it"):
+        local.read_arrow(REJECTS)
+
+
 def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
     store = store_at(tables.root)
     assert store.put_if_absent("notes.txt", b"not a table")
