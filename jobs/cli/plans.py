@@ -96,7 +96,9 @@ def push(
     ] = False,
     if_current: Annotated[
         bool,
-        typer.Option("--if-current", help="exit with 99 if a later decision time has overtaken --as-of"),
+        typer.Option(
+            "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
+        ),
     ] = False,
     force: Force = False,
     conf: Conf = None,
@@ -206,8 +208,8 @@ def due(
 ) -> None:
     """Say whether a decision time is to be predicted, planned and pushed.
 
-    Exit code 99, with the reason, if no model may serve then, a later decision time has
-    overtaken it, or its records are incomplete and `[arrivals] incomplete` is "skip".
+    Exit code 99, with the reason, if no model may serve then, it has not come, a later decision
+    time has overtaken it, or its records are incomplete and `[arrivals] incomplete` is "skip".
     """
     from jobs.operate import due as job
 

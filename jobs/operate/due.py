@@ -19,9 +19,12 @@ from models.serving.names import CANDIDATE, CHAMPION
 def check_current(settings: Settings, *, as_of_s: int, now_s: int) -> None:
     """Raise NotDueError if the region has features of a later decision time that has come by `now_s`.
 
-    Plans of a time that was overtaken are obsolete: after an outage only the newest is carried out.
+    Plans of a time that was overtaken are obsolete: after an outage only the newest is carried out. A time
+    that is more than a cycle ahead does not act either: it is a mistake, or the clock is wrong.
     """
     at, now = as_of_label(as_of_s), as_of_label(now_s)
+    if as_of_s > now_s + settings.features.cycle:
+        raise NotDueError(f"{at} has not come: this machine's clock says {now}")
     features, region = settings.features.spec.features_table, settings.region.name
     newest = Tables(settings.tables.root).newest(features, owner=region, after=at, until=now)
     for key in newest.partitions:

@@ -70,6 +70,13 @@ def test_of_several_decision_times_that_wait_only_the_newest_is_due(tmp_path: Pa
     due.run(settings, as_of_s=T0, now_s=None)
 
 
+def test_a_decision_time_that_has_not_come_does_not_act(tmp_path: Path) -> None:
+    settings = site(tmp_path)
+    due.check_current(settings, as_of_s=T0, now_s=T0 - HOUR_S)  # clocks of two machines differ
+    with pytest.raises(NotDueError, match=r"has not come: this machine's clock says"):
+        due.check_current(settings, as_of_s=T0, now_s=T0 - HOUR_S - 1)
+
+
 def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
