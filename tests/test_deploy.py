@@ -93,7 +93,7 @@ def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     assert len(told) == rules.count("- alert:")
     of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs" / "operate" / "status.py").read_text())
     of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED, alarms.INCOMPLETE}
-    of_plan = {"implausible-inflow"}
+    of_plan = {"implausible-inflow", "outside-federation"}
     assert {*told, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
 
 

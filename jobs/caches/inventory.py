@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +23,16 @@ from prefetch.directory.cache import DirectoryTarget
 from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
+from prefetch.xcache.redirector import NodeTarget, Redirector
 
 
-def target(cache: CacheSettings, *, walks_apart: bool = False) -> CacheTarget:
-    """The target of `cache`; `walks_apart`: see `XCacheTarget`. ConfigError if settings are missing."""
+def target(
+    cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
+) -> CacheTarget:
+    """The target of `cache`; `walks_apart`: see `XCacheTarget`; `redirector`: to ask before a prefetch.
+
+    ConfigError if settings are missing.
+    """
     if cache.kind == "directory":
         if cache.origin is None:
             raise ConfigError(
@@ -34,7 +41,8 @@ def target(cache: CacheSettings, *, walks_apart: bool = False) -> CacheTarget:
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     if cache.keytab is not None:
         server.use_keytab(cache.keytab, f"caches.{cache.name}.keytab")
-    return XCacheTarget(
+    made = XCacheTarget if redirector is None else functools.partial(NodeTarget, redirector)
+    return made(
         cache.name,
         cache.url,
         cache.namespace,

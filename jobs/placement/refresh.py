@@ -108,8 +108,11 @@ def run(settings: Settings, *, as_of_s: int) -> PlacementSummary:
 def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> int:
     capacities, n = site_capacities(caches), 0
     for cache, plan in zip(caches, plans, strict=True):
+        if cache.redirector is not None:
+            continue  # the redirector sends readers to whichever node holds a file
         kept = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["name"].to_pylist()
-        n += int((~belongs(kept, capacities[cache.at_site], cache.name)).sum())
+        serving = [one.name for one in caches if not one.drain]
+        n += int((~belongs(kept, capacities[cache.at_site], cache.name, serving)).sum())
     return n
 
 

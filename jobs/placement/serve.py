@@ -177,7 +177,7 @@ def tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> Tokens:
 def members(caches: Iterable[CacheSettings]) -> Members:
     """The caches that clients read through, without directory caches. Raises ConfigError."""
     return {
-        cache.name: Member(cache.at_site, _address(cache), cache.capacity)
+        cache.name: Member(cache.at_site, _address(cache), cache.capacity, cache.drain)
         for cache in caches
         if cache.kind == "xcache"
     }

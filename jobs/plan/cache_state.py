@@ -5,48 +5,61 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import IntArray
 from features.common.errors import StaleInputError
 from features.common.hosts import first_fit
 from features.common.names import parse_name
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import ACCESSES, CONTENTS, PLANS
+from jobs.caches.federation import is_here, serving_at
 from jobs.caches.inventory import verified
 from jobs.plan.file_facts import facts, plan_files, read_shares
 from jobs.settings.plan import PlanSettings
-from jobs.settings.tree import CacheSettings, Settings, site_capacities
+from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables, read_partitions
 from prefetch.journal.items import Try
 from prefetch.journal.journal import Journal
 from prefetch.plan import Files
-from prefetch.plan.rules import belongs
 from prefetch.push.origins import Sources
 from prefetch.target import Held
 from replay.planner import CacheState, peak_inflow, sure_inflow
 
 UNKNOWN_SCOPE = "unknown"
+_OUTSIDE = (
+    "outside-federation: the redirector sends no reader to this cache, so nothing is planned for it; connect "
+    "its cmsd, or set its `address` to what the redirector names"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
     """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
 
-    `tries`: attempts of its pushes to fetch from origins, oldest first.
+    `tries`: attempts of its pushes to fetch from origins, oldest first; `serving`: the caches of its site
+    that take files now, None: all that are not drained.
     """
 
     cache: CacheSettings
-    inventory: Iterable[Held]
+    inventory: Sequence[Held]
     pinned: Collection[str]
     as_of_s: int
     tries: Sequence[Try] = ()
+    serving: frozenset[str] | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """What keeps everything from being planned for this cache; None: nothing, or it is drained."""
+        if self.cache.redirector is None or self.cache.drain or self.serving is None:
+            return None
+        return None if self.cache.name in self.serving else _OUTSIDE
 
 
 def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
@@ -54,7 +67,7 @@ def moment_of(settings: Settings, cache: str, as_of_s: int) -> Moment:
     chosen = settings.cache(cache)
     pinned, tries = _pushed(settings, cache, as_of_s)
     held = verified(Tables(settings.tables.root), chosen, at_s=as_of_s)
-    return Moment(chosen, held, pinned, as_of_s, tries)
+    return Moment(chosen, held, pinned, as_of_s, tries, serving_at(settings, chosen))
 
 
 def last_moment(tables: Tables, settings: Settings, cache: str) -> Moment:
@@ -119,12 +132,6 @@ def _last_use_s(file: Held, as_of_s: int) -> int:
     return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
 
 
-def is_here(settings: Settings, cache: CacheSettings, dids: pa.Array) -> BoolArray | None:
-    """Whether each file belongs to this cache of its site; None: the site has no other cache."""
-    members = site_capacities(settings.caches.values()).get(cache.at_site, {})
-    return belongs(dids.to_pylist(), members, cache.name) if len(members) > 1 else None
-
-
 def cycle_of(
     tables: Tables, cache: CacheSettings, plan: PlanSettings, *, as_of_s: int, every_s: int
 ) -> tuple[int, Inflows]:
@@ -157,7 +164,14 @@ def known_files(
         dids,
         facts(tables, dids),
         plan=plan,
-        is_here=is_here(settings, moment.cache, dids),
+        is_here=is_here(
+            settings,
+            moment.cache,
+            dids,
+            held=[file.name for file in moment.inventory],
+            serving=moment.serving,
+            at_s=as_of_s,
+        ),
         read_share=read_shares(tables, as_of_s=as_of_s),
         benefit=settings.benefit.model,
         regions=settings.regions,

@@ -190,7 +190,7 @@ def judge(tables: Tables, settings: Settings, moment: Moment) -> Judged:
     if moment.cache.steward:
         chosen = chosen.beside_a_steward
     state = state_of(moment, held, index, inflow.by_cycle, cycle_s)
-    faults = () if inflow.fault is None else (inflow.fault,)
+    faults = tuple(fault for fault in (inflow.fault, moment.fault) if fault is not None)
     return Judged(held, dids, index, chosen.judge(state), queued, model, faults)
 
 

@@ -13,6 +13,7 @@ from features.common.errors import ConflictError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
 from features.schema import RECEIPTS, arrow_schema
+from jobs.caches.federation import redirector_of
 from jobs.caches.inventory import check_listed_evictions, check_planned_evictions, target
 from jobs.push.planned_items import PlannedItems, planned_items
 from jobs.settings.tree import CacheSettings, Settings
@@ -142,7 +143,8 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
         limits, tables = push_limits(settings, chosen), Tables(settings.tables.root)
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
-        at, region = target(chosen), settings.region.name
+        redirector = redirector_of(settings.caches.values(), chosen)
+        at, region = target(chosen, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
         yield Work(tables, journal, chosen.name, at, limits, time.time, settings.push.keep, region, share)
 

@@ -163,6 +163,8 @@ class CacheSettings(Section):
     steward: bool = False
     evict_guard: Pause = 600
     max_clock_skew: Pause = 60
+    redirector: str | None = pydantic.Field(default=None, pattern=r"^roots?://[A-Za-z0-9.:\[\]-]+$")
+    drain: bool = False
     keytab: Path | None = None
     rse: str = pydantic.Field(default="", pattern="^([A-Za-z0-9]+([_-][A-Za-z0-9]+)*)?$")
 
@@ -172,6 +174,8 @@ class CacheSettings(Section):
             raise ValueError("url must start with root:// or roots://")
         if self.kind == "directory" and self.origin is None:
             raise ValueError("a directory cache needs origin, the folder that its files are fetched from")
+        if self.redirector is not None and (self.kind != "xcache" or self.redirector == self.url):
+            raise ValueError("redirector is for an xcache whose own url, without the redirector, is `url`")
         return self
 
     @property
@@ -231,6 +235,18 @@ class Settings(Section):
         for key, cache in self.caches.items():
             if cache.name != key:
                 raise of_keys(f"{cache.name!r} must be {key!r}, the name of its table", f"caches.{key}.name")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _sites_have_one_redirector(self) -> Settings:
+        first: dict[str, CacheSettings] = {}
+        for cache in self.caches.values():
+            other = first.setdefault(cache.at_site, cache)
+            if other.redirector != cache.redirector:
+                raise of_keys(
+                    f"caches of one site have one redirector: {other.name} has {other.redirector or 'none'}",
+                    f"caches.{cache.name}.redirector",
+                )
         return self
 
     @classmethod

@@ -9,22 +9,9 @@ is silent for `liveness_s` or more, the others stand in for it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from replay.federation.ranges import SLOT, SPACE, Layout, Range, layout_of, merged, preferences
-
-
-def covered(layout: Layout, sizes: Mapping[str, float], alive: Collection[str]) -> Layout:
-    """`layout` with the ranges of servers that are not `alive` given to the others, by size and hash.
-
-    It depends on which servers are alive, not on the order in which they stopped: if another one stops, only
-    its ranges move, and when it returns, it has exactly the same ranges again. No ranges if nobody is alive.
-    """
-    owners = {part.owner for part in layout.ranges}
-    stand_ins = {name: sizes[name] for name in sorted(owners & set(alive))}
-    if owners == stand_ins.keys():
-        return layout
-    return merged(_covered(layout, stand_ins)) if stand_ins else Layout()
+from replay.federation.ranges import SPACE, Layout, covered, layout_of
 
 
 def wire(layout: Layout, servers: Mapping[str, tuple[str, float]]) -> dict[str, list[list[object]]]:
@@ -35,19 +22,6 @@ def wire(layout: Layout, servers: Mapping[str, tuple[str, float]]) -> dict[str, 
         "servers": [list(servers[name]) for name in order],
         "ranges": [[index[part.owner], part.upper / SPACE] for part in layout.ranges],
     }
-
-
-def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
-    names = list(stand_ins)
-    best = preferences(range(SPACE // SLOT), stand_ins).argmax(axis=1).tolist()
-    start = 0
-    for owner, upper in layout.ranges:
-        if owner in stand_ins:
-            yield Range(owner, upper)
-        else:
-            for slot in range(start // SLOT, -(-upper // SLOT)):
-                yield Range(names[best[slot]], min(upper, (slot + 1) * SLOT))
-        start = upper
 
 
 @dataclasses.dataclass(frozen=True)

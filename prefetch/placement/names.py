@@ -51,11 +51,15 @@ def _too_long(text: str) -> bool:
 
 
 class Member(NamedTuple):
-    """A configured cache: what its heartbeats stand for, whatever they say. `size_bytes`: its capacity."""
+    """A configured cache: what its heartbeats stand for, whatever they say. `size_bytes`: its capacity.
+
+    `is_drained`: it serves nobody, alive or not.
+    """
 
     site: str
     address: str
     size_bytes: int
+    is_drained: bool = False
 
 
 Members = Mapping[str, Member]

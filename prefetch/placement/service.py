@@ -130,8 +130,10 @@ class Service:
             raise InputError(f"there is no site {unknown[0]!r}; known are {', '.join(sorted(known))[:300]}")
 
     def heartbeat(self, cache: str, *, site: str | None = None, address: str | None = None) -> None:
-        """Take a configured cache's heartbeat; it serves at once. Raises InputError."""
+        """Take a configured cache's heartbeat; it serves at once, unless it is drained. Raises InputError."""
         known = member(self.options.members, cache, site=site, address=address)
+        if known.is_drained:
+            return
         server = Server(known.site, cache, known.address, float(known.size_bytes), self.now_s())
         self._heard[server.key] = server
         self._dropped.pop(server.key, None)
@@ -212,7 +214,7 @@ class Service:
 
     def _as_configured(self, server: Server) -> Server | None:
         known = self.options.members.get(server.id)
-        if known is None or known.site != server.site:
+        if known is None or known.site != server.site or known.is_drained:
             return None
         return dataclasses.replace(server, address=known.address, size=float(known.size_bytes))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray
 from features.common.errors import ConfigError
 from replay.config import refused
-from replay.federation.ranges import layout_of
+from replay.federation.ranges import OwnerArray, covered, layout_of
 
 TEST = "test"
 """The action of the rule about files that only monitoring reads."""
@@ -126,7 +126,22 @@ def is_control(dids: Sequence[str], share: float) -> BoolArray:
     return chosen
 
 
-def belongs(names: Iterable[str], capacities: Mapping[str, float], server: str) -> BoolArray:
-    """Whether Rucio looks for each of `names` at `server`, bool[n]; `capacities`: bytes of all servers."""
-    mine: BoolArray = layout_of(capacities).owners_of(names) == server
+def owners(
+    names: Iterable[str], capacities: Mapping[str, float], serving: Collection[str] | None = None
+) -> OwnerArray:
+    """The server at which Rucio looks for each of `names`; `capacities`: bytes of all servers.
+
+    `serving`: those that take part now (None: all); they stand in for the others. "" if none does.
+    """
+    layout, known = layout_of(capacities), list(names)
+    if serving is not None:
+        layout = covered(layout, capacities, serving)
+    return layout.owners_of(known) if layout.ranges else np.full(len(known), "", np.object_)
+
+
+def belongs(
+    names: Iterable[str], capacities: Mapping[str, float], server: str, serving: Collection[str] | None = None
+) -> BoolArray:
+    """Whether Rucio looks for each of `names` at `server`, bool[n]; else as `owners`."""
+    mine: BoolArray = owners(names, capacities, serving) == server
     return mine

@@ -198,6 +198,30 @@ def stat(url: str, name: str) -> Stat | None:
     return Stat(int(info.size), is_held, bool(flags & _WHOLE))
 
 
+class Location(NamedTuple):
+    """A server that a redirector names: its address as it is written, and whether it serves now."""
+
+    address: str
+    is_online: bool
+
+
+def locations(url: str, name: str) -> list[Location]:
+    """Where the redirector at `url` has file `name`, or with `*` all its servers; it asks them again.
+
+    Empty if none has it. Raises PushRejected, TargetUnavailable.
+    """
+    refresh = _library().flags.OpenFlags.REFRESH
+    status, found = _library().FileSystem(url).locate(name, refresh, timeout=_STAT_TIMEOUT_S)
+    if status.code == _SERVER_ANSWERED and status.errno == _NOT_FOUND:
+        return []
+    try:
+        _check(f"{url}/{name}", status)
+    except SourceUnavailable as error:
+        raise TargetUnavailable(str(error)) from None  # a redirector asks no origin
+    online = (_library().flags.LocationType.SERVER_ONLINE, _library().flags.LocationType.MANAGER_ONLINE)
+    return [Location(str(one.address), one.type in online) for one in found]
+
+
 def version_of(url: str) -> str | None:
     """The server's version, as it answers; None if it does not answer in time."""
     codes = _library().flags.QueryCode

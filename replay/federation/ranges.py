@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -68,6 +68,19 @@ def layout_of(sizes: Mapping[str, float]) -> Layout:
     return _layout(tuple(sorted(sizes.items())))
 
 
+def covered(layout: Layout, sizes: Mapping[str, float], alive: Collection[str]) -> Layout:
+    """`layout` with the ranges of servers that are not `alive` given to the others, by size and hash.
+
+    It depends on which servers are alive, not on the order in which they stopped: if another one stops, only
+    its ranges move, and when it returns, it has exactly the same ranges again. No ranges if nobody is alive.
+    """
+    owners = {part.owner for part in layout.ranges}
+    stand_ins = {name: sizes[name] for name in sorted(owners & set(alive))}
+    if owners == stand_ins.keys():
+        return layout
+    return merged(_covered(layout, stand_ins)) if stand_ins else Layout()
+
+
 def shares(sizes: Mapping[str, float]) -> dict[str, int]:
     """SPACE divided in proportion to `sizes`; units left over go to the largest remainders, then by name."""
     # Fractions, because the rounding of floats would depend on the unit of the sizes.
@@ -102,6 +115,19 @@ def merged(ranges: Iterable[Range]) -> Layout:
             found.pop()
         found.append(part)
     return Layout(tuple(found))
+
+
+def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
+    names = list(stand_ins)
+    best = preferences(range(SPACE // SLOT), stand_ins).argmax(axis=1).tolist()
+    start = 0
+    for owner, upper in layout.ranges:
+        if owner in stand_ins:
+            yield Range(owner, upper)
+        else:
+            for slot in range(start // SLOT, -(-upper // SLOT)):
+                yield Range(names[best[slot]], min(upper, (slot + 1) * SLOT))
+        start = upper
 
 
 @functools.lru_cache(maxsize=1024)

@@ -19,8 +19,8 @@ from features.common.errors import ConfigError, StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
+from jobs.caches.federation import is_here
 from jobs.placement import refresh
-from jobs.plan.cache_state import is_here
 from jobs.settings.tree import CacheSettings, Settings
 from jobs.store.tables import Tables
 from prefetch.placement.database import Database, Pending

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
-from prefetch.placement.fleet import Fleet, Server, covered, wire
-from replay.federation.ranges import SLOT, SPACE, Layout, layout_of, shares
+from prefetch.placement.fleet import Fleet, Server, wire
+from replay.federation.ranges import SLOT, SPACE, Layout, covered, layout_of, shares
 
 
 def fleet() -> Fleet:

@@ -1,0 +1,127 @@
+"""A real redirector (`xrootd` and `cmsd`), its XCaches and their origin, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from features.common.errors import ServiceError
+from jobs.local import xrootd
+from jobs.local.daemon import Daemon, folder_for_all, hand_over
+from jobs.local.process import free_ports
+
+# The defaults wait for 90 s at the start, 5 s for a look-up, and 10 min for a node that is lost.
+_DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
+
+
+class Cmsd(Daemon):
+    """A `cmsd`: it answers when it listens (a manager), or when its log says so."""
+
+    def start(self) -> None:
+        """Start it; once more if it ends at once without a line in its log, as one in some hundred does."""
+        try:
+            super().start()
+        except ServiceError:
+            super().start()
+
+    def words(self, *, with_parent: bool) -> list[str]:
+        """As of a Daemon, with a log of its own."""
+        words = super().words(with_parent=with_parent)
+        at = words.index("xrootd", words.index("-c") - 1)
+        self.log = self.log.with_suffix(".cmsd")
+        words[at], words[words.index("-l") + 1] = "cmsd", f"={self.log}"
+        return words
+
+    def answers(self) -> bool:
+        """Whether it is initialized."""
+        if self.port:
+            with socket.socket() as asking:
+                return asking.connect_ex(("127.0.0.1", self.port)) == 0
+        return self.log.exists() and "initialization completed" in self.log.read_text(errors="replace")
+
+
+class Node:
+    """One server with its cmsd."""
+
+    def __init__(self, folder: Path, name: str, port: int, config: str, cmsd_port: int = 0) -> None:
+        self.name, self.port, self.namespace = name, port, folder / name
+        self.server = Daemon(name, folder, port, config)
+        self.cmsd = Cmsd(name, folder, cmsd_port, config)
+
+    @property
+    def url(self) -> str:
+        """Its own address."""
+        return f"root://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start both."""
+        self.cmsd.start()
+        self.server.start()
+
+    def stop(self) -> None:
+        """End both."""
+        self.server.stop()
+        self.cmsd.stop()
+
+    def holds(self) -> set[str]:
+        """The files below its namespace, without their records."""
+        return {file.name for file in self.namespace.rglob("*.root")}
+
+
+class Federation:
+    """A redirector, and the nodes that were added to it; files are at the origin below `root`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self._folder = folder / "origin", folder
+        for path in (folder, self.root / "store"):
+            folder_for_all(path)
+        origin, redirector, self._manager = free_ports(3)
+        paths = f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n"
+        text = f"xrd.port {origin}\nall.export /store r/o\noss.localroot {self.root}\n{paths}"
+        self.origin = Daemon("origin", folder, origin, text)
+        self._common = f"all.manager localhost:{self._manager}\n{paths}{_DELAYS}"
+        text = (
+            f"xrd.port {redirector}\nif exec cmsd\nxrd.port {self._manager}\nfi\nall.role manager\n"
+            f"all.export /store r/o stage\n{self._common}"
+        )
+        self.redirector = Node(folder, "redirector", redirector, text, self._manager)
+        self.nodes = dict[str, Node]()
+        hand_over(folder)
+
+    def add(self, name: str) -> Node:
+        """A node more, not started yet. Its cmsd looks at the disk, not at the origin."""
+        (port,) = free_ports(1)
+        folder_for_all(self._folder / name)
+        text = (
+            f"xrd.port {port}\nall.role server\nall.export /store r/o stage\nall.export /xrdpfc_command\n"
+            f"oss.localroot {self._folder}/{name}\nif exec xrootd\nofs.osslib libXrdPss.so\nfi\n"
+            f"pss.cachelib libXrdPfc.so\npss.origin 127.0.0.1:{self.origin.port}\npfc.blocksize 128k\n"
+            f"pfc.ram 1g\npfc.prefetch 0\npfc.allow_xrdpfc_command\n{self._common}"
+        )
+        node = Node(self._folder, name, port, text)
+        hand_over(self._folder)
+        self.nodes[name] = node
+        return node
+
+    def put(self, lfn: str, content: bytes) -> None:
+        """Write a file at the origin."""
+        path = self.root / lfn.lstrip("/")
+        folder_for_all(path.parent)
+        path.write_bytes(content)
+        path.chmod(0o644)
+
+
+@contextlib.contextmanager
+def running(folder: Path, names: tuple[str, ...]) -> Iterator[Federation]:
+    """A running federation of nodes called `names`. Raises ServiceError."""
+    if (fault := xrootd.available()) is not None:
+        raise ServiceError(fault)
+    found = Federation(folder)
+    with contextlib.ExitStack() as stack:
+        parts: list[Daemon | Node] = [found.origin, found.redirector, *map(found.add, names)]
+        for part in parts:
+            stack.callback(part.stop)
+            part.start()
+        yield found
