@@ -16,30 +16,28 @@ from jobs.local.process import free_ports
 _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
 
 
-class Cmsd(Daemon):
-    """A `cmsd`: it answers when it listens (a manager), or when its log says so."""
+_ATTEMPTS = 4
 
-    def start(self) -> None:
-        """Start it; once more if it ends at once without a line in its log, as one in some hundred does."""
-        try:
-            super().start()
-        except ServiceError:
-            super().start()
+
+class Cmsd(Daemon):
+    """A `cmsd`: it answers when it listens (a manager), or when it is known to its manager."""
+
+    def __init__(self, role: str, folder: Path, port: int, config: str) -> None:
+        super().__init__(role, folder, port, config)
+        self.log = folder / f"{role}.cmsd"
 
     def words(self, *, with_parent: bool) -> list[str]:
-        """As of a Daemon, with a log of its own."""
+        """As of a Daemon, of the other program."""
         words = super().words(with_parent=with_parent)
-        at = words.index("xrootd", words.index("-c") - 1)
-        self.log = self.log.with_suffix(".cmsd")
-        words[at], words[words.index("-l") + 1] = "cmsd", f"={self.log}"
+        words[words.index("-c") - 1] = "cmsd"
         return words
 
     def answers(self) -> bool:
-        """Whether it is initialized."""
+        """Whether it listens, or is logged in."""
         if self.port:
             with socket.socket() as asking:
                 return asking.connect_ex(("127.0.0.1", self.port)) == 0
-        return self.log.exists() and "initialization completed" in self.log.read_text(errors="replace")
+        return self.log.exists() and "Logged into" in self.log.read_text(errors="replace")
 
 
 class Node:
@@ -56,9 +54,20 @@ class Node:
         return f"root://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start both."""
-        self.cmsd.start()
-        self.server.start()
+        """Start both, again if one crashes.
+
+        Threads of 5.5.3 set and read the environment while it starts, which now and then is the end of it.
+        """
+        for attempt in range(_ATTEMPTS):
+            self.cmsd.log.unlink(missing_ok=True)
+            try:
+                self.server.start()
+                self.cmsd.start()
+                return
+            except ServiceError:
+                self.stop()
+                if attempt + 1 == _ATTEMPTS:
+                    raise
 
     def stop(self) -> None:
         """End both."""
