@@ -7,6 +7,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from steward_site import eventually
+
 from features.common.errors import ServiceError
 from jobs.local import xrootd
 from jobs.local.daemon import Daemon, folder_for_all, hand_over
@@ -16,11 +18,11 @@ from jobs.local.process import free_ports
 _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
 
 
-_ATTEMPTS = 4
+_ATTEMPTS, _LOGIN_S = 4, 20
 
 
 class Cmsd(Daemon):
-    """A `cmsd`: it answers when it listens (a manager), or when it is known to its manager."""
+    """A `cmsd`: it answers when it listens (a manager), or when its log says so."""
 
     def __init__(self, role: str, folder: Path, port: int, config: str) -> None:
         super().__init__(role, folder, port, config)
@@ -33,11 +35,15 @@ class Cmsd(Daemon):
         return words
 
     def answers(self) -> bool:
-        """Whether it listens, or is logged in."""
+        """Whether it listens, or is initialized."""
         if self.port:
             with socket.socket() as asking:
                 return asking.connect_ex(("127.0.0.1", self.port)) == 0
-        return self.log.exists() and "Logged into" in self.log.read_text(errors="replace")
+        return self.tells("initialization completed")
+
+    def tells(self, words: str) -> bool:
+        """Whether its log has `words`."""
+        return self.log.exists() and words in self.log.read_text(errors="replace")
 
 
 class Node:
@@ -61,13 +67,14 @@ class Node:
         for attempt in range(_ATTEMPTS):
             self.cmsd.log.unlink(missing_ok=True)
             try:
-                self.server.start()
                 self.cmsd.start()
-                return
+                self.server.start()
+                if eventually(lambda: self.cmsd.tells("ogged in"), _LOGIN_S):
+                    return
             except ServiceError:
-                self.stop()
                 if attempt + 1 == _ATTEMPTS:
                     raise
+            self.stop()
 
     def stop(self) -> None:
         """End both."""
